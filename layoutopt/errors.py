@@ -1,0 +1,84 @@
+"""What can go wrong, as one tree, with the exit code of each branch.
+
+    LayoutoptError                1
+    ├── ModelError                3   the model cannot be read, or is not a valid model
+    ├── TargetError               4   no such target, or its description is malformed
+    ├── FormatError               5   no such format, or it does not fit the tensor
+    ├── PinError                  6   a pinned format that no plan can meet
+    ├── VerificationError         7   the rewritten model computes something else
+    ├── OutputError               8   the result cannot be written
+    └── InvariantError           70   a pass broke the graph: a bug in the pass
+
+Exit code 2 is a wrong command line. Every message is one line: what is wrong, where (a node, a tensor, a file,
+by name), and what to do about it.
+"""
+
+from typing import ClassVar
+
+
+def _line(text: str) -> str:
+    """One line: names come from files, and may hold line breaks and control characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+class LayoutoptError(Exception):
+    """The base of every error that layoutopt raises on purpose.
+
+    Args:
+        what: what is wrong, without a full stop.
+        where: the node, tensor or file that it is about, by name.
+        hint: what to do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.what, self.where, self.hint = _line(what), _line(where), _line(hint)
+        super().__init__(self.what)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        advice = f"; {self.hint}" if self.hint else ""
+        return f"{place}{self.what}{advice}"
+
+
+class ModelError(LayoutoptError):
+    """The model cannot be read, or is not a valid model."""
+
+    exit_code = 3
+
+
+class TargetError(LayoutoptError):
+    """There is no such target, or its description is malformed."""
+
+    exit_code = 4
+
+
+class FormatError(LayoutoptError, ValueError):
+    """There is no such format, or it does not fit the tensor."""
+
+    exit_code = 5
+
+
+class PinError(LayoutoptError):
+    """A pinned format that no plan can meet."""
+
+    exit_code = 6
+
+
+class VerificationError(LayoutoptError):
+    """The rewritten model computes something else than the original."""
+
+    exit_code = 7
+
+
+class OutputError(LayoutoptError):
+    """The result cannot be written."""
+
+    exit_code = 8
+
+
+class InvariantError(LayoutoptError):
+    """A pass left the graph in a state that breaks one of its invariants."""
+
+    exit_code = 70
