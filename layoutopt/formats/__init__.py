@@ -1,0 +1,38 @@
+"""The algebra of memory formats: pure values over numpy, knowing nothing of graphs.
+
+A Format orders the parts of the axes of a logical tensor; a Layout binds it to a shape and strides; a
+Conversion copies a tensor from one to another; `carry` takes a format through a Reshape; the catalogue knows
+the names of the field.
+"""
+
+from layoutopt.formats.carry import carry
+from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz, lookup
+from layoutopt.formats.conversion import Conversion
+from layoutopt.formats.format import Dim, Format, Part, Shape, volume
+from layoutopt.formats.layout import Layout
+from layoutopt.formats.pack import pack, unpack
+from layoutopt.formats.steps import Pad, Reshape, Slice, Step, Transpose, run
+
+__all__ = [
+    "Conversion",
+    "Dim",
+    "Entry",
+    "Format",
+    "Layout",
+    "Pad",
+    "Part",
+    "Reshape",
+    "Shape",
+    "Slice",
+    "Step",
+    "Transpose",
+    "c0",
+    "carry",
+    "entries",
+    "fractal_nz",
+    "lookup",
+    "pack",
+    "run",
+    "unpack",
+    "volume",
+]

@@ -1,0 +1,249 @@
+"""The formats that people know by name, each with the system that uses it and the source of its definition.
+
+A name is only a spelling: `lookup` turns it into a Format and forgets it. {C0} stands for a number of
+elements that depends on the dtype, so the names of Ascend need one.
+
+Left out is what the grammar cannot say: FRACTAL_Z with groups and FRACTAL_Z_C04, which mix axes within a
+block, C1HWNCoC0, and the swizzled layouts of CUTLASS, which are a layout followed by an exchange of offset
+bits.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from layoutopt.errors import FormatError
+from layoutopt.formats.format import Format, Part
+
+_MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h"
+_ONEDNN = "oneDNN include/oneapi/dnnl/dnnl_types.h"
+_ASCEND = "Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc"
+_MATRIX = "CUTLASS include/cutlass/layout/matrix.h"
+_TENSOR = "CUTLASS include/cutlass/layout/tensor.h"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name of a format.
+
+    Args:
+        name: as its system writes it.
+        system: who calls it so.
+        spelling: in the grammar of `Format.parse`, possibly with the placeholder {C0}.
+        axes: the letters of the logical axes, in ONNX order.
+        note: what to know about it.
+        source: where it is defined.
+    """
+
+    name: str
+    system: str
+    spelling: str
+    axes: str
+    note: str
+    source: str
+
+    def format(self, dtype: str | None = None) -> Format:
+        """The format, for tensors of a dtype if the spelling depends on it.
+
+        Raises:
+            FormatError: the format depends on the dtype, and none is given.
+        """
+        if "{C0}" not in self.spelling:
+            return Format.parse(self.spelling, self.axes)
+        if dtype is None:
+            raise FormatError("depends on the dtype", where=self.name, hint="give one, like float16")
+        return Format.parse(self.spelling.replace("{C0}", str(c0(dtype))), self.axes)
+
+
+def _table(system: str, source: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
+    return tuple(Entry(name, system, spelling, axes, note, source) for name, spelling, axes, note in rows)
+
+
+_ENTRIES = (
+    *_table(
+        "PyTorch",
+        "PyTorch c10/core/MemoryFormat.h",
+        ("contiguous", "NCHW", "NCHW", "torch.contiguous_format of four axes"),
+        ("channels_last", "NHWC", "NCHW", "torch.channels_last"),
+        ("channels_last_3d", "NDHWC", "NCDHW", "torch.channels_last_3d"),
+    ),
+    *_table(
+        "MegEngine",
+        _MEGENGINE,
+        ("NCHW", "NCHW", "NCHW", "feature maps as ONNX defines them"),
+        ("NHWC", "NHWC", "NCHW", "channels last"),
+        ("NCHW4", "NCHW4c", "NCHW", "int8 with dp4a; also NCHW44 and NCHW44_DOT"),
+        ("NCHW8", "NCHW8c", "NCHW", "also NCHW88"),
+        ("NCHW32", "NCHW32c", "NCHW", "int8 on tensor cores"),
+        ("NCHW64", "NCHW64c", "NCHW", "int4 on tensor cores"),
+        ("CHWN4", "CHWN4c", "NCHW", "the batch within, channels outermost"),
+        ("NHWCD4", "NHCW4c", "NCHW", "channel blocks between rows and columns, for images of OpenCL"),
+        ("KRSCk4", "KRSC4k", "KCRS", "filters"),
+        ("KRSCk8", "KRSC8k", "KCRS", "filters"),
+        ("KRSCk4c4", "KRSC4k4c", "KCRS", "filters"),
+        ("KCRSk4c4", "KCRS4k4c", "KCRS", "filters"),
+        ("KCRSc4k4", "KCRS4c4k", "KCRS", "filters of NCHW44"),
+        ("KCRSc8k8", "KCRS8c8k", "KCRS", "filters of NCHW88"),
+        ("KCRSc4", "KCRS4c", "KCRS", "filters of NCHW4"),
+        ("KCRSc32", "KCRS32c", "KCRS", "filters of NCHW32"),
+        ("KCRSc64", "KCRS64c", "KCRS", "filters of NCHW64"),
+        ("CRSKc4", "CRSK4c", "KCRS", "filters of CHWN4"),
+        ("KRSC", "KRSC", "KCRS", "filters of NHWC"),
+        ("GKRSCk4", "GKRSC4k", "GKCRS", "grouped filters"),
+        ("GKRSCk4c4", "GKRSC4k4c", "GKCRS", "grouped filters"),
+        ("GKCRSk4c4", "GKCRS4k4c", "GKCRS", "grouped filters"),
+        ("GKCRSc4k4", "GKCRS4c4k", "GKCRS", "grouped filters of NCHW44"),
+        ("GKCRSc8k8", "GKCRS8c8k", "GKCRS", "grouped filters of NCHW88"),
+        ("GKCRSc4", "GKCRS4c", "GKCRS", "grouped filters of NCHW4"),
+        ("C11RSc4", "GKCRS4g", "GKCRS", "depthwise filters of NCHW44: one channel per group"),
+        ("C11RSc8", "GKCRS8g", "GKCRS", "depthwise filters of NCHW88: one channel per group"),
+    ),
+    *_table(
+        "oneDNN",
+        _ONEDNN,
+        ("ncw", "NCW", "NCW", "feature maps of one spatial axis, as ONNX defines them"),
+        ("nwc", "NWC", "NCW", "channels last"),
+        ("ncdhw", "NCDHW", "NCDHW", "feature maps of three spatial axes, as ONNX defines them"),
+        ("ndhwc", "NDHWC", "NCDHW", "channels last"),
+        ("oihw", "OIHW", "OIHW", "filters as ONNX defines them"),
+        ("hwio", "HWIO", "OIHW", "filters of TensorFlow"),
+        ("ohwi", "OHWI", "OIHW", "filters of channels last"),
+        ("nChw8c", "NCHW8c", "NCHW", "aBcd8b: AVX2 and SSE"),
+        ("nChw16c", "NCHW16c", "NCHW", "aBcd16b: AVX-512"),
+        ("nCdhw16c", "NCDHW16c", "NCDHW", "aBcde16b"),
+        ("OIhw8i8o", "OIHW8i8o", "OIHW", "filters of nChw8c"),
+        ("OIhw16i16o", "OIHW16i16o", "OIHW", "filters of nChw16c"),
+        ("Ohwi16o", "OHWI16o", "OIHW", "filters for few input channels"),
+        ("gOIhw16i16o", "GOIHW16i16o", "GOIHW", "grouped filters of nChw16c"),
+        ("Goihw8g", "GOIHW8g", "GOIHW", "depthwise filters of nChw8c"),
+        ("Goihw16g", "GOIHW16g", "GOIHW", "depthwise filters of nChw16c"),
+    ),
+    *_table(
+        "Ascend",
+        _ASCEND,
+        ("ND", "MN", "MN", "a matrix as it is"),
+        ("NC1HWC0", "NCHW{C0}c", "NCHW", "feature maps of the cube unit"),
+        ("NC1HWC0_C04", "NCHW4c", "NCHW", "for at most four channels"),
+        ("NDC1HWC0", "NDCHW{C0}c", "NCDHW", "feature maps of three spatial axes"),
+        ("FRACTAL_Z", "IHWO16o{C0}i", "OIHW", "filters without groups"),
+        ("FRACTAL_Z_3D", "DIHWO16o{C0}i", "OIDHW", "filters without groups"),
+        ("FRACTAL_Z_3D_TRANSPOSE", "DHWOI16o{C0}i", "OIDHW", "filters of the transposed convolution"),
+        ("FRACTAL_NZ", "NM16m{C0}n", "MN", "matrices of the cube unit; see `fractal_nz` for batches of them"),
+        ("NZ", "NM16m{C0}n", "MN", "FRACTAL_NZ for short"),
+        ("FRACTAL_ZZ", "MN{C0}m{C0}n", "MN", "square fractals"),
+    ),
+    *_table(
+        "Ascend",
+        "Ascend hiascend.com, Data Layout Formats (atlas_ascendc_10_0099)",
+        ("zN", "NM16m{C0}n", "MN", "FRACTAL_NZ: column-major fractals, row-major within"),
+        ("zZ", "MN16m{C0}n", "MN", "left operands in L0A: row-major fractals, row-major within"),
+        ("nZ", "MN16n{C0}m", "MN", "right operands in L0B: row-major fractals, column-major within"),
+        ("FRACTAL_ZN", "MN16n{C0}m", "MN", "nZ; on matrices also called FRACTAL_Z"),
+    ),
+    *_table(
+        "CUTLASS",
+        _MATRIX,
+        ("RowMajor", "MN", "MN", ""),
+        ("ColumnMajor", "NM", "MN", ""),
+        ("RowMajorInterleaved<32>", "MN32m", "MN", "any number within <> is accepted"),
+        ("ColumnMajorInterleaved<32>", "NM32n", "MN", "any number within <> is accepted"),
+    ),
+    *_table(
+        "CUTLASS",
+        _TENSOR,
+        ("TensorNHWC", "NHWC", "NCHW", ""),
+        ("TensorNCHW", "NCHW", "NCHW", ""),
+        ("TensorNCxHWx<32>", "NCHW32c", "NCHW", "any number within <> is accepted"),
+        ("TensorCxRSKx<32>", "CRSK32c", "KCRS", "filters; any number within <> is accepted"),
+        ("TensorNDHWC", "NDHWC", "NCDHW", ""),
+    ),
+    *_table(
+        "TVM",
+        "TVM python/tvm/topi/nn/conv2d.py",
+        ("NCHW16c", "NCHW16c", "NCHW", "any number is accepted: it is a spelling"),
+        ("OIHW16i16o", "OIHW16i16o", "OIHW", "filters of NCHW16c"),
+    ),
+)
+
+_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+_BY_FOLDED_NAME = {entry.name.casefold(): entry for entry in reversed(_ENTRIES)}
+_C0 = {8: 32, 4: 64, 2: 128, 1: 256}
+_BITS = {"bool": 8, "half": 16, "float": 32, "double": 64}
+_TEMPLATE = re.compile(r"(\w+<)([1-9][0-9]*)>")
+_TAG = re.compile(r"([0-9]*)([a-zA-Z])")
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every entry of the catalogue, system by system."""
+    return _ENTRIES
+
+
+def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Format:
+    """The format that a name or a spelling stands for.
+
+    Names of the catalogue come first, exactly as written and then in any case. Everything else is read as a
+    spelling, in which the lower-case tags of oneDNN (`nChw8c`, `acdb`) are as good as upper-case letters.
+
+    Args:
+        name: a name of the catalogue, or a spelling.
+        dtype: the element type, like `float16`, for names whose blocks depend on it.
+        axes: the letters of the logical axes, where they do not follow from the name.
+
+    Raises:
+        FormatError: there is no such format, or it depends on a dtype and none is given.
+    """
+    template = _TEMPLATE.fullmatch(name)
+    entry = _named(f"{template[1]}32>" if template else name)
+    if entry and template:
+        entry = replace(entry, spelling=entry.spelling.replace("32", template[2]))
+    if entry and axes in (None, entry.axes):
+        return entry.format(dtype)
+    try:
+        return Format.parse(_spelling(name), axes)
+    except FormatError as error:
+        close = difflib.get_close_matches(name, _BY_NAME, n=1) or difflib.get_close_matches(
+            name.upper(), _BY_NAME, n=1
+        )
+        raise FormatError(
+            error.what, where=name, hint=f"did you mean {close[0]}?" if close else error.hint
+        ) from None
+
+
+def c0(dtype: str) -> int:
+    """The elements in Ascend's innermost block: 32 bytes of types of up to 16 bits, else 16 elements.
+
+    Source: K0 of the platform table `[DtypeMKN]`, the same from Ascend 310 to 910B: 16, but 32 for int8, 64
+    for int4.
+
+    Raises:
+        FormatError: the dtype has no known width.
+    """
+    width = re.match(r"[a-z]+([0-9]+)", dtype.lower())
+    bits = int(width[1]) if width else _BITS.get(dtype.lower())
+    if bits is None:
+        raise FormatError("not a dtype of known width", where=dtype, hint="name one like float16 or int8")
+    return _C0.get(bits, 16)
+
+
+def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
+    """FRACTAL_NZ of a tensor (..., M, N): batch axes, N, M, then `m0` rows of `c0` columns.
+
+    Raises:
+        FormatError: the rank is below 2.
+    """
+    if rank < 2:
+        raise FormatError(
+            f"is for matrices, not for rank {rank}", where="FRACTAL_NZ", hint="unsqueeze the tensor"
+        )
+    rows, columns = rank - 2, rank - 1
+    outer = (*range(rows), columns, rows)
+    return Format((*map(Part, outer), Part(rows, m0), Part(columns, c0)))
+
+
+def _named(name: str) -> Entry | None:
+    return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(name.casefold())
+
+
+def _spelling(tag: str) -> str:
+    """A tag of oneDNN in our letters: what has no number is an outer part, whatever its case."""
+    return _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)

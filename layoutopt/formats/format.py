@@ -1,0 +1,301 @@
+"""A Format: in which order the elements of a tensor lie in memory, whatever its shape.
+
+A format is a sequence of *parts*, outermost first. A part is one level of one logical axis: the outer part,
+or an inner block of b elements. `NCHW16c` has the parts N, C, H, W, 16c: channels are cut into blocks of 16,
+and the 16 channels of a block lie side by side. A coordinate x of an axis is thereby written in a mixed radix
+system,
+
+    x = digit_0 * span_0 + digit_1 * span_1 + ...      span_i = product of the axis's blocks right of part i
+
+and memory is the row-major array of all digits, in the order of the parts. When an extent is no multiple of
+the blocks of its axis, it is rounded up; the elements that this adds have no logical counterpart and are
+called lanes.
+
+Axes are positions; letters exist only in spellings.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from layoutopt.errors import FormatError
+from layoutopt.formats.spelling import read, write
+
+Dim = int | str
+"""The extent of one axis; a string is the name of a symbolic dimension."""
+
+Shape = tuple[Dim, ...]
+"""The extents of a tensor, one per axis."""
+
+Volume = tuple[int, tuple[str, ...]]
+"""A product of extents: the known factor, and the symbolic ones in alphabetical order."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """One level of one logical axis: the outer part (`block` is 0), or an inner block of `block` elements."""
+
+    axis: int
+    block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An order of parts, outermost first; positional, hashable, and canonical on construction.
+
+    Blocks of one element are dropped and neighbouring blocks of one axis are merged, so that `4c4c` is `16c`.
+
+    Raises:
+        FormatError: the parts do not name each of the axes 0 .. rank-1 by exactly one outer part that
+            precedes its blocks.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        """Check the parts and bring them into their one canonical form."""
+        outer = [part.axis for part in self.parts if not part.block]
+        if sorted(outer) != list(range(len(outer))):
+            raise FormatError(
+                f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once"
+            )
+        parts: list[Part] = []
+        seen: set[int] = set()
+        for part in self.parts:
+            if part.block < 0 or (part.block and part.axis not in seen):
+                raise FormatError(f"{part} is negative or precedes its axis", hint="put blocks to the right")
+            seen.add(part.axis)
+            if part.block and parts[-1].block and parts[-1].axis == part.axis:
+                parts[-1] = Part(part.axis, parts[-1].block * part.block)
+            elif part.block != 1:
+                parts.append(part)
+        object.__setattr__(self, "parts", tuple(parts))
+
+    @classmethod
+    def canonical(cls, rank: int) -> Self:
+        """The row-major format of a tensor of `rank` axes, the one that ONNX assumes."""
+        return cls.plain(range(rank))
+
+    @classmethod
+    def plain(cls, order: Sequence[int]) -> Self:
+        """The unblocked format with the axes in `order`, outermost first: `plain((0, 2, 3, 1))` is NHWC."""
+        return cls(tuple(Part(axis) for axis in order))
+
+    @classmethod
+    def parse(cls, text: str, axes: str | None = None) -> Self:
+        """Read a spelling such as `NCHW16c`.
+
+        Args:
+            text: the spelling; `scalar` is the format of rank 0.
+            axes: the letters of the logical axes in their order, `"NCHW"`. By default they follow from those
+                used: feature maps (NCHW), filters (GOIHW, KCRS), matrices (MN), one letter, or A, B, C, ...
+
+        Raises:
+            FormatError: the spelling does not follow the grammar, or its letters are not those of the axes.
+        """
+        return cls(tuple(Part(axis, block) for axis, block in read(text, axes)))
+
+    @property
+    def rank(self) -> int:
+        """Number of logical axes."""
+        return len(self.order)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes of the outer parts, outermost first."""
+        return tuple(part.axis for part in self.parts if not part.block)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no axis is blocked."""
+        return len(self.parts) == self.rank
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether this is the row-major format."""
+        return self.is_plain and self.order == tuple(range(self.rank))
+
+    @property
+    def blocked_axes(self) -> tuple[int, ...]:
+        """The axes that have inner blocks, ascending."""
+        return tuple(sorted(self._blocks()))
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """For each part, how many elements of its axis one step of it covers."""
+        return tuple(
+            math.prod(inner.block for inner in self.parts[index + 1 :] if inner.axis == part.axis)
+            for index, part in enumerate(self.parts)
+        )
+
+    def block(self, axis: int) -> int:
+        """The product of the blocks of `axis`, to which its extent is rounded up; 1 if it has none."""
+        return self._blocks().get(axis, 1)
+
+    def name(self, axes: str | None = None) -> str:
+        """The spelling with the letters `axes`, by default those of a feature map; `parse` reads it back.
+
+        Raises:
+            FormatError: the number of letters is not the rank.
+        """
+        return write(((part.axis, part.block) for part in self.parts), self.rank, axes)
+
+    def __str__(self) -> str:
+        """The spelling with the default letters."""
+        return self.name()
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a tensor of this shape can have the format: equal ranks, known extents where blocked."""
+        return len(shape) == self.rank and not any(isinstance(shape[axis], str) for axis in self.blocked_axes)
+
+    def check(self, shape: Shape) -> None:
+        """Refuse a shape that does not fit.
+
+        Raises:
+            FormatError: the format does not fit the shape; the message says why.
+        """
+        if len(shape) != self.rank:
+            raise FormatError(f"has {self.rank} axes, the shape {shape} has {len(shape)}", where=str(self))
+        if not self.fits(shape):
+            raise FormatError(
+                f"blocks a symbolic axis of the shape {shape}",
+                where=str(self),
+                hint="give that axis a fixed extent",
+            )
+
+    def padded_shape(self, shape: Shape) -> Shape:
+        """The logical shape with every axis rounded up to a multiple of its blocks.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
+        self.check(shape)
+        blocks = self._blocks()
+        return tuple(
+            _round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape)
+        )
+
+    def physical_shape(self, shape: Shape) -> Shape:
+        """The extents of the parts, outermost first: what the memory is a row-major array of.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
+        padded, blocks = self.padded_shape(shape), self._blocks()
+        return tuple(
+            part.block or quotient(padded[part.axis], blocks.get(part.axis, 1)) for part in self.parts
+        )
+
+    def lanes(self, shape: Shape) -> int:
+        """Number of physical elements without a logical counterpart.
+
+        Raises:
+            FormatError: the format does not fit the shape, or an extent is symbolic.
+        """
+        (stored, symbols), (logical, _) = volume(self.padded_shape(shape)), volume(shape)
+        if symbols:
+            raise FormatError(
+                f"the number of lanes depends on {symbols}", where=str(self), hint="ask has_lanes"
+            )
+        return stored - logical
+
+    def has_lanes(self, shape: Shape) -> bool:
+        """Whether some physical element has no logical counterpart; symbolic extents are taken as not zero.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
+        return self.padded_shape(shape) != shape and 0 not in shape
+
+    def key(self, shape: Shape) -> tuple[object, ...]:
+        """The normal form of the offsets of a tensor of this shape: equal keys, equal bytes.
+
+        Along one axis the offset of x is a sum of digits of x times physical strides. The key lists those
+        (span, stride) pairs per axis, without digits that are always 0 and with digits joined that continue
+        each other, and the size of the memory. Two formats have equal keys exactly if every element has the
+        same offset in both and their memories are equally large; NCHW and NHWC have for H = W = 1.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
+        physical = self.physical_shape(shape)
+        size = volume(physical)
+        digits: list[list[tuple[int, Volume]]] = [[] for _ in shape if size[0]]
+        for index, (part, span) in enumerate(zip(self.parts, self.spans, strict=True)):
+            dim = shape[part.axis]
+            if not size[0] or (not isinstance(dim, str) and dim <= span):
+                continue
+            factor, symbols = stride = volume(physical[index + 1 :])
+            pairs = digits[part.axis]
+            if pairs and pairs[-1][1] == (factor * (pairs[-1][0] // span), symbols):
+                pairs.pop()
+            pairs.append((span, stride))
+        return (size, *map(tuple, digits))
+
+    def relabel(self, perm: Sequence[int]) -> Self:
+        """The format in which the same bytes are Transpose(x, perm), whose axis j is axis perm[j] of x.
+
+        Raises:
+            FormatError: `perm` is no permutation of the axes.
+        """
+        if sorted(perm) != list(range(self.rank)):
+            raise FormatError(f"{tuple(perm)} is no permutation of {self.rank} axes", where=str(self))
+        return self._renamed({axis: new for new, axis in enumerate(perm)})
+
+    def restrict(self, axes: Sequence[int]) -> Self:
+        """The format that is left of this one when only `axes` are kept, renumbered in ascending order.
+
+        Raises:
+            FormatError: there is no such axis.
+        """
+        kept = sorted(set(axes))
+        if kept and not 0 <= kept[0] <= kept[-1] < self.rank:
+            raise FormatError(f"has no axes {kept}", where=str(self), hint=f"they are 0 .. {self.rank - 1}")
+        return self._renamed({axis: new for new, axis in enumerate(kept)})
+
+    def without_blocks(self, axes: Iterable[int]) -> Self:
+        """The same order with the blocks of `axes` removed."""
+        dropped = set(axes)
+        return type(self)(tuple(part for part in self.parts if not (part.block and part.axis in dropped)))
+
+    def _blocks(self) -> dict[int, int]:
+        """The product of the blocks of each blocked axis."""
+        blocks: dict[int, int] = {}
+        for part in self.parts:
+            if part.block:
+                blocks[part.axis] = blocks.get(part.axis, 1) * part.block
+        return blocks
+
+    def _renamed(self, names: dict[int, int]) -> Self:
+        return type(self)(
+            tuple(Part(names[part.axis], part.block) for part in self.parts if part.axis in names)
+        )
+
+
+def volume(dims: Iterable[Dim]) -> Volume:
+    """The product of some extents; the symbols do not matter once a factor is 0."""
+    dims = tuple(dims)
+    factor = math.prod(dim for dim in dims if not isinstance(dim, str))
+    return factor, tuple(sorted(dim for dim in dims if isinstance(dim, str))) if factor else ()
+
+
+def known(dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Extents of which none may be symbolic.
+
+    Raises:
+        FormatError: one is.
+    """
+    dims = tuple(dims)
+    if any(isinstance(dim, str) for dim in dims):
+        raise FormatError(f"the extents {dims} are not all known", hint="give the symbolic ones a value")
+    return tuple(int(dim) for dim in dims)
+
+
+def quotient(dim: Dim, block: int) -> Dim:
+    """How often `block` goes into an extent; a symbolic extent stands for itself."""
+    return dim if isinstance(dim, str) else dim // block
+
+
+def _round_up(dim: Dim, block: int) -> Dim:
+    return dim if isinstance(dim, str) else -(-dim // block) * block

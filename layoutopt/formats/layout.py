@@ -1,0 +1,166 @@
+"""A Layout: a Format bound to a shape and to strides, a function from logical coordinates to offsets.
+
+    offset(x) = sum over the parts of  digit(x) * stride        digit(x) = x[axis] // span % extent
+
+The strides have to nest: ordered by size, each is larger than the largest offset that the smaller ones reach
+together. Then no two elements share an offset, and dividing by the strides from the largest to the smallest
+inverts the function. Offsets, strides and capacities count elements, not bytes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from layoutopt.errors import FormatError
+from layoutopt.formats.format import Format, known
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each element of a tensor lies in memory.
+
+    Args:
+        format: the order of the parts.
+        shape: the logical shape, all extents known.
+        strides: in elements, one per part.
+
+    Raises:
+        FormatError: the format does not fit the shape, or the strides do not nest.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check that offsets are unique."""
+        if len(self.strides) != len(self.physical_shape):
+            raise FormatError(
+                f"{len(self.strides)} strides for {len(self.physical_shape)} parts", where=str(self.format)
+            )
+        reach = 0
+        for stride, extent, _ in reversed(self._descending()):
+            if stride <= reach:
+                raise FormatError(
+                    f"the strides {self.strides} overlap", where=str(self.format), hint="let them nest"
+                )
+            reach += stride * (extent - 1)
+
+    @classmethod
+    def packed(cls, format: Format, shape: Sequence[int]) -> Self:
+        """The layout without gaps: row-major over the parts."""
+        return cls.padded(format, shape, known(format.physical_shape(tuple(shape))))
+
+    @classmethod
+    def padded(cls, format: Format, shape: Sequence[int], physical_extents: Sequence[int]) -> Self:
+        """The row-major layout within a larger memory, of `physical_extents`, one per part.
+
+        Raises:
+            FormatError: an extent is smaller than the tensor needs.
+        """
+        needed, given = known(format.physical_shape(tuple(shape))), tuple(physical_extents)
+        if len(given) != len(needed) or any(have < need for have, need in zip(given, needed, strict=True)):
+            raise FormatError(
+                f"the extents {given} do not hold {needed}", where=str(format), hint="enlarge them"
+            )
+        strides = tuple(math.prod(dim or 1 for dim in given[index + 1 :]) for index in range(len(given)))
+        return cls(format, tuple(shape), strides)
+
+    @property
+    def rank(self) -> int:
+        """Number of logical axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of logical elements."""
+        return math.prod(self.shape)
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """The extents of the parts, lanes included, gaps not."""
+        return known(self.format.physical_shape(self.shape))
+
+    @property
+    def capacity(self) -> int:
+        """Elements of the memory that holds the tensor, lanes and gaps included, as in CUTLASS."""
+        if 0 in self.shape:
+            return 0
+        return max(
+            (stride * extent for stride, extent in zip(self.strides, self.physical_shape, strict=True)),
+            default=1,
+        )
+
+    def byte_strides(self, itemsize: int) -> tuple[int, ...]:
+        """The strides in bytes for elements of `itemsize` bytes."""
+        return tuple(stride * itemsize for stride in self.strides)
+
+    def offset(self, *coords: ArrayLike) -> Index:
+        """The offsets of the elements at some coordinates.
+
+        Args:
+            coords: one integer or integer array per logical axis; they broadcast against each other.
+
+        Raises:
+            FormatError: not one coordinate per axis, or a coordinate outside the shape.
+        """
+        if len(coords) != self.rank:
+            raise FormatError(f"{len(coords)} coordinates for {self.rank} axes", where=str(self.format))
+        arrays = [np.asarray(coord, np.int64) for coord in coords]
+        for axis, (coord, dim) in enumerate(zip(arrays, self.shape, strict=True)):
+            if np.any((coord < 0) | (coord >= dim)):
+                raise FormatError(
+                    f"a coordinate of axis {axis} is outside 0 .. {dim - 1}", where=str(self.format)
+                )
+        total = np.zeros(np.broadcast_shapes(*(coord.shape for coord in arrays)), np.int64)
+        for axis, span, extent, stride in self._digits():
+            total += arrays[axis] // span % extent * stride
+        return total
+
+    def inverse(self, offset: ArrayLike) -> tuple[Index, ...]:
+        """The coordinates of the elements at some offsets, one array per logical axis.
+
+        Raises:
+            FormatError: at one of the offsets is no element but a lane, a gap, or nothing; ask `holds` first.
+        """
+        coords, held = self._decode(offset)
+        if not held.all():
+            raise FormatError(
+                "an offset holds no element of the tensor", where=str(self.format), hint="ask holds first"
+            )
+        return coords
+
+    def holds(self, offset: ArrayLike) -> NDArray[np.bool_]:
+        """Whether there is an element at each of some offsets, and not a lane, a gap, or nothing."""
+        return self._decode(offset)[1]
+
+    def _decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
+        rest = np.asarray(offset, np.int64)
+        held = rest >= 0
+        coords = [np.zeros_like(rest) for _ in self.shape]
+        digits = self._digits()
+        for stride, extent, index in self._descending():
+            axis, span, _, _ = digits[index]
+            digit, rest = np.divmod(rest, stride)
+            held &= digit < extent
+            coords[axis] += digit * span
+        held &= rest == 0
+        for coord, dim in zip(coords, self.shape, strict=True):
+            held &= coord < dim
+        return tuple(coords), np.asarray(held)
+
+    def _digits(self) -> list[tuple[int, int, int, int]]:
+        """Axis, span, extent and stride of each part; parts of extent 0 read as 1, they are never reached."""
+        parts = zip(self.format.parts, self.format.spans, self.physical_shape, self.strides, strict=True)
+        return [(part.axis, span, max(1, extent), stride) for part, span, extent, stride in parts]
+
+    def _descending(self) -> list[tuple[int, int, int]]:
+        """Stride, extent and index of the parts that have more than one element, the largest stride first."""
+        parts = zip(self.strides, self.physical_shape, range(len(self.strides)), strict=True)
+        return sorted((part for part in parts if part[1] > 1), reverse=True)

@@ -1,0 +1,118 @@
+"""The array operations that a conversion is made of, as values: Pad, Reshape, Transpose, Slice.
+
+They work on physical arrays, one axis per part of a format. `before` and `after` are the shapes of the
+argument and of the result; extents that no step touches may be symbolic.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from layoutopt.formats.format import Dim, Shape, known
+from layoutopt.formats.pack import Array, resize
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Append `pads[i]` zeros at the end of axis i."""
+
+    before: Shape
+    after: Shape
+    pads: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """Read the same elements in the same order under other extents."""
+
+    before: Shape
+    after: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Axis i of the result is axis `perm[i]` of the argument."""
+
+    before: Shape
+    after: Shape
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Keep the first `sizes[i]` elements of axis i."""
+
+    before: Shape
+    after: Shape
+    sizes: Shape
+
+
+Step = Pad | Reshape | Transpose | Slice
+"""One array operation on physical arrays."""
+
+
+def run(step: Step, array: Array) -> Array:
+    """Do one step on an array of shape `step.before`, all of it known."""
+    match step:
+        case Transpose():
+            return array.transpose(step.perm)
+        case Reshape():
+            return array.reshape(known(step.after))
+        case _:
+            return resize(array, known(step.after))
+
+
+class Chain:
+    """Steps under construction: none that changes nothing, and neighbours of one kind as one."""
+
+    def __init__(self, shape: Shape, steps: Iterable[Step] = ()) -> None:
+        """Start with an array of this shape, and with some steps."""
+        self.shape = shape
+        self._steps: list[Step] = []
+        for step in steps:
+            self._append(step)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps so far."""
+        return tuple(self._steps)
+
+    def reshape(self, shape: Shape) -> None:
+        """Read the elements under other extents."""
+        self._append(Reshape(self.shape, shape))
+
+    def transpose(self, perm: tuple[int, ...]) -> None:
+        """Reorder the axes."""
+        if perm != tuple(range(len(perm))):
+            self._append(Transpose(self.shape, tuple(self.shape[axis] for axis in perm), perm))
+
+    def resize(self, shape: Shape, kept: Shape) -> None:
+        """Cut the axes that change down to the extents `kept`, and fill them up with zeros."""
+        changes = zip(self.shape, shape, kept, strict=True)
+        cut = tuple(old if old == new else keep for old, new, keep in changes)
+        self._append(Slice(self.shape, cut, cut))
+        self._append(Pad(cut, shape, tuple(map(_growth, cut, shape))))
+
+    def _append(self, step: Step) -> None:
+        if self._steps and (joint := _joint(self._steps[-1], step)):
+            self._steps.pop()
+            step = joint
+        if step.before != step.after or isinstance(step, Transpose):
+            self._steps.append(step)
+        self.shape = step.after
+
+
+def _joint(first: Step, second: Step) -> Step | None:
+    """Two steps of one kind as one step; None if they are of different kinds."""
+    match first, second:
+        case Reshape(), Reshape():
+            return Reshape(first.before, second.after)
+        case Slice(), Slice():
+            return Slice(first.before, second.after, second.sizes)
+        case Pad(), Pad():
+            return Pad(first.before, second.after, tuple(map(sum, zip(first.pads, second.pads, strict=True))))
+        case _:
+            return None
+
+
+def _growth(old: Dim, new: Dim) -> int:
+    return new - old if isinstance(new, int) and isinstance(old, int) else 0

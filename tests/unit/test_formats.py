@@ -1,0 +1,206 @@
+"""Formats by name, known conversions and reshapes, and what is refused with which words."""
+
+import numpy as np
+import pytest
+
+from layoutopt.errors import FormatError
+from layoutopt.formats import (
+    Conversion,
+    Dim,
+    Entry,
+    Format,
+    Layout,
+    Pad,
+    Part,
+    Slice,
+    Transpose,
+    carry,
+    entries,
+    fractal_nz,
+    lookup,
+    pack,
+    unpack,
+)
+
+PARSE = Format.parse
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry.system}-{entry.name}")
+def test_every_entry_is_found_and_holds_any_tensor(entry: Entry) -> None:
+    fmt = lookup(entry.name, "int8")
+    assert fmt == lookup(entry.name, "int8", entry.axes) == entry.format("int8")
+    assert Format.parse(fmt.name(entry.axes), entry.axes) == fmt
+    assert entry.system in entry.source
+    array = np.arange(1, 1 + 3**fmt.rank).reshape((3,) * fmt.rank)
+    assert np.array_equal(unpack(pack(array, fmt), fmt, array.shape), array)
+
+
+def test_names_are_unique() -> None:
+    names = [entry.name for entry in entries()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"),
+    [
+        ("nchw", "NCHW"),
+        ("Channels_Last", "NHWC"),
+        ("acdb", "NHWC"),
+        ("aBcd16b", "NCHW16c"),
+        ("OIhw4i16o4i", "OIHW4i16o4i"),
+        ("gOIhw16i16o", "GOIHW16i16o"),
+        ("Goihw16g", "GOIHW16g"),
+        ("NCHW24c", "NCHW24c"),
+        ("TensorNCxHWx<16>", "NCHW16c"),
+        ("NZ", "NM16m32n"),
+        ("nz", "NM16m32n"),
+        ("nZ", "MN16n32m"),
+    ],
+)
+def test_names_of_many_systems(name: str, spelling: str) -> None:
+    assert lookup(name, "int8") == PARSE(spelling)
+
+
+@pytest.mark.parametrize(
+    ("text", "axes", "parts"),
+    [
+        ("NHWC", None, (0, 2, 3, 1)),
+        ("ACDB", None, (0, 2, 3, 1)),
+        ("HWIO", None, (2, 3, 1, 0)),
+        ("L", None, (0,)),
+        ("BSD", "BSD", (0, 1, 2)),
+        ("SBD", "BSD", (1, 0, 2)),
+        ("scalar", None, ()),
+    ],
+)
+def test_letters_are_only_for_people(text: str, axes: str | None, parts: tuple[int, ...]) -> None:
+    assert PARSE(text, axes) == Format.plain(parts)
+
+
+def test_fractal_nz_of_batches() -> None:
+    assert fractal_nz(4, c0=32) == PARSE("ABDC16c32d")
+
+
+def kinds(src: str, dst: str, shape: tuple[Dim, ...], trust: bool = False) -> str:
+    conversion = Conversion(PARSE(src), PARSE(dst))
+    return " ".join(type(step).__name__ for step in conversion.steps(shape, trust_lanes=trust))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "shape", "expected"),
+    [
+        ("NCHW", "NHWC", (2, 3, 4, 5), "Transpose"),
+        ("NCHW", "NHWC", (2, 3, 1, 1), "Reshape"),
+        ("NCHW", "NCHW", (2, 3, 4, 5), ""),
+        ("NCHW", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose"),
+        ("NCHW", "NCHW16c", (2, 17, 4, 5), "Pad Reshape Transpose"),
+        ("NCHW", "NCHW16c", ("N", 17, "H", "W"), "Pad Reshape Transpose"),
+        ("NHWC", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose"),
+        ("NCHW16c", "NCHW", (2, 32, 4, 5), "Transpose Reshape"),
+        ("NCHW16c", "NHWC", ("N", 17, "H", "W"), "Transpose Reshape Slice"),
+        ("NCHW16c", "NHWC", (2, 32, 1, 1), "Reshape"),
+        ("NCHW16c", "NCHW8c", (2, 32, 4, 5), "Reshape Transpose Reshape"),
+        ("NCHW8c", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose Reshape"),
+        ("NCHW8c", "NCHW16c", (2, 8, 4, 5), "Reshape Pad Reshape"),
+        ("NCHW16c", "NHWC16c", (2, 17, 4, 5), "Transpose"),
+        ("NCHW16c", "NHCW16c", ("N", 17, "H", "W"), "Transpose"),
+        ("OIHW", "OIHW16i16o", (32, 32, 3, 3), "Reshape Transpose"),
+        ("NCHW12c", "NCHW16c", (2, 48, 4, 5), "Transpose Reshape Transpose"),
+        ("NCHW16c", "NCHW8c", (2, 17, 4, 5), "Transpose Reshape Slice Pad Reshape Transpose"),
+    ],
+)
+def test_chains_are_short(src: str, dst: str, shape: tuple[Dim, ...], expected: str) -> None:
+    assert kinds(src, dst, shape) == expected
+
+
+def test_trusted_lanes_are_kept() -> None:
+    assert kinds("NCHW16c", "NCHW8c", (2, 17, 4, 5), trust=True) == "Reshape Transpose Reshape Slice"
+    assert kinds("NCHW8c", "NCHW16c", (2, 17, 4, 5), trust=True) == "Pad Reshape Transpose Reshape"
+
+
+def test_axes_that_travel_together_are_one() -> None:
+    steps = Conversion(PARSE("NCHW16c"), PARSE("NCHW8c")).steps((2, 32, 4, 5))
+    assert [step.perm for step in steps if isinstance(step, Transpose)] == [(0, 2, 1, 3)]
+
+
+def test_parameters_of_steps() -> None:
+    pad = Conversion(PARSE("NCHW"), PARSE("NCHW16c")).steps((2, 17, 4, 5))[0]
+    assert pad == Pad((2, 17, 4, 5), (2, 32, 4, 5), (0, 15, 0, 0))
+    cut = Conversion(PARSE("NCHW16c"), PARSE("NCHW")).steps(("N", 17, 4, 5))[-1]
+    assert cut == Slice(("N", 32, 4, 5), ("N", 17, 4, 5), ("N", 17, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("fmt", "before", "after", "expected"),
+    [
+        ("NCHW16c", (2, 64, 5, 5), (2, 4, 16, 5, 5), "ABDEC"),  # channel shuffle: split into groups
+        ("ABDEC", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NCHW16c"),
+        ("NHWC", (2, 64, 5, 5), (2, 4, 16, 5, 5), "ADEBC"),
+        ("NHWC", ("N", 64, 7, 7), ("N", 64, 49), "NWC"),
+        ("NHWC", ("N", 64, "H", "W"), ("N", 64, "H*W"), "NWC"),
+        ("NHWC", ("N", 64, 1, 1), ("N", 64), "MN"),
+        ("NHWC", ("N", 64, 7, 7), ("N", 3136), None),  # channels would have to be innermost
+        ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # lanes travel with their axis
+        ("NCHW16c", (1, 17, 8, 4), (1, 17 * 32), None),  # and cannot be merged into another
+        ("NCHW16c", (2, 32, 8, 4), (2, 2, 16, 8, 4), "ABDEC"),
+        ("ACBD", ("B", 12, "S", 64), ("B", 768, "S"), None),  # rows of heads, cut across a symbolic axis
+        ("ACBD", ("B", "S", 12, 64), ("M", 12, 64), None),
+        ("NCW", ("B", "S", 768), ("M", 768), "MN"),
+        ("NWC", ("B", "S", 768), ("B", "S", 12, 64), "ACDB"),
+        ("NM", (6, 5), ("one", 6, 5), "NWC"),  # a symbol that can only be 1
+        ("CNW", (4, 6, 5), (8, 3, 5), None),
+        ("WNC", (4, 6, 5), (8, 3, 5), "WNC"),
+    ],
+)
+def test_carried_formats(
+    fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None
+) -> None:
+    carried = carry(PARSE(fmt), before, after)
+    assert carried == (PARSE(expected) if expected else None)
+
+
+def refusals() -> dict[str, object]:
+    nchw16c, matrix = PARSE("NCHW16c"), Format.canonical(2)
+    return {
+        "unknown letters": lambda: PARSE("NCXW"),
+        "no grammar": lambda: PARSE("N-C"),
+        "empty": lambda: PARSE(""),
+        "block of nothing": lambda: PARSE("NCHW8x"),
+        "axis twice": lambda: PARSE("NCHWC"),
+        "axis missing": lambda: PARSE("NHW", "NCHW"),
+        "block before its axis": lambda: Format((Part(0, 4), Part(0))),
+        "negative block": lambda: Format((Part(0), Part(0, -4))),
+        "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
+        "symbolic block": lambda: nchw16c.physical_shape((1, "C", 3, 3)),
+        "lanes of symbols": lambda: nchw16c.lanes(("N", 17, 3, 3)),
+        "no permutation": lambda: matrix.relabel((0, 0)),
+        "no such axis": lambda: matrix.restrict((2,)),
+        "letters of another rank": lambda: matrix.name("NCHW"),
+        "unknown name": lambda: lookup("NCHWC4"),
+        "no dtype": lambda: lookup("NC1HWC0"),
+        "unknown dtype": lambda: lookup("NC1HWC0", "thing"),
+        "no matrix": lambda: fractal_nz(1),
+        "ranks differ": lambda: Conversion(matrix, nchw16c),
+        "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
+        "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
+        "wrong array": lambda: unpack(np.zeros((3, 2)), matrix, (2, 3)),
+        "elements lost": lambda: carry(matrix, (2, 3), (7,)),
+        "overlap": lambda: Layout(matrix, (2, 3), (2, 1)),
+        "strides missing": lambda: Layout(matrix, (2, 3), (1,)),
+        "too small": lambda: Layout.padded(matrix, (2, 3), (2, 2)),
+        "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),
+        "coordinates missing": lambda: Layout.packed(matrix, (2, 3)).offset(0),
+        "gap": lambda: Layout.padded(matrix, (2, 3), (2, 4)).inverse(3),
+    }
+
+
+@pytest.mark.parametrize("case", refusals())
+def test_errors_are_one_line(case: str) -> None:
+    with pytest.raises(FormatError) as refusal:
+        refusals()[case]()
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 160
+
+
+def test_a_near_miss_is_named() -> None:
+    with pytest.raises(FormatError, match=r"did you mean FRACTAL_NZ\?"):
+        lookup("FRACTL_NZ")
