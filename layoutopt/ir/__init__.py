@@ -1,0 +1,25 @@
+"""The graph that everything works on: logical tensors with formats, ops with signatures, networkx underneath."""
+
+from layoutopt.ir.graph import Function, Graph, Reference, Use
+from layoutopt.ir.types import DType, Lanes, Op, Opaque, OpaqueType, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.verify import INVARIANTS, Violation, violations
+
+__all__ = [
+    "INVARIANTS",
+    "DType",
+    "Function",
+    "Graph",
+    "Lanes",
+    "Op",
+    "Opaque",
+    "OpaqueType",
+    "Reference",
+    "Signature",
+    "Slot",
+    "Storage",
+    "TensorType",
+    "Use",
+    "Value",
+    "Violation",
+    "violations",
+]

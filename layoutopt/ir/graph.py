@@ -1,0 +1,264 @@
+"""The graph: ops and values as the nodes of one networkx MultiDiGraph.
+
+    value --[key = input index]--> op --[key = output index]--> value
+
+Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. Graph inputs and constants are values
+without a predecessor, graph outputs are listed by position. Every change counts up `version`, which is how a pass is known
+to have changed something.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import networkx as nx
+
+from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
+
+Stage: TypeAlias = Literal["plain", "assigned", "cast"]
+"""How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere."""
+
+CAPTURE = 1 << 20  # edge keys from here on are captures: values that a subgraph of the op reads by name
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One place where a value is read: input `index` of `op`, or a capture where `index` is not below its inputs."""
+
+    op: Op
+    index: int
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether a subgraph of the op reads the value by name."""
+        return self.index >= CAPTURE
+
+
+@dataclass(slots=True)
+class Function:
+    """A model-local function: a named body that a model carries along, made of ops of the standard domain."""
+
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    body: "Graph"
+    doc: str = ""
+
+
+@dataclass(slots=True)
+class Reference:
+    """The payload of an attribute inside a function body that takes its value from the call."""
+
+    name: str
+    kind: str = ""
+
+
+class Graph:
+    """A model's main graph, or the body of a function.
+
+    Args:
+        name: the graph's name.
+        opsets: the version of every operator domain in use.
+        origin: what the graph was lifted from; carries everything that the IR does not model.
+    """
+
+    def __init__(self, name: str = "", opsets: dict[str, int] | None = None, origin: object = None) -> None:
+        self.name = name
+        self.opsets = dict(opsets or {})
+        self.origin = origin
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.functions: list[Function] = []
+        self.metadata: dict[str, str] = {}
+        self.stage: Stage = "plain"
+        self.version = 0
+        self._net: Any = nx.MultiDiGraph()
+        self._names: dict[str, Value] = {}
+        self._reserved: set[str] = set()
+        self._counter = 0
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    @property
+    def values(self) -> list[Value]:
+        """Every value, in the order of creation."""
+        return list(self._names.values())
+
+    @property
+    def ops(self) -> list[Op]:
+        """Every op in topological order; among ops that are ready, the one that stood first in the file."""
+        key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
+        return [node for node in nx.lexicographical_topological_sort(self._net, key) if isinstance(node, Op)]
+
+    def __len__(self) -> int:
+        return self._net.number_of_nodes() - len(self._names)
+
+    def __contains__(self, node: Op | Value) -> bool:
+        return node in self._net
+
+    def value(self, name: str) -> Value:
+        """The value of that name; KeyError if there is none."""
+        return self._names[name]
+
+    def find(self, name: str) -> Value | None:
+        """The value of that name, if there is one."""
+        return self._names.get(name)
+
+    def producer(self, value: Value) -> Op | None:
+        """The op that computes `value`; None for graph inputs and constants."""
+        return next(iter(self._net.pred[value]), None)
+
+    def output_index(self, value: Value) -> int:
+        """Which output of its producer `value` is."""
+        producer = self.producer(value)
+        if producer is None:
+            raise KeyError(value.name)
+        return int(next(iter(self._net.succ[producer][value])))
+
+    def uses(self, value: Value) -> list[Use]:
+        """Every place where an op reads `value`, in a stable order."""
+        uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
+        return sorted(uses, key=lambda use: (use.op.order, use.index))
+
+    def is_output(self, value: Value) -> bool:
+        """Whether `value` is an output of the graph."""
+        return any(output is value for output in self.outputs)
+
+    def find_cycle(self) -> list[str]:
+        """The names along one cycle, empty if there is none."""
+        tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
+        if tangle is None:
+            return []
+        edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
+        return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
+
+    def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
+        """Every edge with its key, for the verifier."""
+        yield from self._net.edges(keys=True)
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep `fresh_name` away from names that are in use somewhere else, in a subgraph for example."""
+        self._reserved.update(names)
+
+    def fresh_name(self, stem: str) -> str:
+        """`stem`, or `stem_2`, `stem_3`... until no value has that name."""
+        name, count = stem, 1
+        while name in self._names or name in self._reserved:
+            count += 1
+            name = f"{stem}_{count}"
+        return name
+
+    def add_value(self, value: Value) -> Value:
+        """Take in a value; its name must be free."""
+        if value.name in self._names:
+            raise ValueError(f"duplicate value name {value.name!r}")
+        self._names[value.name] = value
+        self._net.add_node(value)
+        self.version += 1
+        return value
+
+    def new_value(self, stem: str, type: TensorType | OpaqueType, **fields: Any) -> Value:
+        """Make a value under a fresh name."""
+        return self.add_value(Value(self.fresh_name(stem), type, **fields))
+
+    def add_op(self, op: Op, near: Op | None = None, *, first: bool = False) -> Op:
+        """Take in an op whose operands are in the graph; `near` places it right behind another, `first` before all."""
+        self._counter += 1
+        if not op.order:
+            anchor = near.order if near is not None else (-1,) if first else ()
+            op.order = (*anchor, self._counter)
+        self._net.add_node(op)
+        self._link(op)
+        self.version += 1
+        return op
+
+    def remove_op(self, op: Op) -> None:
+        """Take out an op and its outputs; nothing may read them any more."""
+        for value in op.outputs:
+            if value is None:
+                continue
+            if self._net.succ[value] or self.is_output(value):
+                raise ValueError(f"{value.name!r} is still in use")
+            self._net.remove_node(value)
+            del self._names[value.name]
+        self._net.remove_node(op)
+        self.version += 1
+
+    def remove_value(self, value: Value) -> None:
+        """Take out a value that no op computes or reads."""
+        if self._net.pred[value] or self._net.succ[value] or self.is_output(value):
+            raise ValueError(f"{value.name!r} is still in use")
+        self._net.remove_node(value)
+        del self._names[value.name]
+        self.version += 1
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value another name, which must be free. The order of `values` does not keep its place."""
+        if name in self._names:
+            raise ValueError(f"duplicate value name {name!r}")
+        del self._names[value.name]
+        value.name = name
+        self._names[name] = value
+        self.version += 1
+
+    def set_input(self, op: Op, index: int, value: Value | None) -> None:
+        """Let input `index` of `op` read another value."""
+        old = op.inputs[index]
+        if old is value:
+            return
+        if old is not None:
+            self._net.remove_edge(old, op, key=index)
+        op.inputs = (*op.inputs[:index], value, *op.inputs[index + 1 :])
+        if value is not None:
+            self._net.add_edge(value, op, key=index)
+        self.version += 1
+
+    def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
+        """Give an op another list of inputs."""
+        for index, value in enumerate(op.inputs):
+            if value is not None:
+                self._net.remove_edge(value, op, key=index)
+        op.inputs = inputs
+        for index, value in enumerate(inputs):
+            if value is not None:
+                self._net.add_edge(value, op, key=index)
+        self.version += 1
+
+    def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
+        """Let every listed use of `old` (all of them, by default) read `new`; captures and graph outputs stay."""
+        for use in list(self.uses(old) if uses is None else uses):
+            if not use.is_capture:
+                self.set_input(use.op, use.index, new)
+
+    def set_capture(self, op: Op, index: int, value: Value) -> None:
+        """Let a subgraph of `op` read another value, which must have the name of the old one by now."""
+        self._net.remove_edge(op.captures[index], op, key=CAPTURE + index)
+        op.captures = (*op.captures[:index], value, *op.captures[index + 1 :])
+        self._net.add_edge(value, op, key=CAPTURE + index)
+        self.version += 1
+
+    def set_output(self, index: int, value: Value) -> None:
+        """Let another value be output `index` of the graph."""
+        self.outputs[index] = value
+        self.version += 1
+
+    def touch(self) -> None:
+        """Count a change that was made to an op or value in place: an attribute, a storage, a constant."""
+        self.version += 1
+
+    def _link(self, op: Op) -> None:
+        for index, value in enumerate(op.inputs):
+            if value is not None:
+                self._net.add_edge(value, op, key=index)
+        for index, value in enumerate(op.captures):
+            self._net.add_edge(value, op, key=CAPTURE + index)
+        for index, value in enumerate(op.outputs):
+            if value is not None:
+                self._net.add_edge(op, value, key=index)
+
+
+__all__ = ["CAPTURE", "Function", "Graph", "Reference", "Stage", "Use"]

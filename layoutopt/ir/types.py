@@ -1,0 +1,328 @@
+"""The values that the graph is made of: element types, logical tensors, lane states, storages, signatures.
+
+A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It never changes. A `Storage` says how its
+elements lie in memory: a `Format`, and what the lanes of that format hold.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any, Literal, Protocol, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from layoutopt.formats import Dim, Format, Shape
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class DType(Enum):
+    """An element type of ONNX: its name, its size in bits, the numpy type that holds one element."""
+
+    FLOAT32 = ("float32", 32, np.float32)
+    FLOAT16 = ("float16", 16, np.float16)
+    BFLOAT16 = ("bfloat16", 16, ml_dtypes.bfloat16)
+    FLOAT64 = ("float64", 64, np.float64)
+    FLOAT8E4M3FN = ("float8e4m3fn", 8, ml_dtypes.float8_e4m3fn)
+    FLOAT8E4M3FNUZ = ("float8e4m3fnuz", 8, ml_dtypes.float8_e4m3fnuz)
+    FLOAT8E5M2 = ("float8e5m2", 8, ml_dtypes.float8_e5m2)
+    FLOAT8E5M2FNUZ = ("float8e5m2fnuz", 8, ml_dtypes.float8_e5m2fnuz)
+    FLOAT8E8M0 = ("float8e8m0", 8, ml_dtypes.float8_e8m0fnu)
+    FLOAT4E2M1 = ("float4e2m1", 4, ml_dtypes.float4_e2m1fn)
+    INT8 = ("int8", 8, np.int8)
+    INT16 = ("int16", 16, np.int16)
+    INT32 = ("int32", 32, np.int32)
+    INT64 = ("int64", 64, np.int64)
+    INT4 = ("int4", 4, ml_dtypes.int4)
+    INT2 = ("int2", 2, ml_dtypes.int2)
+    UINT8 = ("uint8", 8, np.uint8)
+    UINT16 = ("uint16", 16, np.uint16)
+    UINT32 = ("uint32", 32, np.uint32)
+    UINT64 = ("uint64", 64, np.uint64)
+    UINT4 = ("uint4", 4, ml_dtypes.uint4)
+    UINT2 = ("uint2", 2, ml_dtypes.uint2)
+    BOOL = ("bool", 8, np.bool_)
+    COMPLEX64 = ("complex64", 64, np.complex64)
+    COMPLEX128 = ("complex128", 128, np.complex128)
+    STRING = ("string", 64, np.object_)
+
+    def __init__(self, label: str, bits: int, scalar: type) -> None:
+        self.label = label
+        self.bits = bits
+        self.numpy: np.dtype[Any] = np.dtype(scalar)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements can be infinite, NaN or a fraction."""
+        return self.label.startswith(("float", "bfloat", "complex"))
+
+    @classmethod
+    def of(cls, array: Array) -> "DType":
+        """The type of an array's elements."""
+        return next(dtype for dtype in cls if dtype.numpy == array.dtype)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor: element type and logical shape; `shape` is None where not even the rank is known."""
+
+    dtype: DType
+    shape: Shape | None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]" if self.shape is not None else f"{self.dtype}[?]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueType:
+    """A type that layouts do not apply to (sequence, map, optional, sparse, or unknown)."""
+
+    text: str = "?"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Lanes(IntEnum):
+    """What the padding of a blocked tensor holds, as a lattice: zero < finite < any.
+
+    FINITE is bounded by a small constant (1 after Sigmoid, Exp of zero ...), so that zero weights cancel it. ANY may be
+    infinite or NaN. A consumer that accepts a state accepts every smaller one.
+    """
+
+    ZERO = 0
+    FINITE = 1
+    ANY = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How a logical tensor lies in memory: its format, and the state of the lanes (ZERO where there are none)."""
+
+    format: Format
+    lanes: Lanes = Lanes.ZERO
+
+    def __str__(self) -> str:
+        return f"{self.format}" if self.lanes is Lanes.ZERO else f"{self.format}({self.lanes} lanes)"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One operand of an op: `Slot("in", 0)` is its first input, `Slot("out", 0)` its first output."""
+
+    side: Literal["in", "out"]
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.side}{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One legal way to run an op: a storage for every input and output.
+
+    An input's lanes are the largest state that the op accepts there, an output's lanes what it leaves. None stands for an
+    operand that is absent or has no format (an unknown rank, a sequence).
+    """
+
+    inputs: tuple[Storage | None, ...]
+    outputs: tuple[Storage | None, ...]
+
+    def __getitem__(self, slot: Slot) -> Storage | None:
+        return (self.inputs if slot.side == "in" else self.outputs)[slot.index]
+
+    def __str__(self) -> str:
+        def side(storages: tuple[Storage | None, ...]) -> str:
+            return ", ".join("-" if storage is None else str(storage) for storage in storages)
+
+        return f"({side(self.inputs)}) -> ({side(self.outputs)})"
+
+
+class Data(Protocol):
+    """The elements of a constant, in logical order; reading them may read a file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+
+    def numpy(self) -> Array:
+        """The elements as an array of the logical shape."""
+
+
+class ArrayData:
+    """Elements that are in memory already."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self.array.nbytes)
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return self.array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opaque:
+    """An attribute that is carried along and not understood: a subgraph, a tensor, a type, a reference."""
+
+    kind: str
+    payload: object
+
+
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Opaque
+
+
+class Value:
+    """One tensor of the graph: a name, a type, where it lies, and its elements if it is a constant.
+
+    Values are compared by identity. `data` is always in logical order, whatever the storage. `tensor` is the name of the
+    logical tensor: copies of it in other storages have names of their own, and this one in common.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: TensorType | OpaqueType,
+        *,
+        storage: Storage | None = None,
+        data: Data | None = None,
+        origin: object = None,
+        tensor: str = "",
+    ) -> None:
+        self.name = name
+        self.tensor = tensor or name
+        self.type = type
+        self.storage = storage if storage is not None else self._canonical()
+        self.data = data
+        self.origin = origin
+
+    def _canonical(self) -> Storage | None:
+        return None if self.rank is None else Storage(Format.canonical(self.rank))
+
+    @property
+    def shape(self) -> Shape | None:
+        """The logical shape; None if the rank is unknown or the value is no tensor."""
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def rank(self) -> int | None:
+        """The number of axes; None if unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type; None if the value is no tensor."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the elements are known and cannot be replaced by a caller."""
+        return self.data is not None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape, if every dimension is a number."""
+        if self.shape is None:
+            return None
+        numbers = tuple(dim for dim in self.shape if isinstance(dim, int))
+        return numbers if len(numbers) == len(self.shape) else None
+
+    def __repr__(self) -> str:
+        return f"Value({self.name}: {self.type} {self.storage})"
+
+
+class Op:
+    """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
+
+    `captures` are the outer values that subgraphs in the attributes read by name. `order` places the op among others that
+    may run at the same time. `origin` is what the op was lifted from, for the emitter.
+    """
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: tuple[Value | None, ...],
+        outputs: tuple[Value | None, ...],
+        *,
+        domain: str = "",
+        version: int = 0,
+        name: str = "",
+        attributes: dict[str, Attribute] | None = None,
+        captures: tuple[Value, ...] = (),
+        order: tuple[int, ...] = (),
+        origin: object = None,
+    ) -> None:
+        self.op_type = op_type
+        self.inputs = inputs
+        self.outputs = outputs
+        self.domain = domain
+        self.version = version
+        self.name = name
+        self.attributes = attributes if attributes is not None else {}
+        self.captures = captures
+        self.order = order
+        self.origin = origin
+        self.signature: Signature | None = None
+
+    @property
+    def kind(self) -> str:
+        """The op type, with its domain in front unless that is ai.onnx."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def operand(self, slot: Slot) -> Value | None:
+        """The value at a slot."""
+        return (self.inputs if slot.side == "in" else self.outputs)[slot.index]
+
+    def slots(self) -> list[Slot]:
+        """The slots that hold a value, inputs first."""
+        ins = [Slot("in", index) for index, value in enumerate(self.inputs) if value is not None]
+        return ins + [Slot("out", index) for index, value in enumerate(self.outputs) if value is not None]
+
+    def constant(self, index: int) -> Array | None:
+        """The elements of input `index`, if there is one and it is a constant."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        return None if value is None or value.data is None else value.data.numpy()
+
+    def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """An integer-list attribute."""
+        value = self.attributes.get(name, default)
+        return tuple(int(item) for item in value) if isinstance(value, tuple) else default
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """An integer attribute."""
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else default
+
+    def __repr__(self) -> str:
+        return f"Op({self.name or '-'}: {self.kind})"
+
+
+__all__ = [
+    "Array",
+    "ArrayData",
+    "Attribute",
+    "DType",
+    "Data",
+    "Dim",
+    "Format",
+    "Lanes",
+    "Op",
+    "Opaque",
+    "OpaqueType",
+    "Shape",
+    "Signature",
+    "Slot",
+    "Storage",
+    "TensorType",
+    "Value",
+]

@@ -1,0 +1,116 @@
+"""What holds of every graph between passes: a list of named invariants."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from layoutopt.ir.graph import CAPTURE, Graph
+from layoutopt.ir.types import Op, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold, and where."""
+
+    invariant: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"invariant {self.invariant!r} is broken at {self.where}"
+
+
+Invariant = Callable[[Graph], Iterator[str]]
+INVARIANTS: dict[str, Invariant] = {}
+
+
+def invariant(check: Invariant) -> Invariant:
+    """Decorator: the function's name, in words, is the invariant; it yields the places where it is broken."""
+    INVARIANTS[check.__name__.replace("_", " ")] = check
+    return check
+
+
+def violations(graph: Graph) -> Iterator[Violation]:
+    """Every place where an invariant is broken."""
+    for name, check in INVARIANTS.items():
+        for where in check(graph):
+            yield Violation(name, where)
+
+
+@invariant
+def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
+    """The net and the operand lists say the same."""
+    counted = 0
+    for tail, head, key in graph.edges():
+        counted += 1
+        if isinstance(head, Op):
+            operands: tuple[Value | None, ...] = head.captures if key >= CAPTURE else head.inputs
+            index = key - CAPTURE if key >= CAPTURE else key
+            if index >= len(operands) or operands[index] is not tail:
+                yield f"input {key} of {head!r}"
+        elif isinstance(tail, Op) and (key >= len(tail.outputs) or tail.outputs[key] is not head):
+            yield f"output {key} of {tail!r}"
+    listed = sum(
+        len([value for value in (*op.inputs, *op.captures, *op.outputs) if value is not None]) for op in graph.ops
+    )
+    if listed != counted:
+        yield f"{counted} edges for {listed} operands"
+
+
+@invariant
+def the_graph_has_no_cycle(graph: Graph) -> Iterator[str]:
+    """Every op can run after what it reads."""
+    if cycle := graph.find_cycle():
+        yield " -> ".join(cycle[:8])
+
+
+@invariant
+def every_value_has_one_source(graph: Graph) -> Iterator[str]:
+    """One op computes it, or it is a graph input or a constant."""
+    inputs = set(graph.inputs)
+    for value in graph.values:
+        sources = (graph.producer(value) is not None) + value.is_constant + (value in inputs)
+        if sources != 1:
+            yield f"{value.name}, which has {sources} sources"
+
+
+@invariant
+def graph_inputs_and_outputs_are_in_the_graph(graph: Graph) -> Iterator[str]:
+    """The interface is made of the graph's own values."""
+    for value in (*graph.inputs, *graph.outputs):
+        if graph.find(value.name) is not value:
+            yield value.name
+
+
+@invariant
+def storages_fit_their_tensors(graph: Graph) -> Iterator[str]:
+    """A format has the rank of its tensor, and blocked axes have known extents; no rank, no format."""
+    for value in graph.values:
+        if (value.storage is None) != (value.shape is None):
+            yield value.name
+        elif value.storage is not None and value.shape is not None and not value.storage.format.fits(value.shape):
+            yield f"{value.name}: {value.type} in {value.storage}"
+
+
+@invariant
+def lanes_hold_zero_unless_there_are_some(graph: Graph) -> Iterator[str]:
+    """A tensor without lanes has the lane state zero."""
+    for value in graph.values:
+        if value.storage is not None and value.storage.lanes and value.shape is not None:
+            if not value.storage.format.has_lanes(value.shape):
+                yield value.name
+
+
+@invariant
+def planned_ops_find_their_operands_as_their_signature_says(graph: Graph) -> Iterator[str]:
+    """After casts are inserted: the same format, and lanes no worse than accepted. Skipped while none are."""
+    if graph.stage != "cast":
+        return
+    for op in graph.ops:
+        if op.signature is None:
+            yield f"{op!r}, which has no signature"
+            continue
+        for slot in op.slots():
+            value, wanted = op.operand(slot), op.signature[slot]
+            if value is None or value.storage is None or wanted is None or value.shape is None:
+                continue
+            if value.storage.format != wanted.format or value.storage.lanes > wanted.lanes:
+                yield f"{slot} of {op!r}: {value.storage} where {wanted} is needed"
