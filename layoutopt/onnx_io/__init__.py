@@ -1,0 +1,32 @@
+"""Reading and writing ONNX: the only package that knows onnx, onnx_ir and (to evaluate) onnxruntime.
+
+file --read--> onnx_ir.Model --lift--> Graph --emit--> onnx_ir.Model --write--> file
+"""
+
+from layoutopt.onnx_io.check import check
+from layoutopt.onnx_io.emit import emit
+from layoutopt.onnx_io.evaluate import evaluate, is_foldable
+from layoutopt.onnx_io.expose import to_bytes_exposing
+from layoutopt.onnx_io.fingerprint import fingerprint
+from layoutopt.onnx_io.inline import inline
+from layoutopt.onnx_io.lift import lift
+from layoutopt.onnx_io.read import read
+from layoutopt.onnx_io.serialize import to_bytes, weights
+from layoutopt.onnx_io.write import copy, has_external_data, write
+
+__all__ = [
+    "check",
+    "copy",
+    "emit",
+    "evaluate",
+    "fingerprint",
+    "has_external_data",
+    "inline",
+    "is_foldable",
+    "lift",
+    "read",
+    "to_bytes",
+    "to_bytes_exposing",
+    "weights",
+    "write",
+]

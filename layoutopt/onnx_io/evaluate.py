@@ -1,0 +1,131 @@
+"""Compute values that depend on constants alone, with the runtime that would compute them later.
+
+The needed part of the graph becomes a small model of its own, without inputs: constants are initializers, as
+onnxruntime takes element types there that it does not take as inputs. It runs once, unoptimised, so that the
+result is what the operators give one by one. Element types that onnxruntime cannot hand out are cast inside
+the model to a wider type that holds them exactly, and back here.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
+from layoutopt.onnx_io.emit import emit
+from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
+
+_RANDOM = frozenset(  # for onnx before 1.21, whose schemas do not say it
+    ["Bernoulli", "Dropout", "Multinomial"]
+    + ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
+_WIDER = {
+    **dict.fromkeys([DType.BFLOAT16, DType.FLOAT4E2M1, DType.FLOAT8E8M0], DType.FLOAT32),
+    **dict.fromkeys([DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ], DType.FLOAT32),
+    **dict.fromkeys([DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ], DType.FLOAT32),
+    **dict.fromkeys([DType.INT4, DType.INT2], DType.INT8),
+    **dict.fromkeys([DType.UINT4, DType.UINT2], DType.UINT8),
+}
+
+
+def is_foldable(op: Op) -> bool:
+    """Whether an op gives the same tensors whenever it is run on the same inputs."""
+    opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
+    if op.domain or op.captures or any(kind != "tensor" for kind in opaque):
+        return False
+    if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
+        return False
+    schema = find_schema(op.op_type, op.domain, op.version)
+    if schema is None or op.op_type in _RANDOM:
+        return False
+    return not str(getattr(schema, "node_determinism", "")).endswith("NonDeterministic")
+
+
+def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array]:
+    """The elements of values that are computed from constants alone, as arrays of their own.
+
+    Raises:
+        ModelError: a value depends on a graph input or an op that is not foldable, or onnxruntime fails.
+    """
+    wanted = [value for value in dict.fromkeys(values) if value.data is None]
+    found = dict(zip(wanted, _run(_part(graph, wanted), wanted), strict=True)) if wanted else {}
+    return [np.array(value.data.numpy()) if value.data is not None else found[value] for value in values]
+
+
+def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
+    """The part of a graph that computes the wanted values, as a graph without inputs."""
+    part = Graph("constants", graph.opsets)
+    ops: dict[Op, None] = {}
+    copies: dict[Value, Value] = {}
+    pending = list(wanted)
+    while pending:
+        value = pending.pop()
+        if value in copies:
+            continue
+        copies[value] = part.add_value(Value(value.name, value.type, data=value.data))
+        producer = graph.producer(value)
+        if producer is not None and is_foldable(producer):
+            ops[producer] = None
+            pending.extend(other for other in (*producer.inputs, *producer.outputs) if other is not None)
+        elif value.data is None:
+            raise ModelError("is not computed from constants alone", where=value.name)
+    for op in ops:
+        inputs, outputs = (
+            [None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs)
+        )
+        attributes = dict(op.attributes)
+        part.add_op(
+            Op(
+                op.op_type,
+                tuple(inputs),
+                tuple(outputs),
+                name=op.name,
+                attributes=attributes,
+                version=op.version,
+            )
+        )
+    part.outputs = [_widened(part, copies[value]) for value in wanted]
+    return part
+
+
+def _widened(part: Graph, value: Value) -> Value:
+    """The value, cast where onnxruntime cannot hand it out."""
+    wider = _WIDER.get(value.dtype) if value.dtype is not None else None
+    if wider is None:
+        return value
+    result = part.new_value(f"{value.name}_wide", TensorType(wider, value.shape))
+    target = int(ir.DataType.from_numpy(wider.numpy))
+    part.add_op(Op("Cast", (value,), (result,), attributes={"to": target}, version=part.opsets[""]))
+    return result
+
+
+def _run(part: Graph, wanted: Sequence[Value]) -> list[Array]:
+    names = ", ".join(value.name for value in wanted[:3])
+    if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
+        raise ModelError("needs more constants than fit into one model", where=names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            to_bytes(emit(part)), options, providers=["CPUExecutionProvider"]
+        )
+        arrays = session.run(None, {})
+    except LayoutoptError:
+        raise
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise ModelError(f"onnxruntime cannot compute it: {error}", where=names) from error
+    return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, wanted, strict=True)]
+
+
+def _narrowed(array: Array, value: Value) -> Array:
+    return (
+        array
+        if value.dtype is None or value.dtype is DType.STRING
+        else array.astype(value.dtype.numpy, copy=False)
+    )

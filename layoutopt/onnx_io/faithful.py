@@ -1,0 +1,154 @@
+"""Refuse what onnx_ir would drop or merge without a word, before a message is converted."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io.fields import check_fields
+
+MIN_IR_VERSION = 3  # older files have no opset imports
+_WITH_DEVICES = 11  # in older files onnx_ir drops device configurations
+_HINT = "export the model again"
+
+
+def refuse_losses(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for the first thing in a model that cannot be carried faithfully."""
+    _check_versions(proto)
+    check_fields(proto)
+    if proto.training_info:
+        raise ModelError("training information is not supported", where="model", hint="export for inference")
+    _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
+    _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
+    if proto.configuration and proto.ir_version < _WITH_DEVICES:
+        raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where="model", hint=_HINT)
+    for function in proto.functions:
+        name = _function_name(function)
+        _refuse_twice(function.input, "input", name)
+        _refuse_twice(
+            [*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name
+        )
+        _refuse_outputs_twice(function.input, function.node, name)
+        if missing := set(function.output) - set(function.input) - _produced(function.node):
+            raise ModelError(f"nothing computes output {min(missing)!r}", where=name, hint=_HINT)
+    for graph in graphs(proto):
+        _check_graph(graph)
+    for node in nodes(proto):
+        _check_node(node)
+
+
+def _check_versions(proto: onnx.ModelProto) -> None:
+    if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
+        supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
+        raise ModelError(
+            f"IR version {proto.ir_version} is not supported ({supported} are)",
+            where="model",
+            hint="upgrade the onnx package, or export the model again",
+        )
+    versions: dict[str, int] = {}
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        if versions.setdefault(domain, opset.version) != opset.version:
+            raise ModelError(
+                f"{domain or 'ai.onnx'} is imported at versions {versions[domain]} and {opset.version}",
+                where="model",
+                hint="keep one",
+            )
+
+
+def _check_graph(graph: onnx.GraphProto) -> None:
+    where = f"graph {graph.name!r}"
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError("sparse initializers are not supported", where=name or where, hint="make it dense")
+    if not all(tensor.name for tensor in graph.initializer):
+        raise ModelError("an initializer has no name", where=where, hint=_HINT)
+    _refuse_twice((info.name for info in graph.input), "input", where)
+    _refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
+    _refuse_twice(
+        (annotation.tensor_name for annotation in graph.quantization_annotation), "annotation", where
+    )
+    taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    _refuse_outputs_twice(taken, graph.node, where)
+    if "" in taken:
+        raise ModelError("an input has no name", where=where, hint=_HINT)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if _has_map(info.type):
+            raise ModelError(
+                "map types are not supported", where=info.name, hint="remove that part of the model"
+            )
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    where = describe(node)
+    _refuse_twice((attr.name for attr in node.attribute), "attribute", where)
+    for attr in node.attribute:
+        if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+            raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
+        if attr.type == onnx.AttributeProto.UNDEFINED:
+            raise ModelError(f"attribute {attr.name!r} has no type", where=where, hint=_HINT)
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """A name for a node: its own, or else its op type and first output."""
+    return node.name or f"{node.op_type} -> {next((name for name in node.output if name), '?')}"
+
+
+def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and every graph in an attribute, however deep; also of functions."""
+    pending = [proto.graph, *(g for function in proto.functions for g in _children(function.node))]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        pending.extend(_children(graph.node))
+
+
+def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of every graph and function."""
+    for function in proto.functions:
+        yield from function.node
+    for graph in graphs(proto):
+        yield from graph.node
+
+
+def _children(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.HasField("g"):
+                yield attr.g
+            yield from attr.graphs
+
+
+def _has_map(type_: onnx.TypeProto) -> bool:
+    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        type_ = getattr(type_, kind).elem_type
+    return bool(kind == "map_type")
+
+
+def _produced(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    return {name for node in nodes for name in node.output}
+
+
+def _refuse_outputs_twice(taken: Iterable[str], nodes: Iterable[onnx.NodeProto], where: str) -> None:
+    seen = dict.fromkeys(taken, where)
+    for node in nodes:
+        for name in node.output:
+            if name and name in seen:
+                raise ModelError(
+                    f"{name!r} is computed by {describe(node)!r} and defined by {seen[name]!r} too",
+                    where=describe(node),
+                    hint="give every value a name of its own",
+                )
+            seen[name] = describe(node)
+
+
+def _refuse_twice(names: Iterable[str], what: str, where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"{what} {name!r} is there twice", where=where, hint="keep one")
+        seen.add(name)
+
+
+def _function_name(function: onnx.FunctionProto) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")

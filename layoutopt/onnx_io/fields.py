@@ -1,0 +1,49 @@
+"""The fields of a message, all the way down: defined by ONNX, and text where they are meant to be text.
+
+Fields that ONNX does not define (a newer version's, or damage) stay in the message and get lost with it.
+Names that are not UTF-8 come out of protobuf as bytes, which no code further on expects.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import Message  # type: ignore[import-untyped]
+from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
+from layoutopt.errors import ModelError
+
+_HINT = "export the model again"
+
+
+def check_fields(proto: Any) -> None:
+    """Raise ModelError for an unknown field or broken text anywhere in a message."""
+    pending = [(proto, "model")]
+    while pending:
+        message, parent = pending.pop()
+        texts, parts = _fields(message.DESCRIPTOR)
+        where = parent
+        for name in texts:
+            value = getattr(message, name)
+            if any(
+                isinstance(text, bytes) for text in ([value] if isinstance(value, str | bytes) else value)
+            ):
+                raise ModelError(f"field {name!r} is not UTF-8 text", where=where, hint=_HINT)
+            if name == "name" and value:
+                where = value
+        if len(UnknownFieldSet(message)):
+            raise ModelError("has a field that ONNX does not define", where=where, hint=_HINT)
+        for name in parts:
+            value = getattr(message, name)
+            if not isinstance(value, Message):
+                pending.extend((part, where) for part in value)
+            elif message.HasField(name):
+                pending.append((value, where))
+
+
+@lru_cache(maxsize=64)
+def _fields(descriptor: Descriptor) -> tuple[list[str], list[str]]:
+    """The names of the text fields and of the message fields of a type."""
+    kinds = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+    texts, parts = ([field.name for field in descriptor.fields if field.type == kind] for kind in kinds)
+    return texts, parts

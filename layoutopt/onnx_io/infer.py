@@ -1,0 +1,98 @@
+"""onnx's own judgement of a model: its checker and its shape inference, with one-line errors."""
+
+import re
+
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.shape_inference
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.types import OpaqueType, TensorType
+from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.vocabulary import DimNames
+
+_NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
+_CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
+_ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)
+_TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
+_ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
+
+
+def check_structure(proto: onnx.ModelProto) -> None:
+    """Run onnx's checker. Outputs without a type, which only it refuses, are inferred first.
+
+    Raises:
+        ModelError: what the checker says, on one line.
+    """
+    if not all(info.HasField("type") for info in proto.graph.output):
+        proto = infer(proto)
+    try:
+        onnx.checker.check_model(proto)
+    except _ERRORS as error:
+        raise _model_error(error) from error
+
+
+def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Strict inference, weakened step by step where strictness is known to refuse valid models.
+
+    Propagating values through shape computations is younger than the rest, so a complaint counts only if it
+    is there without that as well. The bodies of some of onnx's own composite operators do not pass at every
+    opset.
+
+    Raises:
+        ModelError: the operators' inputs, or what the model declares, contradict each other.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    except _ERRORS as error:
+        first = error
+    try:
+        return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=False)
+    except _ERRORS:
+        if not _in_composite(str(first), proto):
+            raise _model_error(first) from first
+    return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+
+
+def infer_types(proto: onnx.ModelProto, names: DimNames) -> dict[str, TensorType | OpaqueType]:
+    """The type of every value of the main graph that inference knows, by name.
+
+    Raises:
+        ModelError: as for `infer`.
+    """
+    graph = infer(proto).graph
+    found = {}
+    for info in (*graph.value_info, *graph.output):
+        value = ir.serde.deserialize_value_info_proto(info, None)
+        found[info.name] = names.type(value.type, value.shape)
+    return found
+
+
+def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
+    """Whether a complaint is about the body that onnx itself gives an operator."""
+    chain = _NODE.findall(text.split("\n")[0])
+    if len(chain) < 2 or any(function.name == chain[0][0] for function in proto.functions):
+        return False
+    schema = find_schema(chain[0][0], "", onnx.defs.onnx_opset_version())
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _model_error(error: Exception) -> ModelError:
+    """The first complaint of a message of onnx, and the innermost node that it is about."""
+    text = str(error).strip()
+    first = text.split("\n")[0]
+    chain = [name for _, name in _NODE.findall(first) if name]
+    context = _CONTEXT.search(text)
+    where = chain[-1] if chain else context["where"].strip() if context else ""
+    what = _TAG.sub("", _NODE.split(first)[-1]).strip()
+    what = _ELEMENT.sub(lambda found: f"{found[1]}{_element(found[2])} vs {_element(found[3])}", what)
+    return ModelError(
+        what[:1].lower() + what[1:].rstrip("."), where=where or "model", hint="export the model again"
+    )
+
+
+def _element(code: str) -> str:
+    number = int(code)
+    return ir.DataType(number).name.lower() if number in set(ir.DataType) else code

@@ -1,0 +1,14 @@
+"""Function calls of one domain replaced by what they do: a model that layoutopt wrote is read like any other."""
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+
+def inline(model: ir.Model, domain: str) -> ir.Model:
+    """The model without functions of `domain`; the model itself where it has none."""
+    if not any(function.domain == domain for function in model.functions.values()):
+        return model
+    copy = model.clone()
+    InlinePass(lambda function: function.domain == domain)(copy)
+    copy.graph.opset_imports.pop(domain, None)
+    return copy

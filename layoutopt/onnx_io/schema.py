@@ -1,0 +1,103 @@
+"""Which operators exist: every node is looked up in onnx's registry, at its model's opset."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io.vocabulary import subgraphs
+
+_HINT = "export the model again"
+
+
+def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
+    """Opset imports with the empty name for ai.onnx, which files may spell either way."""
+    return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
+
+
+@lru_cache(maxsize=4096)
+def find_schema(op_type: str, domain: str, version: int) -> Any:
+    """The `OpSchema` of an operator at an opset, None if there is none; onnx's stubs are incomplete."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _newest() -> dict[str, int]:
+    """The newest opset that onnx knows, for each of its domains."""
+    return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
+
+
+def _version_map() -> dict[str, tuple[int, int]]:
+    return dict(onnx.defs.C.schema_version_map())
+
+
+def check_ops(model: ir.Model) -> None:
+    """Refuse operators of onnx's own domains that do not exist at the imported opset; other domains are free.
+
+    Raises:
+        ModelError: names the node.
+    """
+    local = {(function.domain, function.name) for function in model.functions.values()}
+    _check(model.graph, opsets_of(model.opset_imports), local)
+    for function in model.functions.values():
+        _check(function, opsets_of(function.opset_imports), local)
+
+
+def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[str, str]]) -> None:
+    newest = _newest()
+    for domain, version in opsets.items():
+        if domain in newest and not 1 <= version <= newest[domain]:
+            raise ModelError(
+                f"opset {version} of {domain or 'ai.onnx'} is not supported (1 to {newest[domain]} are)",
+                where="model",
+                hint=f"upgrade the onnx package (this is {onnx.__version__}), or export for an older opset",
+            )
+    pending = list(nodes)[::-1]
+    while pending:
+        node = pending.pop()
+        pending.extend(inner for graph in subgraphs(node) for inner in graph)
+        if node.domain in newest and (node.domain, node.op_type) not in local:
+            _check_node(node, opsets.get(node.domain))
+
+
+def _check_node(node: ir.Node, version: int | None) -> None:
+    domain = node.domain or "ai.onnx"
+    if version is None:
+        raise ModelError(f"the model imports no opset of {domain}", where=describe(node), hint=_HINT)
+    schema = find_schema(node.op_type, node.domain, version)
+    if schema is not None and not schema.deprecated:
+        _check_operands(node, schema)
+        return
+    if schema is not None:
+        what = f"operator {node.op_type} is deprecated in opset {version} of {domain}"
+    elif onnx.defs.has(node.op_type, node.domain):
+        what = f"operator {node.op_type} does not exist yet in opset {version} of {domain}"
+    else:
+        what = f"there is no operator {node.op_type!r} in {domain}"
+    hint = "declare the opset that the model was written for, or put the node in a domain of its own"
+    raise ModelError(what, where=describe(node), hint=hint)
+
+
+def _check_operands(node: ir.Node, schema: Any) -> None:
+    """What onnx takes for granted: its shape inference is C++ that reads beyond arrays where this does not hold."""
+    for value, parameter in zip(node.inputs, schema.inputs, strict=False):
+        if value is None and parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single:
+            raise ModelError(f"input {parameter.name!r} is required", where=describe(node), hint=_HINT)
+    known = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
+    if node.op_type == "Split" and known.get("num_outputs", len(node.outputs)) != len(node.outputs):
+        what = f"num_outputs is {known['num_outputs']}, but there are {len(node.outputs)} outputs"
+        raise ModelError(what, where=describe(node), hint=_HINT)
+    if node.op_type == "GatherND" and str(known.get("batch_dims", 0)).startswith("-"):
+        raise ModelError(f"batch_dims is {known['batch_dims']}", where=describe(node), hint=_HINT)
+
+
+def describe(node: ir.Node) -> str:
+    """A name for a node: its own, or else its op type and first output."""
+    return node.name or f"{node.op_type} -> {next((value.name for value in node.outputs if value.name), '?')}"

@@ -1,0 +1,90 @@
+"""A stand-in for a model: the same message without its large weights, to be handed to onnx's C++ functions.
+
+These functions take a serialised model, which may not be larger than 2 GB, and copy it. An initializer or
+Constant node above a threshold becomes an input of the main graph, of its type and shape. Also weights of
+subgraphs do, since a subgraph sees the values of the main graph; that is left alone where the name is in use
+elsewhere.
+"""
+
+from collections import Counter
+
+import onnx
+import onnx_ir as ir
+
+from layoutopt.onnx_io.constant import constant_tensor
+from layoutopt.onnx_io.faithful import describe, graphs, nodes
+from layoutopt.onnx_io.serialize import embedded
+
+_SMALL = 1024  # bytes; what data propagation looks at (shapes, axes, pads, sizes) is far smaller
+
+
+def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
+    """The message of a model without its large weights. Graphs and nodes all have names, for clear errors."""
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    _fill(proto.graph, model.graph, small)
+    for function in model.functions.values():
+        ir.serde.serialize_function_into(
+            proto.functions.add(), function, create_value_info=model.ir_version >= 10
+        )
+    _hoist(proto, small)
+    for graph in graphs(proto):
+        graph.name = graph.name or "graph"
+    for node in nodes(proto):
+        node.name = describe(node)
+    return proto
+
+
+def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:
+    proto.name = graph.name or ""
+    for value in graph.inputs:
+        ir.serde.serialize_value_into(proto.input.add(), value)
+    listed = {value.name for value in graph.inputs}
+    for name, value in graph.initializers.items():
+        if value.const_value is None or value.const_value.nbytes > small:
+            if name not in listed and value.const_value is not None:
+                _declare(proto, name, value.const_value)
+            continue
+        ir.serde.serialize_tensor_into(proto.initializer.add(), embedded(value.const_value))
+        proto.initializer[-1].name = name
+    for node in graph:
+        tensor = constant_tensor(node)
+        if tensor is not None and tensor.nbytes > small:
+            _declare(proto, node.outputs[0].name or "", tensor)
+            continue
+        ir.serde.serialize_node_into(proto.node.add(), node)
+        for value in node.outputs:
+            if value.name and value.type is not None and not value.is_graph_output():
+                ir.serde.serialize_value_into(proto.value_info.add(), value)
+    for value in graph.outputs:
+        ir.serde.serialize_value_into(proto.output.add(), value)
+
+
+def _declare(proto: onnx.GraphProto, name: str, tensor: ir.TensorProtocol) -> None:
+    """An input of the type and shape of a tensor."""
+    proto.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), tensor.shape.numpy()))
+
+
+def _hoist(proto: onnx.ModelProto, small: int) -> None:
+    """Make inputs of the main graph out of the large weights of its subgraphs."""
+    inner = [graph for graph in graphs(proto) if graph is not proto.graph]
+    taken = Counter(name for graph in (proto.graph, *inner) for name in _names(graph))
+    for graph in inner:
+        kept = []
+        for tensor in graph.initializer:
+            external = tensor.data_location == onnx.TensorProto.EXTERNAL
+            if (external or tensor.ByteSize() > small) and taken[tensor.name] == 1:
+                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                proto.graph.input.append(info)
+            else:
+                kept.append(tensor)
+        if len(kept) < len(graph.initializer):
+            copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+            del graph.initializer[:]
+            graph.initializer.extend(copies)
+
+
+def _names(graph: onnx.GraphProto) -> list[str]:
+    outputs = [name for node in graph.node for name in node.output]
+    return [*(info.name for info in graph.input), *(tensor.name for tensor in graph.initializer), *outputs]

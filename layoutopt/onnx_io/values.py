@@ -1,0 +1,103 @@
+"""Values and constants of the graph as those of onnx_ir."""
+
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from layoutopt.errors import InvariantError
+from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
+from layoutopt.onnx_io.constant import NodeData
+from layoutopt.onnx_io.vocabulary import TO_IR, UNKNOWN
+
+TENSORS = (
+    ir.ExternalTensor,
+    ir.LazyTensor,
+    ir.PackedTensor,
+    ir.StringTensor,
+    ir.Tensor,
+    ir.serde.TensorProtoTensor,
+)
+_ANNOTATION = "quant_parameter_tensor_names"  # where onnx_ir keeps quantisation annotations
+
+
+def source(value: Value) -> ir.Value | None:
+    """The value of onnx_ir that a value was lifted from."""
+    if isinstance(value.origin, ir.Node):
+        return value.origin.outputs[0]
+    return value.origin if isinstance(value.origin, ir.Value) else None
+
+
+def declare(value: Value) -> ir.Value:
+    """A value under its name, with what the original says about it. A constant has its tensor's type."""
+    result = ir.Value(name=value.name)
+    origin = source(value)
+    if origin is not None:
+        result.doc_string = origin.doc_string
+        result.metadata_props.update(origin.metadata_props)
+        if _ANNOTATION in origin.meta:
+            result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
+    return result if value.data is not None else typed(result, value)
+
+
+def typed(result: ir.Value, value: Value, *, interface: bool = False) -> ir.Value:
+    """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more."""
+    origin = source(value)
+    if isinstance(value.type, OpaqueType):
+        if origin is not None:
+            result.type, result.shape = origin.type, origin.shape
+        return result
+    result.type = ir.TensorType(TO_IR[value.type.dtype])
+    if origin is not None and origin.type is not None and origin.type.denotation:
+        result.type.denotation = origin.type.denotation
+    if value.shape is not None:
+        result.shape = _shape(value.shape, None if origin is None else origin.shape, interface)
+    return result
+
+
+def _shape(dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool) -> ir.Shape:
+    """A shape; dimensions without a known name are unknown."""
+    plain = [None if isinstance(dim, str) and dim.startswith(UNKNOWN) else dim for dim in dims]
+    if declared is None or len(declared) != len(dims):
+        return ir.Shape(plain)
+    pairs = list(zip(plain, declared, strict=True))
+    if not all(known == _name(said) or not isinstance(said, int) for known, said in pairs):
+        return ir.Shape(plain)  # no longer the shape that was declared: its denotations do not hold either
+    kept = [_name(said) if interface and isinstance(known, int | None) else known for known, said in pairs]
+    return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
+
+
+def _name(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim if isinstance(dim, int) else dim.value
+
+
+def tensor_of(value: Value) -> ir.TensorProtocol:
+    """The elements of a constant; computed ones are lazy, in memory only while they are written."""
+    data = value.data
+    if isinstance(data, NodeData):
+        return data.tensor
+    if isinstance(data, TENSORS) and data.name == value.name:
+        return data
+    if data is None or not isinstance(value.type, TensorType) or value.static_shape is None:
+        raise InvariantError("a constant needs elements and a static shape", where=value.name)
+    shape = ir.Shape(value.static_shape)
+    if value.dtype is DType.STRING:
+        return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=value.name)
+    load = partial(_load, data, value.type, value.name)
+    return ir.LazyTensor(load, TO_IR[value.type.dtype], shape, name=value.name)
+
+
+def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
+    """The elements as a tensor. onnx_ir's own are passed on as they are, so that mapped ones stay mapped."""
+    if isinstance(data, TENSORS):
+        return data
+    array = data.numpy()
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        raise InvariantError(
+            f"declared {type_}, but its data is {array.dtype}{list(array.shape)}", where=name
+        )
+    return ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _bytes(item: object) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode()
