@@ -1,0 +1,62 @@
+"""Layout rules, one file per op family. An op type that is not here runs in the canonical format."""
+
+from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
+    axis,
+    conv,
+    elementwise,
+    matmul,
+    normalization,
+    pool,
+    rearrangement,
+    rename,
+    resize,
+)
+from layoutopt.ops.affine import Affine
+from layoutopt.ops.base import (
+    Builder,
+    Inapplicable,
+    Known,
+    LayoutRule,
+    Side,
+    X,
+    Y,
+    canonical_signature,
+    canonical_storage,
+    elements,
+    extent,
+    has_lanes,
+    is_canonical,
+    padded_type,
+    physical_type,
+    register,
+    rule_of,
+    rules,
+    signature_of,
+    with_lanes,
+)
+from layoutopt.ops.rename import Rename
+
+__all__ = [
+    "Affine",
+    "Builder",
+    "Inapplicable",
+    "Known",
+    "LayoutRule",
+    "Rename",
+    "Side",
+    "X",
+    "Y",
+    "canonical_signature",
+    "canonical_storage",
+    "elements",
+    "extent",
+    "has_lanes",
+    "is_canonical",
+    "padded_type",
+    "physical_type",
+    "register",
+    "rule_of",
+    "rules",
+    "signature_of",
+    "with_lanes",
+]

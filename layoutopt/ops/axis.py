@@ -1,0 +1,209 @@
+"""Ops along one axis or some of them: reductions, softmax, arg-max. Other axes go along in any format."""
+
+import numpy as np
+
+from layoutopt.formats import Format
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import (
+    Builder,
+    Inapplicable,
+    Known,
+    X,
+    Y,
+    elements,
+    has_lanes,
+    is_canonical,
+    register,
+)
+
+_SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+
+
+def positions(format: Format, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the parts of some axes lie in a physical array."""
+    return tuple(place for place, part in enumerate(format.parts) if part.axis in axes)
+
+
+@register
+class Reduction(AxiswiseRule):
+    """Reduce*: the axes come as an attribute or, in later opsets, as an input."""
+
+    family = "reduction"
+    ops = (
+        *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
+        *_SUMS,
+    )
+
+    def reduced(self, op: Op) -> tuple[int, ...] | None:
+        """The axes that are reduced; None if they are computed."""
+        x = op.inputs[0]
+        if x is None or x.rank is None:
+            return None
+        axes: tuple[int, ...] | None = op.integers("axes") if "axes" in op.attributes else None
+        if len(op.inputs) > 1 and op.inputs[1] is not None:
+            array: Array | None = op.constant(1)
+            if array is None:
+                return None
+            axes = tuple(int(axis) for axis in array.reshape(-1))
+        if not axes:
+            axes = () if op.integer("noop_with_empty_axes") else tuple(range(x.rank))
+        return tuple(sorted(axis % x.rank for axis in axes))
+
+    def keeps_axes(self, op: Op) -> bool:
+        """Whether reduced axes stay, with extent 1."""
+        return bool(op.integer("keepdims", 1))
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """All axes of the input are iteration axes; the output has them, or those that are left."""
+        x, reduced = op.inputs[0], self.reduced(op)
+        if x is None or x.rank is None or reduced is None:
+            return Inapplicable("the rank or the reduced axes are unknown")
+        every = tuple(range(x.rank))
+        return {X: every, Y: every if self.keeps_axes(op) else tuple(axis for axis in every if axis not in reduced)}
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the axes say, but a reduced axis may have lanes only where zeros add nothing."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
+            return signature
+        reduced = self.reduced(op) or ()
+        blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced)
+        if blocked and has_lanes(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
+            return Inapplicable("the reduction would read the lanes")
+        return signature
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Lanes of the axes that are left are reduced among themselves; those of reduced axes have to be zero."""
+        x = signature.inputs[0]
+        if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced(op) or ()):
+            return None
+        if op.op_type == "ReduceLogSum" or inputs[0] is Lanes.ANY:
+            return (Lanes.ANY,)
+        if op.op_type == "ReduceLogSumExp":
+            return (Lanes.FINITE,)
+        keeps = op.op_type in ("ReduceMean", "ReduceMax", "ReduceMin")
+        return (inputs[0] if keeps else (Lanes.ZERO, Lanes.ANY)[inputs[0]],)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: a reduction over the parts of the axes."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op over the physical positions of the reduced axes."""
+        x, target = build.input(0), build.output_type(0)
+        assert x is not None and x.shape is not None and target is not None
+        places = positions(build.format(X), self.reduced(op) or ())
+        shape = tuple(dim for place, dim in enumerate(x.shape) if place not in places)
+        attributes: dict[str, Attribute] = {**op.attributes, "keepdims": 0}
+        inputs: list[Value | None] = [x]
+        if "axes" in op.attributes or not self._has_axes_input(op):
+            attributes["axes"] = places
+        else:
+            inputs.append(build.constant(np.asarray(places, dtype=np.int64), "axes"))
+        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
+        assert target.shape is not None
+        build.set_output(0, build.reshape(result, target.shape))
+
+    def _has_axes_input(self, op: Op) -> bool:
+        return op.version >= (13 if op.op_type == "ReduceSum" else 18)
+
+    def flops(self, op: Op) -> float:
+        """One per element of the input."""
+        x = op.inputs[0]
+        return float(elements(x.shape)) if x is not None and x.shape is not None else 0.0
+
+
+class OneAxis(AxiswiseRule):
+    """An op along one axis, which must be whole."""
+
+    default_axis = -1
+
+    def axis(self, op: Op) -> int:
+        """The axis, counted from the front."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return op.integer("axis", self.default_axis) % max(x.rank, 1)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or x.rank == 0:
+            return Inapplicable("the rank is unknown")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Lanes would count."""
+        return f"axis {axis} is worked along and cannot be blocked" if axis == self.axis(op) else ""
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: only the number of the axis changes."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis."""
+        (axis,) = positions(build.format(X), (self.axis(op),))
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
+        build.set_output(0, result)
+
+
+@register
+class Softmax(OneAxis):
+    """Softmax, LogSoftmax, Hardmax. Before opset 13 they work along all axes from `axis` on, flattened."""
+
+    family = "softmax"
+    ops = ("Softmax", "LogSoftmax", "Hardmax")
+
+    def axis(self, op: Op) -> int:
+        """The axis; its default was 1 before opset 13."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return op.integer("axis", -1 if op.version >= 13 else 1) % max(x.rank, 1)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for one axis, if it is one."""
+        x = op.inputs[0]
+        if x is not None and x.shape is not None and op.version < 13:
+            if any(dim != 1 for dim in x.shape[self.axis(op) + 1 :]):
+                return Inapplicable("before opset 13 it works along several axes")
+        return super().axes(op)
+
+    def squashes(self, op: Op) -> bool:
+        """A distribution is near zero nearly everywhere."""
+        return True
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Lanes are rows of their own: a distribution each, or its logarithm."""
+        return (Lanes.ANY if inputs[0] is Lanes.ANY else Lanes.FINITE,)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """From opset 13 on; before, only in canonical order."""
+        return op.version >= 13 or is_canonical(signature)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis, or emulated where it flattens."""
+        if op.version >= 13:
+            super().lower(op, build)
+        else:
+            AxiswiseRule.lower(self, op, build)
+
+
+@register
+class ArgReduction(OneAxis):
+    """ArgMax and ArgMin: the index along the axis is logical."""
+
+    family = "reduction"
+    ops = ("ArgMax", "ArgMin")
+    default_axis = 0
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """The output has all axes, or all but one."""
+        axes = super().axes(op)
+        if isinstance(axes, Inapplicable) or op.integer("keepdims", 1):
+            return axes
+        return {X: axes[X], Y: tuple(axis for axis in axes[X] if axis != self.axis(op))}
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """An index, whatever stands there."""
+        return (Lanes.FINITE,)

@@ -1,0 +1,123 @@
+"""Ops whose operands share axes: a format on one operand is a format on all of them.
+
+Such an op is described by naming, for every operand, which *iteration axis* each of its axes is. Broadcasting Add on
+(N,C,H,W) and (C,1,1) has the axes (0,1,2,3) and (1,2,3); a Transpose by perm has (0,1,...) and perm; a reduction drops some.
+A format on one operand orders the iteration axes, and that order is projected onto the other operands:
+
+    NHWC on (N,C,H,W)      ->   HWC on (C,1,1)
+    NCHW16c on (N,C,H,W)   ->   CHW16c on (C,1,1),  CHW on (1,H,W): an axis of extent 1 has no blocks
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from layoutopt.formats import Dim, Format, Part, Shape
+from layoutopt.ir.types import Op, Signature, Slot, Value
+from layoutopt.ops.base import Builder, Inapplicable, Known, LayoutRule, Y, elements, signature_of
+
+Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class IterationOrder:
+    """Iteration axes and their blocks, outermost first: a format over the axes of a whole op."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, format: Format, axes: Sequence[int]) -> "IterationOrder":
+        """The order that a format gives to the axes of one operand."""
+        return cls(tuple(Part(axes[part.axis], part.block) for part in format.parts))
+
+    def project(self, axes: Sequence[int], shape: Shape) -> Format:
+        """The format of an operand with these iteration axes; axes without an order follow their predecessor."""
+        position = {axis: index for index, axis in enumerate(axes)}
+        parts = [
+            Part(position[part.axis], part.block)
+            for part in self.parts
+            if part.axis in position and not (part.block and shape[position[part.axis]] == 1)
+        ]
+        for index in range(len(axes)):
+            if all(part.axis != index for part in parts):
+                before = [place for place, part in enumerate(parts) if part.axis == index - 1 and not part.block]
+                parts.insert(before[0] + 1 if before else 0, Part(index))
+        return Format(tuple(parts))
+
+
+class AxiswiseRule(LayoutRule):
+    """A rule for ops that are described by the iteration axes of their operands."""
+
+    @abstractmethod
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """The iteration axis of every axis of every operand that takes part; others stay canonical."""
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Why this iteration axis must not be blocked; empty if it may be."""
+        del op, axis, order
+        return ""
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """Project the first known format onto all operands that are not known themselves."""
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return axes
+        lead = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
+        if lead is None:
+            return Inapplicable("no operand with that format takes part")
+        value = op.operand(lead)
+        if value is None or value.shape is None or not known[lead].fits(value.shape):
+            return Inapplicable(f"{known[lead]} does not fit {lead}")
+        order = IterationOrder.of(known[lead], axes[lead])
+        for part in order.parts:
+            if part.block and (reason := self.may_block(op, part.axis, order)):
+                return Inapplicable(reason)
+        formats = {}
+        for slot, operand_axes in axes.items():
+            operand = op.operand(slot)
+            if operand is None or operand.shape is None:
+                return Inapplicable(f"the rank of {slot} is unknown")
+            formats[slot] = order.project(operand_axes, operand.shape)
+        return signature_of(op, {**formats, **known})
+
+    def physical_formats(self, op: Op) -> dict[Slot, Format]:
+        """Projections of one order onto all operands.
+
+        In the signature, a format that is canonical for its shape stands as the canonical one; the order that it is a
+        projection of is that of the largest operand which is not.
+        """
+        formats, axes = super().physical_formats(op), self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return formats
+        telling = [slot for slot in formats if slot in axes and not formats[slot].is_canonical]
+        if not telling:
+            return formats
+        lead = min(telling, key=lambda slot: self._weight(op, slot))
+        order = IterationOrder.of(formats[lead], axes[lead])
+        for slot in formats:
+            value = op.operand(slot)
+            if slot in axes and value is not None and value.shape is not None:
+                formats[slot] = order.project(axes[slot], value.shape)
+        return formats
+
+    def _weight(self, op: Op, slot: Slot) -> tuple[int, int, Slot]:
+        # The operand with the most elements has the fewest broadcast axes, so its format says the most.
+        value = op.operand(slot)
+        shape = value.shape if value is not None and value.shape is not None else ()
+        return (-len(shape), -elements(shape), slot)
+
+
+def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
+    """Physical input `index`, with extents of 1 put in so that it broadcasts against the physical first output."""
+    value, slot = build.input(index), Slot("in", index)
+    if value is None or value.shape is None or slot not in axes:
+        return value
+    own = list(zip(IterationOrder.of(build.format(slot), axes[slot]).parts, value.shape, strict=True))
+    shape: list[Dim] = []
+    for part in IterationOrder.of(build.format(Y), axes[Y]).parts:
+        shape.append(own.pop(0)[1] if own and own[0][0] == part else 1)
+    assert not own, f"{op!r}: input {index} is not a projection of the output"
+    while len(shape) > len(value.shape) and shape[0] == 1:
+        shape.pop(0)
+    return build.reshape(value, tuple(shape))

@@ -1,0 +1,175 @@
+"""Convolutions: 1-D to 3-D, dense, grouped, depthwise, transposed.
+
+    x (N, C, *spatial)   w (O, C/groups, *kernel)   b (O)   ->   y (N, O, *spatial)          Conv
+                         w (C, O/groups, *kernel)                                            ConvTranspose
+
+Each operand has a format of its own: kernels whose input and output formats differ are a free cast. Lanes of x meet zero
+weights, so they may hold anything finite; lanes of y are the sums of zero weights and a zero bias, so they are zero.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from layoutopt.formats import Format, Part
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ops.affine import Affine, float_constant
+from layoutopt.ops.base import (
+    Builder,
+    Inapplicable,
+    Known,
+    LayoutRule,
+    Side,
+    X,
+    Y,
+    elements,
+    extent,
+    has_lanes,
+    is_canonical,
+    padded_type,
+    register,
+    signature_of,
+)
+
+W, B = Slot("in", 1), Slot("in", 2)
+
+
+@register
+class Convolution(LayoutRule):
+    """Conv: an anchor; its formats are those of the target's kernels."""
+
+    family = "convolution"
+    ops = ("Conv",)
+    is_anchor = True
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """The known formats; an operand that is not known follows x, the bias follows the output channels."""
+        x, w, y = (op.operand(slot) for slot in (X, W, Y))
+        if x is None or w is None or y is None or x.shape is None or w.shape is None or y.shape is None:
+            return Inapplicable("the rank of an operand is unknown")
+        lead = known.get(X) or known.get(Y)
+        if lead is None or len(x.shape) != len(w.shape):
+            return Inapplicable("neither the format of the input nor of the output is given")
+        formats = {X: lead, Y: lead, W: self._weight_format(lead), **known}
+        if any(part.block and part.axis > 1 for format in formats.values() for part in format.parts):
+            return Inapplicable("a spatial axis cannot be blocked")
+        signature = signature_of(op, formats)
+        if isinstance(signature, Inapplicable):
+            return signature
+        operands = zip((x, w, y), (*signature.inputs[:2], signature.outputs[0]), strict=True)
+        if self.variant(op) == "grouped" and any(has_lanes(value, storage) for value, storage in operands):
+            return Inapplicable("the channels of a group do not fill whole blocks")
+        return signature
+
+    def _weight_format(self, lead: Format) -> Format:
+        """Channels where x has them, spatial axes in the order of x, both channel axes blocked alike."""
+        parts = [part for part in lead.parts if not (part.block and part.axis == 0)]
+        blocks = [Part(1 - part.axis, part.block) for part in parts if part.block]
+        return Format((*parts, *blocks))
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Finite lanes of x meet zero weights."""
+        return None if inputs[0] is Lanes.ANY or any(inputs[1:]) else (Lanes.ZERO,)
+
+    def variant(self, op: Op) -> str:
+        """Dense, depthwise (every channel is a group) or grouped."""
+        groups = op.integer("group", 1)
+        if groups == 1:
+            return "dense"
+        w = op.inputs[1]
+        return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """ONNX has no convolution but the canonical one."""
+        return is_canonical(signature)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The canonical convolution on padded arrays; where paddings of operands differ the spare lanes are cut."""
+        assert op.signature is not None
+        x, w, b = build.padded(0), build.padded(1), build.padded(2) if len(op.inputs) > 2 else None
+        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
+        assert x is not None and w is not None and x.shape is not None and w.shape is not None
+        assert y_type is not None and y_type.shape is not None
+        out_channels = extent(y_type.shape[1])
+        attributes: Mapping[str, Attribute] = op.attributes
+        in_axis, out_axis = self.weight_axes
+        if self.variant(op) == "depthwise":
+            # One group per channel: lanes are groups of their own, with zero weights.
+            x = build.resize_axis(x, 1, out_channels)
+            w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
+            attributes = {**op.attributes, "group": out_channels}
+        elif self.variant(op) == "dense":
+            channels = min(extent(x.shape[1]), extent(w.shape[in_axis]))
+            x = build.resize_axis(x, 1, channels)
+            w = build.resize_axis(w, in_axis, channels)
+            w = build.resize_axis(w, out_axis, out_channels)
+        b = None if b is None else build.resize_axis(b, 0, out_channels)
+        (y,) = build.op(op.op_type, [x, w] if b is None else [x, w, b], [y_type], attributes)
+        build.set_padded_output(0, y)
+
+    weight_axes = (1, 0)
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """Scaled weights; what is added goes into the bias, on the input side only if no zeros are padded."""
+        w = float_constant(op, 1)
+        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if w is None or b is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
+            return None
+        if side == "out":
+            scale, shift = affine.along(self._channels(op, w, "out"))
+            bias = np.broadcast_to(b, scale.shape) * scale + shift
+            return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **self._bias(op, bias)}
+        scale, shift = affine.along(self._channels(op, w, "in"))
+        axis = self._weight_axis(op, "in")
+        if affine.only_scales:
+            return {1: w * _along(scale, axis, w.ndim)}
+        if self.family != "convolution" or any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+            return None
+        added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
+        return {1: w * _along(scale, axis, w.ndim), **self._bias(op, np.broadcast_to(b, added.shape) + added)}
+
+    def _weight_axis(self, op: Op, side: Side) -> int:
+        """The axis of the weight that runs along the channels of x or y; a depthwise one has one for both."""
+        if self.variant(op) == "depthwise":
+            return 0
+        return self.weight_axes[0] if side == "in" else self.weight_axes[1]
+
+    def _channels(self, op: Op, w: Array, side: Side) -> int:
+        return int(w.shape[self._weight_axis(op, side)])
+
+    def _bias(self, op: Op, bias: Array) -> dict[int, Array]:
+        """The bias, unless there was none and none is needed."""
+        return {2: bias} if bias.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
+
+    def flops(self, op: Op) -> float:
+        """Two per weight and position of the output."""
+        w, y = op.inputs[1], op.outputs[0]
+        assert w is not None and y is not None and w.shape is not None and y.shape is not None
+        return 2.0 * elements(w.shape) * elements(y.shape) / max(extent(y.shape[1]), 1)
+
+
+def _along(numbers: Array, axis: int, rank: int) -> Array:
+    """Numbers shaped to broadcast along one axis."""
+    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
+
+
+@register
+class TransposedConvolution(Convolution):
+    """ConvTranspose: the weight has the input channels first."""
+
+    family = "transposed_convolution"
+    ops = ("ConvTranspose",)
+    weight_axes = (0, 1)
+
+    def variant(self, op: Op) -> str:
+        """Depthwise ones count as grouped: no kernel tells them apart."""
+        return "dense" if op.integer("group", 1) == 1 else "grouped"
+
+    def flops(self, op: Op) -> float:
+        """Two per weight and position of the input."""
+        w, x = op.inputs[1], op.inputs[0]
+        assert w is not None and x is not None and w.shape is not None and x.shape is not None
+        return 2.0 * elements(w.shape) * elements(x.shape) / max(extent(x.shape[1]), 1)
+
+
+__all__ = ["Convolution", "TransposedConvolution"]

@@ -1,0 +1,235 @@
+"""Element-wise ops, with broadcasting: any format will do, as long as all operands agree on it.
+
+What happens to the lanes is what f does to them. A unary op is described by what it makes of zero and of a small finite
+number; of garbage it makes garbage, unless its result is bounded whatever comes in.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ops.affine import Affine, along_one_axis, float_constant
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
+from layoutopt.ops.base import Builder, Inapplicable, Y, has_lanes, register
+
+ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
+
+
+class Elementwise(AxiswiseRule):
+    """y[i] = f(a[i], b[i], ...), operands broadcast from the right."""
+
+    family = "elementwise"
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Output axis j is iteration axis j; operands are aligned with the last axes."""
+        rank = op.outputs[0].rank if op.outputs and op.outputs[0] is not None else None
+        if rank is None:
+            return Inapplicable("the rank of the output is unknown")
+        axes = {}
+        for slot in op.slots():
+            value = op.operand(slot)
+            if value is None or value.rank is None:
+                return Inapplicable(f"the rank of {slot} is unknown")
+            axes[slot] = tuple(range(rank - value.rank, rank))
+        return axes
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: f does not care where an element lies."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op on the physical arrays, operands reshaped where they broadcast."""
+        axes = self.axes(op)
+        assert not isinstance(axes, Inapplicable)
+        inputs = [aligned(build, op, index, axes) for index in range(len(op.inputs))]
+        types = [build.output_type(index) for index in range(len(op.outputs))]
+        present = [index for index, value in enumerate(op.outputs) if value is not None]
+        for index, result in zip(present, build.op(op.op_type, inputs, types, op.attributes), strict=True):
+            build.set_output(index, result)
+
+
+def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
+    return dict.fromkeys(kinds, (ZERO, FINITE))
+
+
+# op type -> what it makes of (zero, a small finite number). |f(x)| must stay near |x| for the second to be FINITE: lanes
+# that grow from op to op would not be finite for long.
+_UNARY: dict[str, tuple[Lanes, Lanes]] = {
+    **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
+    **_same("Relu", "Round", "Selu", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
+    **dict.fromkeys(("Asin", "Atanh", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
+    **dict.fromkeys(("Cos", "HardSigmoid", "Sigmoid", "Softplus", "Not"), (FINITE, FINITE)),
+    **dict.fromkeys(("Acos", "Cosh", "Exp"), (FINITE, ANY)),
+    **dict.fromkeys(("Acosh", "Log", "Reciprocal", "BitwiseNot"), (ANY, ANY)),
+}
+
+
+@register
+class Unary(Elementwise):
+    """One tensor in, one out."""
+
+    ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
+
+    def squashes(self, op: Op) -> bool:
+        """Sigmoids saturate."""
+        return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """By the table; booleans are finite whatever they are made of."""
+        if op.op_type in ("IsNaN", "IsInf", "Not"):
+            return (FINITE,)
+        if op.op_type == "LeakyRelu":
+            slope = op.attributes.get("alpha", 0.01)
+            assert isinstance(slope, float | int)
+            return (inputs[0] if abs(slope) <= 1 else (ZERO, ANY, ANY)[inputs[0]],)
+        if op.op_type == "Shrink":
+            return (ANY,)
+        return ((*_UNARY[op.op_type], ANY)[inputs[0]],)
+
+
+@register
+class Cast(Elementwise):
+    """Another element type. The conversion of an infinite lane to an integer is any number, which is finite."""
+
+    ops = ("Cast", "CastLike")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zero is zero in every type."""
+        return (inputs[0],)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """The tensor that CastLike takes its type from does not take part."""
+        axes = super().axes(op)
+        return axes if isinstance(axes, Inapplicable) else {slot: axes[slot] for slot in axes if slot != Slot("in", 1)}
+
+
+@register
+class Clip(Elementwise):
+    """Bounds are attributes (opset 6) or scalars, which broadcast like any other operand does not: they stay scalars."""
+
+    ops = ("Clip",)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Only the tensor takes part, not the bounds."""
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        if rank is None:
+            return Inapplicable("the rank is unknown")
+        return {Slot("in", 0): tuple(range(rank)), Y: tuple(range(rank))}
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zero stays zero if the bounds are constants around it."""
+        low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
+        around_zero = low is not None and high is not None and low <= 0 <= high
+        return (inputs[0] if around_zero else max(FINITE, inputs[0]),)
+
+    def _bound(self, op: Op, name: str, index: int) -> float | None:
+        """The bound as a number; infinite if there is none, None if it is computed."""
+        default = float("-inf") if name == "min" else float("inf")
+        if index < len(op.inputs) and op.inputs[index] is not None:
+            array = op.constant(index)
+            return None if array is None or array.size != 1 else float(array.reshape(()).astype(float))
+        bound = op.attributes.get(name, default)
+        return float(bound) if isinstance(bound, float | int) else None
+
+
+@register
+class Dropout(Elementwise):
+    """At inference the identity. The mask output and a training mode are left alone."""
+
+    ops = ("Dropout",)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Only the tensor takes part, not the ratio."""
+        if len([value for value in op.outputs if value is not None]) > 1:
+            return Inapplicable("the mask is used")
+        if len(op.inputs) > 2 and op.inputs[2] is not None:
+            return Inapplicable("the training mode is an input")
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return Inapplicable("the rank is unknown") if rank is None else dict.fromkeys(
+            (Slot("in", 0), Y), tuple(range(rank))
+        )
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """The identity."""
+        return (inputs[0],)
+
+
+@register
+class Nary(Elementwise):
+    """Several tensors in, one out.
+
+    An operand without lanes meets the lanes of the others with its own values where it broadcasts over the blocked axis.
+    These are FINITE lanes: they are finite as long as the data is.
+    """
+
+    ops = (
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
+        *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
+    )
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Ops before opset 7 that align their operands by attributes are left alone."""
+        if "axis" in op.attributes or "broadcast" in op.attributes:
+            return Inapplicable("broadcasting by attributes")
+        return super().axes(op)
+
+    def affine(self, op: Op) -> Affine | None:
+        """Add, Sub, Mul and Div by a constant that runs along one axis."""
+        if op.op_type not in ("Add", "Sub", "Mul", "Div") or len(op.inputs) != 2:
+            return None
+        index = 0 if op.inputs[0] is not None and not op.inputs[0].is_constant else 1
+        x, constant = op.inputs[index], float_constant(op, 1 - index)
+        found = None if x is None or constant is None else along_one_axis(constant, x)
+        if found is None or (op.op_type == "Div" and (index == 1 or not found[1].all())):
+            return None
+        axis, numbers = found
+        one, zero = np.ones_like(numbers), np.zeros_like(numbers)
+        match op.op_type:
+            case "Mul":
+                scale, shift = numbers, zero
+            case "Div":
+                scale, shift = one / numbers, zero
+            case "Add":
+                scale, shift = one, numbers
+            case _:
+                scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
+        return Affine(index, axis, scale, shift)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """What f makes of the lanes."""
+        states = [
+            state if has_lanes(value, storage) else FINITE
+            for value, storage, state in zip(op.inputs, signature.inputs, inputs, strict=True)
+        ]
+        return (_combine(op, states, signature),)
+
+
+def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
+    kind, worst = op.op_type, max(states)
+    zeros = states.count(ZERO)
+    if kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"):
+        return FINITE
+    if kind in ("Max", "Min", "Mean", "Where"):
+        return worst
+    if kind in ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"):
+        return ZERO if zeros == len(states) else ANY
+    if worst is ANY:
+        return ANY
+    if kind in ("Add", "Sub", "Sum"):
+        # Two finite lanes may double from op to op; one that meets zeros cannot.
+        return worst if zeros >= len(states) - 1 else ANY
+    if kind == "Mul":
+        return ZERO if zeros else ANY
+    if kind == "PRelu":
+        return ZERO if states[0] is ZERO else ANY
+    if kind == "Div" and states[0] is ZERO and not has_lanes(op.inputs[1], signature.inputs[1]):
+        divisor = op.constant(1)
+        return ZERO if divisor is not None and bool((divisor != 0).all()) else ANY
+    if kind == "Pow" and states[0] is ZERO:
+        exponent = op.constant(1)
+        positive = exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
+        return ZERO if positive else ANY
+    return ANY
+

@@ -1,0 +1,175 @@
+"""Matrix products: MatMul, Gemm.
+
+    MatMul   a (..., M, K)   b (..., K, N)   ->   y (..., M, N)
+    Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
+
+Each operand has a format of its own. A plain one is a matrix with a leading dimension as long as rows or columns are
+contiguous, which is how head shuffles and transposed weights are read for free by kernels that take strides. Blocked ones
+are those of matrix units (FRACTAL_NZ); their lanes have to be zero, since K is summed over.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from layoutopt.formats import Format, Shape
+from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ops.affine import Affine, float_constant
+from layoutopt.ops.base import (
+    Builder,
+    Inapplicable,
+    Known,
+    LayoutRule,
+    Side,
+    Y,
+    elements,
+    extent,
+    has_lanes,
+    padded_type,
+    register,
+    signature_of,
+)
+
+A, B, C = Slot("in", 0), Slot("in", 1), Slot("in", 2)
+
+
+def is_strided_matrix(format: Format, shape: Shape) -> bool:
+    """Whether a plain format is a batch of matrices with one stride per batch, row and column, one of the last two being 1.
+
+    Axes of extent 1 have no stride. The batch axes must collapse into one, so they lie in order and next to each other.
+    """
+    rank = format.rank
+    if not format.is_plain or rank < 2:
+        return False
+    order = [axis for axis in format.order if shape[axis] != 1]
+    if not order:
+        return True
+    batch = [place for place, axis in enumerate(order) if axis < rank - 2]
+    together = batch == list(range(batch[0], batch[0] + len(batch))) if batch else True
+    in_order = [order[place] for place in batch] == sorted(order[place] for place in batch)
+    return order[-1] >= rank - 2 and together and in_order
+
+
+@register
+class MatMul(LayoutRule):
+    """A batch of products."""
+
+    family = "matmul"
+    ops = ("MatMul",)
+    is_independent = True
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """Operands a and b, result y."""
+        return {"a": A, "b": B, "y": Y}
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """The known formats, canonical for the rest."""
+        for slot, format in known.items():
+            value = op.operand(slot)
+            if value is None or value.shape is None or len(value.shape) < 2:
+                return Inapplicable(f"{slot} is not known to be a matrix")
+            if not format.fits(value.shape):
+                return Inapplicable(f"{format} does not fit {slot}")
+            if any(part.block and part.axis < format.rank - 2 for part in format.parts):
+                return Inapplicable("a batch axis cannot be blocked")
+            if format.is_plain and not is_strided_matrix(format, value.shape):
+                return Inapplicable(f"neither rows nor columns of {slot} are contiguous in {format}")
+        return signature_of(op, known)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Sums over zeros; anything else would be added to the logical elements or to other lanes."""
+        return None if any(inputs) else (Lanes.ZERO,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The canonical product on padded matrices; operands padded apart are brought to the same extents."""
+        assert op.signature is not None
+        a, b = build.padded(0), build.padded(1)
+        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
+        assert a is not None and b is not None and y_type is not None and y_type.shape is not None
+        a, b = self._match(op, build, a, b, y_type.shape)
+        c = build.padded(2) if len(op.inputs) > 2 else None
+        inputs: list[Value | None] = [a, b]
+        if c is not None:
+            inputs.append(self._match_bias(op, build, c, y_type.shape))
+        types: list[TensorType | None] = [y_type]
+        (result,) = build.op(op.op_type, inputs, types, op.attributes)
+        build.set_padded_output(0, result)
+
+    def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
+        """Give both operands the same K, and the M and N of the result."""
+        assert a.shape is not None and b.shape is not None
+        (m, ka), (kb, n) = self._axes(op, "transA", len(a.shape)), self._axes(op, "transB", len(b.shape))
+        if a.shape[ka] != b.shape[kb]:
+            k = min(extent(a.shape[ka]), extent(b.shape[kb]))
+            a, b = build.resize_axis(a, ka, k), build.resize_axis(b, kb, k)
+        if a.shape is not None and a.shape[m] != y[-2] and isinstance(y[-2], int):
+            a = build.resize_axis(a, m, y[-2])
+        if b.shape is not None and b.shape[n] != y[-1] and isinstance(y[-1], int):
+            b = build.resize_axis(b, n, y[-1])
+        return a, b
+
+    def _axes(self, op: Op, transposed: str, rank: int) -> tuple[int, int]:
+        """The row and column axes of an operand as the product reads it."""
+        return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
+
+    def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
+        """Pad the bias where it does not broadcast."""
+        logical = op.inputs[2]
+        assert logical is not None and logical.shape is not None and c.shape is not None
+        for axis in range(len(c.shape)):
+            target = y[len(y) - len(c.shape) + axis]
+            if logical.shape[axis] != 1 and isinstance(target, int) and c.shape[axis] != target:
+                c = build.resize_axis(c, axis, target)
+        return c
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """A scale along K of a, or along N of the result, goes into a constant b."""
+        weight, x = float_constant(op, 1), op.inputs[0]
+        if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.only_scales:
+            return None
+        (k, n), rank = self._axes(op, "transB", 2), x.rank
+        if affine.axis not in (None, rank - 1) or op.integer("transA"):
+            return None
+        axis = n if side == "out" else k
+        scale, _ = affine.along(weight.shape[axis])
+        return {1: weight * (scale if axis else scale[:, None])}
+
+    def flops(self, op: Op) -> float:
+        """Two per element of the result and of K."""
+        a, y = op.inputs[0], op.outputs[0]
+        if a is None or y is None or not a.shape or y.shape is None:
+            return 0.0
+        return 2.0 * elements(y.shape) * extent(a.shape[0 if op.integer("transA") else -1])
+
+
+@register
+class Gemm(MatMul):
+    """One product with a bias; transA and transB are attributes."""
+
+    ops = ("Gemm",)
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """As for MatMul, and what is added goes into the bias."""
+        weight = float_constant(op, 1)
+        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if weight is None or c is None or affine.axis not in (None, 1) or op.integer("transA"):
+            return None
+        if op.attributes.get("beta", 1.0) != 1.0 or op.attributes.get("alpha", 1.0) != 1.0:
+            return None
+        k, n = self._axes(op, "transB", 2)
+        scale, shift = affine.along(weight.shape[n if side == "out" else k])
+        if side == "out":
+            return {1: weight * (scale if n else scale[:, None]), 2: c * scale + shift}
+        added = shift @ (weight if k == 0 else weight.T)
+        return {1: weight * (scale if k else scale[:, None]), 2: c + added}
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Lanes of rows get the bias where it broadcasts along them."""
+        if any(inputs):
+            return None
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        biased = c is not None and not has_lanes(c, signature.inputs[2])
+        return (Lanes.FINITE if biased else Lanes.ZERO,)
+
+
+__all__ = ["Gemm", "MatMul", "is_strided_matrix"]

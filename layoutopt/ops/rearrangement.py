@@ -1,0 +1,289 @@
+"""Ops that put tensors together or take them apart along axes: Concat, Split, Slice, Pad, Gather.
+
+A blocked axis can be cut where a block begins. Only the last piece may have lanes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layoutopt.formats import Dim, Format
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
+from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, Inapplicable, X, Y, register
+
+
+def block_of(order: IterationOrder, axis: int) -> int:
+    """How many elements of an iteration axis make a block."""
+    return int(np.prod([part.block for part in order.parts if part.axis == axis and part.block] or [1]))
+
+
+def unaligned(extents: Sequence[Dim], block: int) -> str:
+    """Why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
+    if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
+        return "a piece of the blocked axis is of unknown extent or a single element"
+    if any(isinstance(dim, int) and dim % block for dim in extents[:-1]):
+        return f"a piece of the blocked axis does not fill blocks of {block}"
+    return ""
+
+
+def outer_position(format: Format, axis: int) -> int:
+    """Where the outermost part of an axis lies in the physical array."""
+    return next(place for place, part in enumerate(format.parts) if part.axis == axis and not part.block)
+
+
+def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim]:
+    """The extents of several tensors along an axis."""
+    return [value.shape[axis] if value is not None and value.shape is not None else "?" for value in values]
+
+
+class Pieces(OneAxis):
+    """One tensor on one side, its pieces along an axis on the other."""
+
+    family = "rearrangement"
+    default_axis = 0
+
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        """The pieces, in order."""
+        raise NotImplementedError
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Other axes may; this one where the pieces fill their blocks."""
+        return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the outermost part of the axis."""
+        place = outer_position(build.format(op.slots()[0]), self.axis(op))
+        present = [index for index, value in enumerate(op.outputs) if value is not None]
+        types = [build.output_type(index) for index in range(len(op.outputs))]
+        inputs, attributes = self.physical(op, build, place)
+        for index, result in zip(present, build.op(op.op_type, inputs, types, attributes), strict=True):
+            build.set_output(index, result)
+
+    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Inputs and attributes of the op along physical axis `place`."""
+        return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": place}
+
+
+@register
+class Concat(Pieces):
+    """Pieces put together."""
+
+    ops = ("Concat",)
+
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        """The inputs."""
+        return op.inputs
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position on all operands."""
+        if any(value is None or value.rank is None for value in (*op.inputs, op.outputs[0])):
+            return Inapplicable("the rank of an operand is unknown")
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return dict.fromkeys(op.slots(), tuple(range(rank or 0)))
+
+    def axis(self, op: Op) -> int:
+        """The axis; its default was 1 before it was required."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return op.integer("axis", 1) % x.rank
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """The lanes of all pieces."""
+        return (max(inputs),)
+
+
+@register
+class Split(Pieces):
+    """A tensor taken apart."""
+
+    ops = ("Split",)
+
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        """The outputs."""
+        return op.outputs
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position; the input with the lengths does not take part."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or any(value is not None and value.rank is None for value in op.outputs):
+            return Inapplicable("the rank of an operand is unknown")
+        outputs = [slot for slot in op.slots() if slot.side == "out"]
+        return dict.fromkeys((X, *outputs), tuple(range(x.rank)))
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Every piece may have them."""
+        return (inputs[0],) * len(op.outputs)
+
+    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Lengths are counted in blocks."""
+        inputs, attributes = super().physical(op, build, place)
+        block = build.format(X).block(self.axis(op))
+        if block == 1:
+            return inputs, attributes
+        lengths = tuple(-(-int(dim) // block) for dim in pieces_along(op.outputs, self.axis(op)))
+        if len(op.inputs) > 1 and op.inputs[1] is not None:
+            inputs[1] = build.constant(np.asarray(lengths, dtype=np.int64), "split")
+        elif "split" in op.attributes:
+            attributes["split"] = lengths
+        elif len(set(lengths)) > 1:
+            attributes.pop("num_outputs", None)
+            inputs = [inputs[0], build.constant(np.asarray(lengths, dtype=np.int64), "split")]
+        return inputs, attributes
+
+
+@register
+class Slice(AxiswiseRule):
+    """Ranges of some axes; starts, ends, axes and steps come as attributes (before opset 10) or as inputs."""
+
+    family = "rearrangement"
+    ops = ("Slice",)
+
+    def sliced(self, op: Op) -> tuple[int, ...] | None:
+        """The axes that are sliced; None if they are computed."""
+        x = op.inputs[0]
+        if x is None or x.rank is None:
+            return None
+        if op.version < 10:
+            axes = op.integers("axes", tuple(range(len(op.integers("starts")))))
+        elif len(op.inputs) > 3 and op.inputs[3] is not None:
+            array = op.constant(3)
+            if array is None:
+                return None
+            axes = tuple(int(axis) for axis in array)
+        else:
+            starts = op.inputs[1].shape if op.inputs[1] is not None else None
+            if starts is None or len(starts) != 1 or not isinstance(starts[0], int):
+                return None
+            axes = tuple(range(starts[0]))
+        return tuple(axis % x.rank for axis in axes)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or self.sliced(op) is None:
+            return Inapplicable("the rank or the sliced axes are unknown")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Axes that are left whole."""
+        return "a sliced axis cannot be blocked" if axis in (self.sliced(op) or ()) else ""
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """They stay as they are."""
+        return (inputs[0],)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: only the numbers of the axes change."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same ranges of the physical axes."""
+        places = tuple(positions(build.format(X), (axis,))[0] for axis in self.sliced(op) or ())
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        attributes: dict[str, Attribute] = dict(op.attributes)
+        if op.version < 10:
+            attributes["axes"] = places
+        else:
+            axes = build.constant(np.asarray(places, dtype=np.int64), "axes")
+            # Starts may be int32; all index inputs have one type.
+            kind = op.inputs[1].dtype if op.inputs[1] is not None else None
+            if kind is not None and axes.dtype is not kind:
+                axes = build.constant(np.asarray(places, dtype=kind.numpy), "axes")
+            inputs = [*inputs[:3], axes, *inputs[4:]]
+        (result,) = build.op("Slice", inputs, [build.output_type(0)], attributes)
+        build.set_output(0, result)
+
+
+@register
+class Pad(AxiswiseRule):
+    """Extents added at both ends; pads come as an attribute (before opset 11) or as an input."""
+
+    family = "rearrangement"
+    ops = ("Pad",)
+
+    def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
+        """What is added before and behind each axis; None if it is computed."""
+        x = op.inputs[0]
+        if x is None or x.rank is None:
+            return None
+        axes: Sequence[int] = range(x.rank)
+        if op.version < 11:
+            numbers = op.integers("pads") or op.integers("paddings")
+        else:
+            array = op.constant(1)
+            if array is None:
+                return None
+            numbers = tuple(int(number) for number in array)
+            if len(op.inputs) > 3 and op.inputs[3] is not None:
+                chosen: Array | None = op.constant(3)
+                if chosen is None:
+                    return None
+                axes = [int(axis) % x.rank for axis in chosen]
+        half = len(numbers) // 2
+        return {axis: (numbers[place], numbers[place + half]) for place, axis in enumerate(axes)}
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or self.pads(op) is None:
+            return Inapplicable("the rank or the padding is unknown")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Axes that are left as they are."""
+        return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Padding with a constant goes into the lanes too."""
+        if op.attributes.get("mode", "constant") != "constant":
+            return (inputs[0],)
+        value: object = op.attributes.get("value", 0.0)
+        if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
+            array = op.constant(2)
+            value = None if array is None or array.size != 1 else array.reshape(()).item()
+        return (inputs[0] if value == 0 else max(inputs[0], Lanes.FINITE),)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: the pads of the physical axes."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same padding of the physical axes."""
+        pads = self.pads(op)
+        assert pads is not None
+        ends = [(0, 0) if part.block else pads.get(part.axis, (0, 0)) for part in build.format(X).parts]
+        flat = tuple(before for before, _ in ends) + tuple(behind for _, behind in ends)
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        attributes: dict[str, Attribute] = dict(op.attributes)
+        if op.version < 11:
+            attributes["pads" if "pads" in op.attributes else "paddings"] = flat
+        else:
+            inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *inputs[2:3]]
+        (result,) = build.op("Pad", inputs, [build.output_type(0)], attributes)
+        build.set_output(0, result)
+
+
+@register
+class Gather(OneAxis):
+    """Elements picked along one axis by a scalar or a list of indices."""
+
+    family = "rearrangement"
+    ops = ("Gather",)
+    default_axis = 0
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """A scalar index drops the axis, a list keeps it."""
+        axes = super().axes(op)
+        indices = op.inputs[1]
+        if isinstance(axes, Inapplicable) or indices is None or indices.rank is None or indices.rank > 1:
+            return Inapplicable("the indices are not known to be a scalar or a list")
+        every = axes[X]
+        return {X: every, Y: every if indices.rank else tuple(axis for axis in every if axis != self.axis(op))}
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """They stay as they are."""
+        return (inputs[0],)
+
+
