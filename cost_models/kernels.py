@@ -1,0 +1,158 @@
+"""Kernel rows of a target, bound to an op: what formats they mean for it, which signatures are theirs.
+
+A signature belongs to a row if every operand that the row names lies in the row's format, as bytes: for
+H = W = 1 a tensor in NCHW is one in NHWC. A strided matrix product instead takes each operand whose last two
+axes have a unit stride between them and whose batch axes collapse to one stride, as a GEMM with leading
+dimensions does:
+
+    (B, H, M, K) in the order B M H K     strides (MHK, K, HK, 1): the axes B, H collapse if B = 1
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, TypeAlias
+
+from layoutopt.cost_models.spec import Kernel, TargetSpec
+from layoutopt.cost_models.templates import expand
+from layoutopt.formats import Format, Shape
+from layoutopt.ir.types import DType, Op, Slot
+from layoutopt.ops import LayoutRule, X, elements
+from layoutopt.ops.matmul import is_strided_matrix
+
+Key: TypeAlias = tuple[Any, ...]
+Formats: TypeAlias = Mapping[Slot, Format]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A kernel row for one op.
+
+    Attributes:
+        kernel: the row.
+        dtype: the element type that it works on.
+        roles: the slots of x, w, y (or a, b, y) that the op has.
+        shapes: of the operands in those slots.
+        formats: what the row wants at the slots it names; canonical ones for a strided row.
+        keys: the same as bytes.
+    """
+
+    kernel: Kernel
+    dtype: DType
+    roles: Mapping[str, Slot]
+    shapes: Mapping[Slot, Shape]
+    formats: Formats
+    keys: Mapping[Slot, Key]
+
+    def takes(self, formats: Formats) -> bool:
+        """Whether operands in these formats are what the kernel reads and writes."""
+        if self.kernel.strided:
+            return all(
+                is_strided_matrix(formats[slot], shape)
+                for slot, shape in self.shapes.items()
+                if slot in formats
+            )
+        return all(
+            slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items()
+        )
+
+    def padding(self, formats: Formats) -> float:
+        """How much more arithmetic the padded problem is: padded over logical iterations.
+
+        An operand sees its own axes only. A matrix product iterates over m, k, n, its operands have mk, kn,
+        mn, so it is the root of their product; a filter has all axes of a convolution that are ever padded.
+        """
+        ratios = {
+            role: elements(formats[slot].padded_shape(self.shapes[slot]))
+            / max(elements(self.shapes[slot]), 1)
+            for role, slot in self.roles.items()
+            if slot in formats
+        }
+        if "a" in ratios:
+            return sqrt(ratios["a"] * ratios.get("b", 1.0) * ratios.get("y", 1.0))
+        return max(ratios.values(), default=1.0)
+
+    def aligned(self, formats: Formats) -> bool:
+        """Whether the unit-stride extents of all operands but filters suit the kernel; symbolic ones do."""
+        if self.kernel.align is None:
+            return True
+        for role, slot in self.roles.items():
+            if role == "w" or slot not in formats:
+                continue
+            physical = formats[slot].physical_shape(self.shapes[slot])
+            if physical and isinstance(physical[-1], int) and physical[-1] % self.kernel.align.value:
+                return False
+        return True
+
+
+def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
+    """The rows of a target that can run an op."""
+    roles = {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)}
+    lead = roles.get("x", roles.get("a"))
+    value = op.operand(lead) if lead is not None else None
+    if value is None or value.dtype is None or value.shape is None:
+        return []
+    variant = rule.variant(op)
+    channels = value.shape[1] if len(value.shape) > 1 else 1
+    bound: list[BoundKernel] = []
+    for kernel in spec.kernel:
+        if (
+            rule.family not in kernel.family
+            or value.dtype.label not in kernel.dtypes
+            or (kernel.ops is not None and op.op_type not in kernel.ops)
+            or (kernel.variant is not None and variant not in kernel.variant)
+            or (
+                kernel.max_channels is not None
+                and (isinstance(channels, str) or channels > kernel.max_channels.value)
+            )
+        ):
+            continue
+        row = _bind_row(spec, kernel, op, rule, roles)
+        if row is not None:
+            bound.append(row)
+    return bound
+
+
+def _bind_row(
+    spec: TargetSpec, kernel: Kernel, op: Op, rule: LayoutRule, roles: Mapping[str, Slot]
+) -> BoundKernel | None:
+    """A row for an op; None if its formats do not fit the operands."""
+    values = {slot: value for slot in roles.values() if (value := op.operand(slot)) is not None}
+    shapes = {slot: value.shape for slot, value in values.items() if value.shape is not None}
+    dtypes = {slot: value.dtype for slot, value in values.items() if value.dtype is not None}
+    if len(shapes) < len(roles) or len(dtypes) < len(roles):
+        return None
+    dtype = dtypes[roles.get("x", roles.get("a", X))]
+    if kernel.strided:
+        if any(len(shape) < 2 for shape in shapes.values()):
+            return None
+        canonical = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()}
+        return BoundKernel(kernel, dtype, roles, shapes, canonical, {})
+    formats: dict[Slot, Format] = {}
+    for role, text in kernel.formats.items():
+        if role not in roles:
+            return None
+        slot = roles[role]
+        shape = shapes[slot]
+        format = expand(text, len(shape), spec.block(dtypes[slot]), is_swapped(op, rule, role))
+        if format is None or not format.fits(shape):
+            return None
+        formats[slot] = format
+    keys = {slot: format.key(shapes[slot]) for slot, format in formats.items()}
+    return BoundKernel(kernel, dtype, roles, shapes, formats, keys)
+
+
+def has_operand(op: Op, slot: Slot) -> bool:
+    """Whether the op has a tensor at a slot."""
+    values = op.inputs if slot.side == "in" else op.outputs
+    return slot.index < len(values) and values[slot.index] is not None
+
+
+def is_swapped(op: Op, rule: LayoutRule, role: str) -> bool:
+    """Whether the op reads the matrix axes, or the channel axes of a filter, the other way round."""
+    if role == "w":
+        return rule.family == "transposed_convolution"
+    return role in "ab" and bool(op.integer(f"trans{role.upper()}"))
+
+
+__all__ = ["BoundKernel", "Formats", "bind", "has_operand"]

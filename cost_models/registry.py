@@ -1,0 +1,106 @@
+"""Targets by name: those that come with layoutopt, the machine at hand, and files of the user's own.
+
+A built-in target is a file `targets/<name>.toml`. Files whose names start with an underscore hold what
+several targets have in common; they are inherited, never loaded.
+"""
+
+import platform
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from layoutopt.cost_models.reading import read_target
+from layoutopt.cost_models.roofline import RooflineModel
+from layoutopt.errors import TargetError
+
+TARGETS = Path(__file__).parent / "targets"
+HOST = "cpu"
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def target_names() -> tuple[str, ...]:
+    """The built-in targets, in alphabetical order."""
+    return tuple(sorted(path.stem for path in TARGETS.glob("*.toml") if not path.stem.startswith("_")))
+
+
+def load_target(name_or_path: str) -> RooflineModel:
+    """The cost model of a target.
+
+    Args:
+        name_or_path: a built-in target, `cpu` for the machine at hand, or a path that ends in `.toml`.
+
+    Raises:
+        TargetError: there is no such target, or its file is malformed.
+    """
+    name = host_target() if name_or_path == HOST else name_or_path
+    path = Path(name) if name.endswith(".toml") else builtin(name)
+    return RooflineModel(read_target(path, parent_of))
+
+
+def builtin(name: str) -> Path:
+    """The file of a built-in target.
+
+    Raises:
+        TargetError: there is none of that name.
+    """
+    if name in target_names():
+        return TARGETS / f"{name}.toml"
+    names = (HOST, *target_names())
+    close = get_close_matches(name, names, n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    raise TargetError(
+        f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml"
+    )
+
+
+def parent_of(name: str, child: Path) -> Path:
+    """The file that `inherits = name` of the file `child` means: a path is relative to the child.
+
+    Raises:
+        TargetError: there is no such target.
+    """
+    if name.endswith(".toml"):
+        return child.parent / name
+    if name.startswith("_") and (TARGETS / f"{name}.toml").is_file():
+        return TARGETS / f"{name}.toml"
+    try:
+        return builtin(name)
+    except TargetError as error:
+        raise TargetError(f"inherits: {error.what}", where=str(child), hint=error.hint) from None
+
+
+def host_target() -> str:
+    """The built-in target that is nearest to the machine that this runs on.
+
+    Raises:
+        TargetError: its processor is of a kind that no built-in target describes.
+    """
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return "cpu-neon"
+    features = host_features()
+    if "avx512f" in features:
+        return "cpu-avx512"
+    if "avx2" in features:
+        return "cpu-avx2"
+    raise TargetError(
+        f"the processor of this machine ({machine or 'unknown'}) has neither AVX2, AVX-512 nor NEON",
+        where=HOST,
+        hint=f"name a target: {', '.join(target_names())}",
+    )
+
+
+def host_features() -> set[str]:
+    """The instruction set extensions of this machine, in lower case."""
+    if _CPUINFO.is_file():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("flags"):
+                return set(line.partition(":")[2].split())
+    # Not Linux: numpy has looked when it chose its own kernels. Its levels are those of the x86-64 psABI.
+    extensions: dict[str, list[str]] = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[assignment]
+    found = {name.lower() for key in ("baseline", "found") for name in extensions.get(key, [])}
+    return found | ({"avx2"} if "x86_v3" in found else set()) | ({"avx512f"} if "x86_v4" in found else set())
+
+
+__all__ = ["load_target", "target_names"]

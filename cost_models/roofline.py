@@ -1,0 +1,234 @@
+"""The roofline: a kernel takes as long as its arithmetic or its memory traffic, whichever is longer.
+
+    kernel      overhead + max(flops * padded/logical / (rate * efficiency), bytes / (bandwidth * efficiency))
+    conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
+    emulation   conversions of the inputs + a kernel that exists + conversions of the outputs
+
+in seconds. Bytes are physical: lanes are read and written, padded channels computed. Symbolic extents count
+as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
+from layoutopt.cost_models.spec import TargetSpec
+from layoutopt.formats import Format, Shape, volume
+from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops import Known, elements, rule_of
+
+Structure: TypeAlias = tuple[Any, ...]
+
+_HIDDEN = 1.01  # what a conversion inside an emulated op costs, in casts
+_SMALL = 64  # constants of up to so many integers (axes, pads, sizes) are part of an op's structure
+
+
+class RooflineModel:
+    """A cost model of the numbers in a target file. It remembers prices by structure, never by object."""
+
+    def __init__(self, spec: TargetSpec) -> None:
+        """Price with the numbers of `spec`."""
+        self.spec = spec
+        self._profiles: dict[Structure, _Profile] = {}
+        self._conversions: dict[tuple[Any, ...], float] = {}
+
+    @property
+    def name(self) -> str:
+        """The target's name."""
+        return self.spec.name
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that models for this target are written in unless a caller asks for another."""
+        return self.spec.dialect
+
+    def __repr__(self) -> str:
+        """The target's name."""
+        return f"RooflineModel({self.name})"
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        """The formats that the target's kernels for this op want, the fastest kernel first."""
+        profile = self._profile(op)
+        if profile.wishes is None:
+            profile.wishes = self._wishes(op, profile)
+        return profile.wishes
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """How long the op takes under a signature: in a kernel that has it, or emulated if none does."""
+        profile = self._profile(op)
+        storages = (*signature.inputs, *signature.outputs)
+        formats = tuple([None if storage is None else storage.format for storage in storages])
+        seconds = profile.prices.get(formats)
+        if seconds is None:
+            seconds = profile.prices[formats] = self._price(op, signature, profile)
+        return seconds
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        """How long it takes to bring a tensor from one storage into another; 0 where no byte moves."""
+        if not isinstance(value.type, TensorType) or value.type.shape is None:
+            return 0.0 if src.format == dst.format else self.spec.launch.overhead.value
+        key = (value.type, src, dst)
+        seconds = self._conversions.get(key)
+        if seconds is None:
+            seconds = self._conversions[key] = self._convert(value.type, src, dst)
+        return seconds
+
+    def _convert(self, type: TensorType, src: Storage, dst: Storage) -> float:
+        assert type.shape is not None
+        keys = src.format.key(type.shape), dst.format.key(type.shape)
+        if keys[0] == keys[1] and src.lanes <= dst.lanes:
+            return 0.0
+        memory = self.spec.memory
+        plain = all(is_unblocked(key, type.shape) for key in keys)
+        efficiency = memory.plain_cast_efficiency if plain else memory.blocked_cast_efficiency
+        moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
+        return self.spec.launch.overhead.value + moved / (memory.bandwidth.value * efficiency.value)
+
+    def _profile(self, op: Op) -> "_Profile":
+        key = structure(op)
+        profile = self._profiles.get(key)
+        if profile is None:
+            rule = rule_of(op)
+            rows = bind(self.spec, op, rule) if rule is not None and not rule.is_rename else []
+            known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
+            flops = rule.flops(op) if rule is not None and known else 0.0
+            profile = self._profiles[key] = _Profile(rows, flops)
+        return profile
+
+    def _wishes(self, op: Op, profile: "_Profile") -> list[Known]:
+        plain = canonical(op)
+        ranked = sorted(profile.rows, key=lambda row: self._run(op, profile, row, {**plain, **row.formats}))
+        wishes: dict[tuple[Any, ...], Known] = {}
+        for row in ranked:
+            wishes.setdefault(tuple(row.formats.items()), row.formats)
+        return list(wishes.values())
+
+    def _price(self, op: Op, signature: Signature, profile: "_Profile") -> float:
+        rule = rule_of(op)
+        if rule is not None and rule.is_rename:
+            return 0.0
+        formats = formats_of(op, signature)
+        native = [self._run(op, profile, row, formats) for row in profile.rows if row.takes(formats)]
+        if native:
+            return min(native)
+        if not profile.rows and rule is not None and rule.is_direct(op, signature):
+            return self._stream(op, profile, formats)
+        plain = canonical(op)
+        inner: list[tuple[BoundKernel | None, Formats]] = [(None, plain)]
+        if profile.rows:
+            inner = [(row, {**plain, **row.formats}) for row in profile.rows]
+        return min(self._emulate(op, profile, formats, *way) for way in inner)
+
+    def _emulate(
+        self, op: Op, profile: "_Profile", formats: Formats, row: BoundKernel | None, inner: Formats
+    ) -> float:
+        """Convert to what a kernel takes, run it, convert back; constants were converted ahead of time.
+
+        Hidden conversions are a little dearer than casts between ops, which can be shared and seen.
+        """
+        seconds = self._stream(op, profile, inner) if row is None else self._run(op, profile, row, inner)
+        for slot, format in formats.items():
+            value = op.operand(slot)
+            if value is not None and not value.is_constant:
+                seconds += _HIDDEN * self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
+        return seconds
+
+    def _run(self, op: Op, profile: "_Profile", row: BoundKernel, formats: Formats) -> float:
+        """A kernel on operands in formats that it takes."""
+        kernel = row.kernel
+        efficiency = kernel.efficiency
+        if kernel.unaligned_efficiency is not None and not row.aligned(formats):
+            efficiency = kernel.unaligned_efficiency
+        reached = kernel.bandwidth_efficiency or self.spec.memory.kernel_efficiency
+        rate = self.spec.rate(kernel.unit, row.dtype) * efficiency.value
+        arithmetic = profile.flops * row.padding(formats) / rate
+        return self.spec.launch.overhead.value + max(
+            arithmetic, operand_bytes(op, formats) / (self.spec.memory.bandwidth.value * reached.value)
+        )
+
+    def _stream(self, op: Op, profile: "_Profile", formats: Formats) -> float:
+        """An op that no row speaks of: the vector unit, or memory."""
+        arithmetic = profile.flops / self.spec.rate("vector", dtype_of(op))
+        memory = self.spec.memory
+        return self.spec.launch.overhead.value + max(
+            arithmetic, operand_bytes(op, formats) / (memory.bandwidth.value * memory.kernel_efficiency.value)
+        )
+
+
+class _Profile:
+    """What is known of all ops of one structure."""
+
+    __slots__ = ("flops", "prices", "rows", "wishes")
+
+    def __init__(self, rows: list[BoundKernel], flops: float) -> None:
+        """Start without prices."""
+        self.rows = rows
+        self.flops = flops
+        self.wishes: list[Known] | None = None
+        self.prices: dict[tuple[Format | None, ...], float] = {}
+
+
+def structure(op: Op) -> Structure:
+    """What a price depends on: kind, attributes, types, what is constant, small integer constants."""
+    return (
+        op.kind,
+        op.version,
+        tuple(sorted(op.attributes.items(), key=lambda item: item[0])),
+        tuple([_operand(value) for value in op.inputs]),
+        tuple([value and value.type for value in op.outputs]),
+    )
+
+
+def _operand(value: Value | None) -> Structure | None:
+    if value is None:
+        return None
+    if value.data is None:
+        return (value.type,)
+    integers = value.dtype in (DType.INT64, DType.INT32)
+    small = integers and value.shape is not None and elements(value.shape) <= _SMALL
+    return (value.type, value.data.numpy().tobytes() if small else True)
+
+
+def canonical(op: Op) -> dict[Slot, Format]:
+    """The canonical format of every operand whose rank is known."""
+    ranks = {slot: value.rank for slot in op.slots() if (value := op.operand(slot)) is not None}
+    return {slot: Format.canonical(rank) for slot, rank in ranks.items() if rank is not None}
+
+
+def formats_of(op: Op, signature: Signature) -> dict[Slot, Format]:
+    """The formats of a signature, canonical where it has none."""
+    given = ((slot, signature[slot]) for slot in op.slots())
+    return canonical(op) | {slot: storage.format for slot, storage in given if storage is not None}
+
+
+def dtype_of(op: Op) -> DType:
+    """The element type of the first operand that is a tensor; float32 if there is none."""
+    found = (
+        value.dtype for value in (*op.inputs, *op.outputs) if value is not None and value.dtype is not None
+    )
+    return next(found, DType.FLOAT32)
+
+
+def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
+    """Whether a format's key is that of a plain format: NCHW16c is NHWC for C = 16."""
+    size, *axes = key
+    return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
+
+
+def operand_bytes(op: Op, formats: Formats) -> float:
+    """Bytes that the op reads and writes, lanes included."""
+    total = 0.0
+    for slot, format in formats.items():
+        value = op.operand(slot)
+        if value is not None and isinstance(value.type, TensorType):
+            total += physical_bytes(value.type, format)
+    return total
+
+
+def physical_bytes(type: TensorType, format: Format) -> float:
+    """Bytes of a tensor in a format."""
+    assert type.shape is not None
+    return elements(format.padded_shape(type.shape)) * type.dtype.bits / 8
+
+
+__all__ = ["RooflineModel"]

@@ -1,0 +1,350 @@
+"""Target files: the built-in ones, the user's own, and what is said of malformed ones."""
+
+import platform
+import re
+from pathlib import Path
+
+import pytest
+
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import TargetSpec, load_target, registry, target_names
+from layoutopt.cost_models.spec import Kernel, Sourced
+from layoutopt.cost_models.templates import check, expand
+from layoutopt.errors import FormatError, TargetError
+from layoutopt.formats import Format
+from layoutopt.ir.types import DType
+
+BUILT_IN = (
+    "ascend-310",
+    "ascend-910b",
+    "cpu-avx2",
+    "cpu-avx512",
+    "cpu-neon",
+    "gpu-ampere",
+    "gpu-hopper",
+    "gpu-turing",
+)
+BARE_NUMBER = re.compile(r"=\s*-?[0-9]")
+
+
+def test_the_built_in_targets() -> None:
+    assert target_names() == BUILT_IN
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_target_loads(name: str) -> None:
+    model = load_target(name)
+    assert isinstance(model, CostModel)
+    assert model.name == name
+    assert model.spec.family == {"gpu": "gpu", "cpu": "cpu", "asc": "npu"}[name[:3]]
+    assert model.spec.kernel
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_number_has_a_source(name: str) -> None:
+    numbers = list(load_target(name).spec.numbers())
+    assert len(numbers) > 20
+    assert all(isinstance(number, Sourced) and len(number.source) > 5 for _, number in numbers)
+
+
+def test_no_target_file_has_a_number_outside_a_sourced_table() -> None:
+    for path in registry.TARGETS.glob("*.toml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if BARE_NUMBER.search(line.split("#")[0]):
+                assert re.search(r"\{ value = [^,]+, source = \".+\" \}$", line), f"{path.name}: {line}"
+
+
+def test_hopper_has_rates_of_its_own() -> None:
+    ampere, hopper = load_target("gpu-ampere").spec, load_target("gpu-hopper").spec
+    for unit, rates in ampere.rates.items():
+        assert all(
+            hopper.rates[unit][dtype].source != rate.source or unit == "dp4a" for dtype, rate in rates.items()
+        )
+    assert hopper.memory.bandwidth.value == 3.35e12
+    assert hopper.rate("tensor", DType.FLOAT16) == 989.4e12
+
+
+def test_block_sizes() -> None:
+    ascend = load_target("ascend-910b").spec
+    assert [ascend.block(dtype) for dtype in (DType.FLOAT16, DType.FLOAT32, DType.INT8, DType.INT4)] == [
+        16,
+        16,
+        32,
+        64,
+    ]
+    assert load_target("gpu-hopper").spec.block(DType.FLOAT32) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "expected", "axes"),
+    [
+        ("N*C", 4, "NHWC", "NCHW"),
+        ("N*C", 2, "NC", "NC"),
+        ("N*C", 5, "NDHWC", "NCDHW"),
+        ("NC*{C0}c", 3, "NCW16c", "NCW"),
+        ("I*O16o{C0}i", 4, "IHWO16o16i", "OIHW"),
+        ("*NM16m{C0}n", 2, "NM16m16n", "MN"),
+        ("*NM16m{C0}n", 4, "ABNM16m16n", "ABMN"),
+        ("N*C", 6, "NABEFC", "NCABEF"),
+    ],
+)
+def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
+    assert expand(text, rank, 16) == Format.parse(expected, axes)
+
+
+def test_templates_of_swapped_axes() -> None:
+    assert expand("I*O", 4, 1, swapped=True) == Format.parse("IHWO", "IOHW")
+    assert expand("*NM", 2, 1, swapped=True) == Format.parse("NM", "NM")
+
+
+def test_templates_of_other_ranks() -> None:
+    assert expand("N*C", 1, 1) is None
+    assert expand("NC", 3, 1) is None
+
+
+@pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cNC*"])
+def test_bad_templates(text: str) -> None:
+    with pytest.raises(FormatError):
+        check(text)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def message(error: pytest.ExceptionInfo[TargetError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    assert error.value.exit_code == 4
+    return text
+
+
+def test_an_unknown_target() -> None:
+    with pytest.raises(TargetError) as error:
+        load_target("gpu-hoper")
+    text = message(error)
+    assert "no target 'gpu-hoper'" in text
+    assert "did you mean gpu-hopper?" in text
+    assert "cpu-avx2" in text
+
+
+def test_a_base_is_no_target() -> None:
+    with pytest.raises(TargetError, match="no target '_nvidia'"):
+        load_target("_nvidia")
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "expected"),
+    [
+        ("aarch64", set(), "cpu-neon"),
+        ("arm64", set(), "cpu-neon"),
+        ("x86_64", {"avx2", "avx512f"}, "cpu-avx512"),
+        ("AMD64", {"avx2"}, "cpu-avx2"),
+    ],
+)
+def test_the_host(machine: str, features: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(registry, "host_features", lambda: features)
+    assert load_target("cpu").name == expected
+
+
+def test_a_host_that_no_target_describes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(registry, "host_features", set)
+    with pytest.raises(TargetError) as error:
+        load_target("cpu")
+    assert "riscv64" in message(error)
+
+
+def test_features_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = registry.host_features()
+    monkeypatch.setattr(registry, "_CPUINFO", tmp_path / "none")
+    found = registry.host_features()
+    assert {"avx2", "avx512f"} & found == {"avx2", "avx512f"} & known
+
+
+# --- the user's own -----------------------------------------------------------------------------------------
+
+MINIMAL = """
+family = "npu"
+description = "a chip of ours"
+
+[memory]
+bandwidth = { value = 1e11, source = "datasheet" }
+kernel_efficiency = { value = 0.8, source = "estimate: usual" }
+plain_cast_efficiency = { value = 0.5, source = "estimate: usual" }
+blocked_cast_efficiency = { value = 0.5, source = "estimate: usual" }
+
+[launch]
+overhead = { value = 0, source = "datasheet" }
+
+[rates.vector]
+float32 = { value = 1e12, source = "datasheet" }
+
+[[kernel]]
+family = "convolution"
+dtypes = "float32"
+formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+unit = "vector"
+efficiency = { value = 0.5, source = "estimate: usual" }
+"""
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    model = load_target(write(tmp_path / "ours.toml", MINIMAL))
+    assert model.name == "ours"
+    assert model.dialect == "functions"
+    assert model.spec.kernel[0].formats == {"x": "NC*8c", "w": "OI*8i8o", "y": "NC*8c"}
+
+
+def test_inheriting_a_built_in_target(tmp_path: Path) -> None:
+    text = """
+    inherits = "gpu-hopper"
+    name = "h200"
+    [memory]
+    bandwidth = { value = 4.8e12, source = "NVIDIA H200 datasheet" }
+    """
+    model = load_target(write(tmp_path / "mine.toml", text))
+    parent = load_target("gpu-hopper")
+    assert model.name == "h200"
+    assert model.spec.memory.bandwidth.source == "NVIDIA H200 datasheet"
+    assert model.spec.memory.kernel_efficiency == parent.spec.memory.kernel_efficiency
+    assert model.spec.kernel == parent.spec.kernel
+
+
+def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    text = """
+    inherits = "base.toml"
+    [[kernel]]
+    family = ["convolution"]
+    dtypes = ["float32"]
+    formats = { x = "NC*8c", w = "OI*8i8o", y = "NC*8c" }
+    unit = "vector"
+    efficiency = { value = 0.9, source = "measured: our lab" }
+    [[kernel]]
+    family = "pooling"
+    dtypes = ["float32"]
+    formats = { x = "NC*8c", y = "NC*8c" }
+    unit = "vector"
+    efficiency = { value = 0.5, source = "estimate: usual" }
+    """
+    rows: tuple[Kernel, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
+    assert [(row.family, row.efficiency.value) for row in rows] == [
+        (("convolution",), 0.9),
+        (("pooling",), 0.5),
+    ]
+
+
+def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    text = 'inherits = "base.toml"\n[memory]\nbandwidth = { value = 2e11 }'
+    with pytest.raises(TargetError, match=r"memory\.bandwidth\.source is missing"):
+        load_target(write(tmp_path / "child.toml", text))
+
+
+# --- malformed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            '{ value = 1e11, source = "datasheet" }',
+            "1e11",
+            ["memory.bandwidth: expected a table", "1000", "source ="],
+        ),
+        (', source = "datasheet" }', " }", ["memory.bandwidth.source is missing"]),
+        ('source = "datasheet"', 'source = "  "', ["memory.bandwidth.source", "at least 1 character"]),
+        ("value = 1e11", "value = -1.0", ["memory.bandwidth.value", "greater than 0", "found -1.0"]),
+        ("value = 1e11", 'value = "fast"', ["memory.bandwidth.value", "valid number", "found 'fast'"]),
+        (
+            "value = 0.8",
+            "value = 80",
+            ["memory.kernel_efficiency.value", "less than or equal to 1", "found 80"],
+        ),
+        ("bandwidth =", "bandwith =", ["memory.bandwith is not a key", "did you mean bandwidth?", "1 more"]),
+        ('family = "npu"', 'family = "tpu"', ["family", "'gpu', 'cpu' or 'npu'", "found 'tpu'"]),
+        ('description = "a chip of ours"', "", ["description is missing"]),
+        ("NC*8c", "NC*8q", ["kernel[0].formats.x", "unknown axes", "found 'NC*8q'"]),
+        ("OI*8i8o", "OI*8ii", ["kernel[0].formats.w: not a format; spell it", "found 'OI*8ii'"]),
+        ("x = ", "z = ", ["kernel[0].formats.z", "no operand"]),
+        (
+            'dtypes = "float32"',
+            'dtypes = "float33"',
+            ["kernel[0].dtypes[0]", "not an element type", "'float33'"],
+        ),
+        ('dtypes = "float32"', 'dtypes = "int8"', ["kernel[0] needs rates.vector.int8"]),
+        ('unit = "vector"', 'unit = "cube"', ["kernel[0] needs rates.cube.float32"]),
+        (
+            'family = "convolution"',
+            'family = "convolutoin"',
+            ["kernel[0].family[0]", "no family of operations"],
+        ),
+        ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
+        ("unit =", "strided = true\nunit =", ["kernel[0]", "either formats or strided"]),
+        ("unit =", 'align = { value = 8, source = "x" }\nunit =', ["kernel[0]", "go together"]),
+        (
+            "unit =",
+            "effeciency = 1\nunit =",
+            ["kernel[0].effeciency is not a key", "did you mean efficiency?"],
+        ),
+        ("float32 = {", "float16 = {", ["rates.vector.float32 is missing"]),
+        ("[memory]", "[memory", ["ours.toml:5", "is not TOML"]),
+        ("[memory]", '[memory]\nbandwidth = { value = 1, source = "a" }', ["ours.toml:7", "is not TOML"]),
+        (
+            'family = "npu"',
+            'family = "npu"\ninherits = "gpu-hoper"',
+            ["no target 'gpu-hoper'", "did you mean gpu-hopper"],
+        ),
+        ('family = "npu"', 'family = "npu"\ninherits = 3', ["inherits: expected a name or a path, found 3"]),
+        ('family = "npu"', 'family = "npu"\ninherits = "ours.toml"', ["inherits itself"]),
+        ('family = "npu"', 'family = "npu"\ninherits = "no.toml"', ["no.toml", "cannot be read"]),
+        ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table"]),
+    ],
+)
+def test_malformed_files_are_told_in_one_line(
+    old: str, new: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert old in MINIMAL
+    path = write(tmp_path / "ours.toml", MINIMAL.replace(old, new, 1))
+    with pytest.raises(TargetError) as error:
+        load_target(path)
+    text = message(error)
+    assert "toml" in text
+    assert "Traceback" not in text
+    for part in expected:
+        assert part in text
+
+
+def test_a_circle_of_two(tmp_path: Path) -> None:
+    write(tmp_path / "a.toml", 'inherits = "b.toml"')
+    write(tmp_path / "b.toml", 'inherits = "a.toml"')
+    with pytest.raises(TargetError) as error:
+        load_target(str(tmp_path / "a.toml"))
+    assert "inherits itself by way of b" in message(error)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    for name, reason in (
+        ("none.toml", "No such file"),
+        ("folder.toml", "Is a directory"),
+        ("bytes.toml", "UTF-8"),
+    ):
+        path = tmp_path / name
+        if name == "folder.toml":
+            path.mkdir()
+        if name == "bytes.toml":
+            path.write_bytes(b"\xff\xfe")
+        with pytest.raises(TargetError, match=reason) as error:
+            load_target(str(path))
+        assert name in message(error)
+
+
+def test_the_schema_is_closed() -> None:
+    assert TargetSpec.model_config.get("extra") == "forbid"
+    assert TargetSpec.model_config.get("strict") is True
