@@ -1,0 +1,127 @@
+"""What a pass is, and how passes run.
+
+A pass is a frozen dataclass: its fields are its options, `run` changes the graph. Whether it changed something is read off the
+graph's version, never reported. Between passes the graph is verified, so a pass that breaks an invariant is caught by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import ClassVar, Literal, TypeAlias
+
+from layoutopt.cost import CostModel
+from layoutopt.errors import InvariantError
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ir.verify import violations
+from layoutopt.planner import Plan
+
+Mode: TypeAlias = Literal["inference", "training"]
+Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
+Watch: TypeAlias = Callable[[str, "Pass", Graph], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why a pass did not apply somewhere."""
+
+    source: str
+    where: str
+    reason: str
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes share.
+
+    Attributes:
+        cost_model: the target.
+        mode: in training, weights stay as they are and their casts stay in the graph.
+        pins: formats that values must have, by the value's name.
+        time_limit: seconds for the planner.
+        is_foldable: whether an op may be computed ahead of time.
+        evaluate: computes values that depend on constants only; None where it cannot.
+        plan: what the planner decided, once it has.
+        notes: what did not apply, and why.
+    """
+
+    cost_model: CostModel
+    mode: Mode = "inference"
+    pins: Mapping[str, Format] = field(default_factory=dict)
+    time_limit: float | None = None
+    is_foldable: Callable[[Op], bool] = lambda op: False
+    evaluate: Evaluate = lambda graph, values: [None] * len(values)
+    plan: Plan | None = None
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, source: "Pass", where: str, reason: str) -> None:
+        """Record why `source` did not apply."""
+        self.notes.append(Note(source.name, where, reason))
+
+
+class Pass(ABC):
+    """A step of the pipeline.
+
+    Attributes:
+        name: what reports and dumps call it.
+        is_reason: whether a change by this pass alone is a reason to rewrite a model that no plan makes faster.
+    """
+
+    name: ClassVar[str]
+    is_reason: ClassVar[bool] = True
+
+    @abstractmethod
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Change the graph in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What running a pass came to."""
+
+    name: str
+    changed: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Passes in order.
+
+    Args:
+        passes: what to run.
+        verify: check the graph's invariants before the first pass and after each.
+    """
+
+    passes: tuple[Pass, ...]
+    verify: bool = True
+
+    def run(self, graph: Graph, context: PassContext, watch: Watch | None = None) -> list[PassResult]:
+        """Run all passes.
+
+        Args:
+            graph: changed in place.
+            context: what the passes share.
+            watch: called as `watch("before" | "after", pass, graph)` around every pass.
+
+        Raises:
+            InvariantError: if the graph is broken, naming the pass that broke it.
+        """
+        self._check(graph, "the graph that came in")
+        results = []
+        for step in self.passes:
+            if watch is not None:
+                watch("before", step, graph)
+            version, start = graph.version, perf_counter()
+            step.run(graph, context)
+            results.append(PassResult(step.name, graph.version != version, perf_counter() - start))
+            self._check(graph, f"pass {step.name}")
+            if watch is not None:
+                watch("after", step, graph)
+        return results
+
+    def _check(self, graph: Graph, culprit: str) -> None:
+        if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
+            raise InvariantError(str(broken), where=culprit, hint="this is a bug in the pass; please report it")

@@ -1,0 +1,42 @@
+"""The passes, one per file, and the one place that says in which order they run."""
+
+from layoutopt.pass_base import Mode, Pass, Pipeline
+from layoutopt.passes.absorb_casts import AbsorbCasts
+from layoutopt.passes.assign_formats import AssignFormats
+from layoutopt.passes.cancel_casts import CancelCasts
+from layoutopt.passes.fold_affines import FoldAffines
+from layoutopt.passes.fold_constants import FoldConstants
+from layoutopt.passes.insert_casts import InsertCasts
+from layoutopt.passes.pretransform_weights import PretransformWeights
+from layoutopt.passes.remove_dead import RemoveDead
+from layoutopt.passes.share_casts import ShareCasts
+
+_SIMPLIFY: tuple[Pass, ...] = (FoldConstants(), FoldAffines(), RemoveDead())
+_PLAN: tuple[Pass, ...] = (AssignFormats(), InsertCasts(), ShareCasts(), CancelCasts(), AbsorbCasts())
+
+DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
+"""For inference: weights are constants, so what depends on them alone is computed ahead of time."""
+
+TRAINING_PIPELINE = Pipeline(_PLAN)
+"""For training: weights change, so they and the ops on them stay, and so do their casts."""
+
+
+def default_pipeline(mode: Mode) -> Pipeline:
+    """The pipeline of a mode."""
+    return DEFAULT_PIPELINE if mode == "inference" else TRAINING_PIPELINE
+
+
+__all__ = [
+    "DEFAULT_PIPELINE",
+    "TRAINING_PIPELINE",
+    "AbsorbCasts",
+    "AssignFormats",
+    "CancelCasts",
+    "FoldAffines",
+    "FoldConstants",
+    "InsertCasts",
+    "PretransformWeights",
+    "RemoveDead",
+    "ShareCasts",
+    "default_pipeline",
+]

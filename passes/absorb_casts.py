@@ -1,0 +1,62 @@
+"""A rename whose copy is cast back to canonical order is the op that the model had.
+
+before: x(NCHW) -> Transpose(a rename: y in CHWN...) -> CastData(canonical) -> ...
+after:  x(NCHW) -> Transpose(moves bytes)            -> y(canonical)        -> ...
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature
+from layoutopt.ops import is_canonical, rule_of
+from layoutopt.pass_base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class AbsorbCasts(Pass):
+    """Give ops of the model back the work that was taken off them for nothing."""
+
+    name = "absorb-casts"
+    is_reason = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Only where the cast is the rename's one reader, and both ends are canonical then."""
+        for op in graph.ops:
+            rule = rule_of(op)
+            if rule is None or not rule.is_rename or op.signature is None:
+                continue
+            cast = self._only_cast(graph, op)
+            if cast is None or cast.signature is None:
+                continue
+            restored = Signature(op.signature.inputs, cast.signature.outputs)
+            if not is_canonical(restored):
+                continue
+            renamed, copy = op.outputs[0], cast.outputs[0]
+            assert renamed is not None and copy is not None
+            op.signature = restored
+            renamed.storage = copy.storage
+            self._take_over(graph, cast)
+
+    def _only_cast(self, graph: Graph, op: Op) -> Op | None:
+        value = op.outputs[0]
+        if value is None or graph.is_output(value):
+            return None
+        uses = graph.uses(value)
+        return uses[0].op if len(uses) == 1 and is_cast(uses[0].op) else None
+
+    def _take_over(self, graph: Graph, cast: Op) -> None:
+        """Put the rename's output in the place of the cast's, under its name."""
+        value, copy = cast.inputs[0], cast.outputs[0]
+        assert value is not None and copy is not None
+        name = copy.name
+        for use in graph.uses(copy):
+            if use.is_capture:
+                graph.set_capture(use.op, use.op.captures.index(copy), value)
+        graph.replace_uses(copy, value)
+        for index, output in enumerate(graph.outputs):
+            if output is copy:
+                graph.set_output(index, value)
+        graph.remove_op(cast)
+        if value.name != name:
+            graph.rename(value, name)

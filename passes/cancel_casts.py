@@ -1,0 +1,62 @@
+"""Casts of casts become casts of the source; what comes back to the source is no cast.
+
+before: a(NCHW) -> CastData(NHWC) -> CastData(NCHW) -> Conv
+after:  a(NCHW) -> Conv
+
+Lanes decide for blocked formats: a cast leaves zero lanes, so it stays where its reader cannot stand what the source has.
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.pass_base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCasts(Pass):
+    """Take out the casts that are not needed."""
+
+    name = "cancel-casts"
+    is_reason = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """In topological order, so a chain shrinks link by link onto its source."""
+        for op in graph.ops:
+            if not is_cast(op):
+                continue
+            source, copy = op.inputs[0], op.outputs[0]
+            assert source is not None and copy is not None
+            if is_cast(graph.producer(source)):
+                self._skip(graph, op)
+            self._bypass(graph, op, copy)
+            if not graph.uses(copy) and not graph.is_output(copy):
+                graph.remove_op(op)
+
+    def _skip(self, graph: Graph, op: Op) -> None:
+        """Read what the cast before this one reads."""
+        source = op.inputs[0]
+        before = graph.producer(source) if source is not None else None
+        assert source is not None and before is not None and before.inputs[0] is not None
+        graph.set_input(op, 0, before.inputs[0])
+        assert op.signature is not None and before.signature is not None
+        op.signature = Signature(before.signature.inputs, op.signature.outputs)
+        if not graph.uses(source) and not graph.is_output(source):
+            graph.remove_op(before)
+
+    def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:
+        """Let those readers read the source that can."""
+        source = op.inputs[0]
+        assert source is not None
+        if source.storage is None or copy.storage is None or source.storage.format != copy.storage.format:
+            return
+        content = [use for use in graph.uses(copy) if not use.is_capture and accepts(use, source.storage)]
+        graph.replace_uses(copy, source, content)
+
+
+def accepts(use: Use, storage: Storage) -> bool:
+    """Whether a reader can stand the lanes of a storage."""
+    signature = use.op.signature
+    wanted = signature.inputs[use.index] if signature is not None else None
+    return wanted is None or storage.lanes <= wanted.lanes

@@ -1,0 +1,143 @@
+"""Let weights do what per-channel affines do: BatchNormalization, and Sub, Mul, Add by constants along one axis.
+
+before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...
+after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
+
+Also on the way into a convolution or a matrix product, as far as that pads no zeros.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
+from layoutopt.ops import Affine, Rename, Side, rule_of
+from layoutopt.pass_base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class FoldAffines(Pass):
+    """Take affines into the op before them, or else behind them."""
+
+    name = "fold-affines"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """In topological order: what follows a folded affine finds the same op again."""
+        if context.mode == "training":
+            return
+        for op in graph.ops:
+            rule = rule_of(op)
+            affine = rule.affine(op) if rule is not None else None
+            if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None:
+                continue
+            reason = self._fold_back(graph, op, affine) and self._fold_on(graph, op, affine)
+            if reason:
+                context.note(self, op.name or op.outputs[0].name, reason)
+
+    def _fold_back(self, graph: Graph, op: Op, affine: Affine) -> str:
+        """Into the op that computes the input. Returns why not; empty if done."""
+        value = op.inputs[affine.index]
+        assert value is not None
+        axis, path = affine.axis, [value]
+        while True:
+            producer = graph.producer(value)
+            if producer is None:
+                return "its input is a graph input"
+            if not _is_private(graph, value):
+                return f"{value.name} is read elsewhere too"
+            rule = rule_of(producer)
+            if not isinstance(rule, Rename):
+                break
+            before = producer.inputs[0]
+            axes = {rule.axis_after(producer, each): each for each in range(before.rank or 0)} if before else {}
+            if before is None or (axis is not None and axes.get(axis) is None):
+                return f"{producer.kind} before it splits or merges the axis"
+            axis = None if axis is None else axes[axis]
+            value = before
+            path.append(value)
+        return _absorb(graph, op, producer, affine.moved(axis), "out", path[1:])
+
+    def _fold_on(self, graph: Graph, op: Op, affine: Affine) -> str:
+        """Into the op that reads the output."""
+        value = op.outputs[0]
+        assert value is not None
+        axis, path = affine.axis, [value]
+        while True:
+            if not _is_private(graph, value):
+                return f"{value.name} is read more than once or is an output"
+            (use,) = graph.uses(value)
+            rule = rule_of(use.op)
+            if use.index != 0:
+                return f"{use.op.kind} reads it as a parameter"
+            if not isinstance(rule, Rename):
+                break
+            axis = None if axis is None else rule.axis_after(use.op, axis)
+            if affine.axis is not None and axis is None:
+                return f"{use.op.kind} behind it splits or merges the axis"
+            after = use.op.outputs[0]
+            assert after is not None
+            value = after
+            path.append(value)
+        return _absorb(graph, op, use.op, affine.moved(axis), "in", path[1:])
+
+
+def _is_private(graph: Graph, value: Value) -> bool:
+    """Whether one op reads the value and nobody else knows it."""
+    uses = graph.uses(value)
+    return len(uses) == 1 and not uses[0].is_capture and not graph.is_output(value)
+
+
+def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value]) -> str:
+    """Give `host` new constants and take `op` out. Returns why not; empty if done.
+
+    The values `between` them are other tensors from now on, so they get names of their own.
+    """
+    rule = rule_of(host)
+    constants = rule.absorb(host, affine, side) if rule is not None else None
+    weight = host.inputs[1] if len(host.inputs) > 1 else None
+    if constants is None or weight is None or not isinstance(weight.type, TensorType):
+        return f"{host.kind} cannot take it in"
+    dtype = weight.type.dtype
+    with np.errstate(over="ignore"):
+        rounded = {index: array.astype(dtype.numpy) for index, array in constants.items()}
+    if not all(bool(np.isfinite(array.astype(np.float64)).all()) for array in rounded.values()):
+        return "the folded weights would overflow"
+    for index, array in rounded.items():
+        _set_constant(graph, host, index, array, TensorType(dtype, array.shape))
+    _take_out(graph, op, affine, side)
+    for value in between:
+        graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
+        value.tensor = value.name
+    return ""
+
+
+def _set_constant(graph: Graph, host: Op, index: int, array: Array, type: TensorType) -> None:
+    old = host.inputs[index] if index < len(host.inputs) else None
+    stem = old.tensor if old is not None else f"{host.name or host.kind}_bias"
+    new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=ArrayData(array))
+    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(host.inputs))
+    inputs = list((*host.inputs, *padding))
+    inputs[index] = new
+    graph.set_inputs(host, tuple(inputs))
+    if old is not None and not graph.uses(old) and not graph.is_output(old):
+        name = old.name
+        graph.remove_value(old)
+        graph.rename(new, name)
+
+
+def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
+    """Let the readers of the affine's output read its input. Computed before it, the input is what the output was."""
+    x, y = op.inputs[affine.index], op.outputs[0]
+    assert x is not None and y is not None
+    name = y.name
+    graph.replace_uses(y, x)
+    for use in graph.uses(y):
+        graph.set_capture(use.op, use.op.captures.index(y), x)
+    for index, output in enumerate(graph.outputs):
+        if output is y:
+            graph.set_output(index, x)
+    graph.remove_op(op)
+    if side == "out":
+        graph.rename(x, name)
+        x.tensor = name

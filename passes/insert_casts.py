@@ -1,0 +1,63 @@
+"""Put a CastData on every edge whose ends disagree about the storage.
+
+before: a(NHWC) -> Conv(NCHW)      a(NHWC) -> Pool(NCHW)
+after:  a(NHWC) -> CastData -> Conv(NCHW)      a(NHWC) -> CastData -> Pool(NCHW)
+
+Deliberately naive: one cast per edge. Sharing and cancelling are other passes.
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.cast import insert_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Storage, Value
+from layoutopt.ops import canonical_storage
+from layoutopt.pass_base import Pass, PassContext
+
+
+def satisfies(value: Value, wanted: Storage | None) -> bool:
+    """Whether a value can be read as it lies where `wanted` is asked for."""
+    if wanted is None or value.storage is None or value.shape is None:
+        return True
+    return value.storage.format == wanted.format and value.storage.lanes <= wanted.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class InsertCasts(Pass):
+    """Make readers and writers agree."""
+
+    name = "insert-casts"
+    is_reason = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Ops first, then the graph's outputs, then what subgraphs read by name."""
+        for op in graph.ops:
+            assert op.signature is not None
+            for index, wanted in enumerate(op.signature.inputs):
+                value = op.inputs[index]
+                if value is not None and wanted is not None and not satisfies(value, wanted):
+                    graph.set_input(op, index, insert_cast(graph, value, Storage(wanted.format)))
+        for index, value in enumerate(graph.outputs):
+            pinned = context.pins.get(value.tensor)
+            wanted = Storage(pinned) if pinned is not None else canonical_storage(value)
+            graph.set_output(index, self._named(graph, value, wanted))
+        for op in graph.ops:
+            for index, value in enumerate(op.captures):
+                graph.set_capture(op, index, self._named(graph, value, canonical_storage(value)))
+        graph.stage = "cast"
+
+    def _named(self, graph: Graph, value: Value, wanted: Storage | None) -> Value:
+        """The copy of a value in a storage that bears the name of the tensor, since others know it by that name."""
+        if satisfies(value, wanted) or wanted is None:
+            if value.name != value.tensor:
+                graph.rename(value, value.tensor)
+            return value
+        present = graph.find(value.tensor)
+        if present is not None and satisfies(present, wanted):
+            return present
+        if present is not None:
+            graph.rename(present, graph.fresh_name(f"{present.tensor}__{present.storage}"))
+        copy = insert_cast(graph, value, Storage(wanted.format))
+        if copy.name != copy.tensor:
+            graph.rename(copy, copy.tensor)
+        return copy
