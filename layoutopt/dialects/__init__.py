@@ -1,0 +1,9 @@
+"""How a planned graph is spelled in ONNX. A new dialect is one file and one line here."""
+
+from layoutopt.dialects.functions import Functions
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.ops import Ops
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (Functions(), Ops())}
+
+__all__ = ["DIALECTS", "Dialect", "Functions", "Ops"]

@@ -1,0 +1,188 @@
+"""The dialect `functions`: ops in a format, and CastData, are model-local functions of the domain `layoutopt`.
+
+    y = layoutopt.Conv_NHWC <strides = [2, 2], ...> (x, w)
+
+The body of a function is made of plain ops, so every runtime can execute and check the model, while a compiler for the target
+reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and shapes only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.ir.cast import CAST, DOMAIN, is_cast
+from layoutopt.ir.graph import Function, Graph, Reference
+from layoutopt.ir.types import Attribute, DType, Op, Opaque, Signature, Value
+from layoutopt.ops import rule_of
+
+_KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
+_VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
+
+
+class Functions(Dialect):
+    """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
+
+    name = "functions"
+
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+        """A call, or the recorded ops where they are plain ops on physical arrays already."""
+        rule = rule_of(op)
+        assert op.signature is not None
+        if rule is not None and rule.is_direct(op, op.signature):
+            write_plain(graph, op, builder, outputs)
+            return
+        draft = _draft(graph, op, builder)
+        function = _find_or_add(graph, op, draft)
+        present = [value for value in outputs if value is not None]
+        call = Op(
+            function.name,
+            tuple(draft.arguments),
+            tuple(present),
+            domain=DOMAIN,
+            version=1,
+            name=op.name,
+            attributes=dict(draft.attributes),
+            order=op.order,
+        )
+        graph.opsets.setdefault(DOMAIN, 1)
+        graph.add_op(call)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A function to be, and the call that it is made for."""
+
+    body: Graph
+    arguments: list[Value] = field(default_factory=list)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+
+
+def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
+    """Turn the recorded ops into a body: inputs become parameters, small constants and attributes become references."""
+    draft = _Draft(Graph(opsets={"": graph.opsets.get("", 0)}))
+    body = draft.body
+    values: dict[Value, Value] = {}
+    for number, constant in enumerate(builder.constants):
+        given = _is_given_by_the_call(graph, constant)
+        data = None if given else constant.data
+        values[constant] = body.add_value(Value(f"c{number}", constant.type, data=data))
+        if given:
+            body.add_op(_reference(graph, draft, constant, values[constant], number))
+    for recorded in builder.ops:
+        for value in recorded.inputs:
+            if value is not None and value not in values:
+                values[value] = body.add_value(Value(f"x{len(draft.arguments)}", value.type))
+                body.inputs.append(values[value])
+                draft.arguments.append(value)
+        for value in recorded.outputs:
+            if value is not None:
+                values[value] = body.add_value(Value(f"t{len(values)}", value.type))
+        body.add_op(
+            Op(
+                recorded.op_type,
+                tuple(value and values[value] for value in recorded.inputs),
+                tuple(value and values[value] for value in recorded.outputs),
+                domain=recorded.domain,
+                version=recorded.version,
+                attributes=_referenced(op, recorded, draft.attributes),
+            )
+        )
+    body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
+    assert op.signature is not None
+    if is_cast(op):
+        draft.attributes["src_format"], draft.attributes["dst_format"] = _sides(op.signature)
+    else:
+        draft.attributes["formats"] = str(op.signature)
+    return draft
+
+
+def _is_given_by_the_call(graph: Graph, constant: Value) -> bool:
+    """Lists of integers are, so that shapes do not make a function of their own; other constants stand in the body."""
+    return graph.opsets.get("", 0) >= _VALUE_INTS_SINCE and constant.dtype is DType.INT64 and constant.rank == 1
+
+
+def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, number: int) -> Op:
+    """A Constant whose numbers are an attribute of the call."""
+    assert constant.data is not None
+    name = f"{constant.name.rsplit('/', 1)[-1].rsplit('_', 1)[0]}_{number}"
+    draft.attributes[name] = tuple(int(item) for item in constant.data.numpy())
+    attributes: dict[str, Attribute] = {"value_ints": Opaque("ref", Reference(name, "INTS"))}
+    return Op("Constant", (), (value,), version=graph.opsets.get("", 0), attributes=attributes)
+
+
+def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, Attribute]:
+    """The attributes of the op itself are those of the call; the ops around it have their own."""
+    result: dict[str, Attribute] = {}
+    for name, value in recorded.attributes.items():
+        if recorded.kind == op.kind and not isinstance(value, Opaque):
+            given[name] = value
+            result[name] = Opaque("ref", Reference(name, _kind(value)))
+        else:
+            result[name] = value
+    return result
+
+
+def _kind(value: Attribute) -> str:
+    if isinstance(value, tuple):
+        return f"{_KINDS[type(value[0])] if value else 'INT'}S"
+    assert not isinstance(value, Opaque)
+    return _KINDS[type(value)]
+
+
+def _find_or_add(graph: Graph, op: Op, draft: _Draft) -> Function:
+    """A function with that body; its name says the op and its formats, and a number tells apart what that leaves open."""
+    base = CAST if is_cast(op) else f"{op.op_type}_{_formats(op)}"
+    key = _structure(draft)
+    taken = {function.name: function for function in graph.functions}
+    number, name = 1, base
+    while name in taken:
+        if taken[name].doc == key:
+            return taken[name]
+        number += 1
+        name = f"{base}_{number}"
+    body = draft.body
+    function = Function(
+        DOMAIN,
+        name,
+        tuple(value.name for value in body.inputs),
+        tuple(value.name for value in body.outputs),
+        tuple(draft.attributes),
+        body,
+        doc=key,
+    )
+    graph.functions.append(function)
+    return function
+
+
+def _structure(draft: _Draft) -> str:
+    """The body as a line of text: equal texts, equal functions."""
+    lines = []
+    for op in draft.body.ops:
+        attributes = ", ".join(f"{name}={_literal(value)}" for name, value in sorted(op.attributes.items()))
+        reads = ", ".join("" if value is None else value.name for value in op.inputs)
+        writes = ", ".join("" if value is None else value.name for value in op.outputs)
+        lines.append(f"{writes} = {op.op_type}({reads}){{{attributes}}}")
+    lines += [f"{value.name} = {value.data.numpy().tolist()}" for value in draft.body.values if value.data is not None]
+    returned = ", ".join(value.name for value in draft.body.outputs)
+    return f"({', '.join(draft.attributes)}) " + "; ".join(lines) + f"; return {returned}"
+
+
+def _literal(value: Attribute) -> str:
+    if isinstance(value, Opaque):
+        return f"@{value.payload.name}" if isinstance(value.payload, Reference) else repr(value.payload)
+    return repr(value)
+
+
+def _sides(signature: Signature) -> tuple[str, str]:
+    source, result = signature.inputs[0], signature.outputs[0]
+    assert source is not None and result is not None
+    return str(source.format), str(result.format)
+
+
+def _formats(op: Op) -> str:
+    """The formats of the first input and output; one name where they agree."""
+    assert op.signature is not None
+    first = [storages[0] for storages in (op.signature.inputs, op.signature.outputs) if storages]
+    names = dict.fromkeys("scalar" if storage is None else str(storage.format) for storage in first)
+    return "_".join(names)

@@ -1,0 +1,169 @@
+"""From a planned graph, in which values have formats, to a plain one, in which they have physical shapes.
+
+A dialect decides how the ops that one planned op becomes are written down; everything else is the same for all dialects and
+stands here. Constants are packed when they are read, so lowering a large model holds nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.formats import Format, pack
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Data, Op, TensorType, Value
+from layoutopt.ops import is_canonical, physical_type, rule_of
+
+
+class Packed:
+    """A constant in a format: packed every time it is read, held by nobody."""
+
+    def __init__(self, data: Data, format: Format, nbytes: int) -> None:
+        self._data = data
+        self._format = format
+        self.nbytes = nbytes
+
+    def numpy(self) -> Array:
+        """The physical array."""
+        return pack(self._data.numpy(), self._format)
+
+
+class Dialect(ABC):
+    """A way to spell planned graphs in ONNX."""
+
+    name: str
+
+    @abstractmethod
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+        """Put the ops that the builder recorded for `op` into the lowered graph, computing `outputs`."""
+
+    def lower(self, graph: Graph) -> Graph:
+        """The lowered graph; `graph` is not changed."""
+        return _Lowering(self, graph).run()
+
+
+class _Lowering:
+    def __init__(self, dialect: Dialect, graph: Graph) -> None:
+        self.dialect = dialect
+        self.source = graph
+        self.target = Graph(graph.name, graph.opsets, graph.origin)
+        self.target.metadata = dict(graph.metadata)
+        self.opset = graph.opsets.get("", 0)
+        self.values: dict[Value, Value] = {}
+
+    def run(self) -> Graph:
+        source, target = self.source, self.target
+        for value in source.values:
+            self.values[value] = target.add_value(self._physical(value))
+        target.inputs = [self.values[value] for value in source.inputs]
+        for op in source.ops:
+            self._lower(op)
+        target.outputs = [self.values[value] for value in source.outputs]
+        return target
+
+    def _physical(self, value: Value) -> Value:
+        """The value as an array. One that lies as the model has it stays what it was lifted from."""
+        storage = value.storage
+        if storage is None or storage.format.is_canonical:
+            return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
+        type = physical_type(value, storage)
+        data: Data | None = None
+        if value.data is not None and value.static_shape is not None:
+            size = value.data.nbytes * _volume(type) // max(_volume(value.type), 1)
+            data = Packed(value.data, storage.format, size)
+        return Value(value.name, type, data=data, tensor=value.tensor)
+
+    def _lower(self, op: Op) -> None:
+        inputs = tuple(value and self.values[value] for value in op.inputs)
+        outputs = tuple(value and self.values[value] for value in op.outputs)
+        rule = rule_of(op)
+        if not is_cast(op) and (rule is None or op.signature is None or is_canonical(op.signature)):
+            captures = tuple(self.values[value] for value in op.captures)
+            copy = Op(
+                op.op_type,
+                inputs,
+                outputs,
+                domain=op.domain,
+                version=op.version,
+                name=op.name,
+                attributes=op.attributes,
+                captures=captures,
+                order=op.order,
+                origin=op.origin,
+            )
+            self.target.add_op(copy)
+            return
+        formats = rule.physical_formats(op) if rule is not None else {}
+        builder = OpBuilder(op, inputs, formats, self.opset, op.name or _first_name(op))
+        if rule is None:
+            self._convert(op, builder)
+        else:
+            rule.lower(op, builder)
+        if not self._alias(op, builder):
+            self.dialect.write(self.target, op, builder, outputs)
+
+    def _alias(self, op: Op, builder: OpBuilder) -> bool:
+        """Whether the op came to nothing, so that its output is another value's array; a name that others know is kept."""
+        output = op.outputs[0]
+        if builder.ops or output is None or self.source.is_output(output):
+            return False
+        if any(use.is_capture for use in self.source.uses(output)):
+            return False
+        self.target.remove_value(self.values[output])
+        self.values[output] = builder.outputs[0]
+        return True
+
+    def _convert(self, op: Op, builder: OpBuilder) -> None:
+        source, copy = op.inputs[0], op.outputs[0]
+        value = builder.input(0)
+        assert source is not None and copy is not None and value is not None and source.shape is not None
+        assert source.storage is not None and copy.storage is not None
+        if source.storage.format == copy.storage.format:
+            builder.set_output(0, builder.mask(value, source.storage, source.shape))
+        else:
+            builder.set_output(0, builder.convert(value, source.storage.format, copy.storage.format, source.shape))
+
+
+def _volume(type: object) -> int:
+    size = 1
+    if isinstance(type, TensorType) and type.shape is not None:
+        for dim in type.shape:
+            size *= dim if isinstance(dim, int) else 1
+    return size
+
+
+def _first_name(op: Op) -> str:
+    return next((value.name for value in op.outputs if value is not None), op.op_type)
+
+
+
+def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    """Put the recorded ops into the graph as they are; their last results become the outputs."""
+    final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
+    values: dict[Value, Value | None] = {}
+    for value in builder.constants:
+        values[value] = graph.new_value(value.name, value.type, data=value.data)
+    recorded = list(builder.ops)
+    produced = {value for each in recorded for value in each.outputs if value is not None}
+    for source, result in final.items():
+        if source not in produced and result is not None:
+            # Nothing to do but the name: the output is an input, under other axes.
+            identity = Op("Identity", (source,), (result,), version=graph.opsets.get("", 0))
+            recorded.append(identity)
+    for number, each in enumerate(recorded):
+        for value in each.outputs:
+            if value is not None and value not in values:
+                target = final.get(value)
+                known = target if target is not None else value if value in graph else None
+                values[value] = known if known is not None else graph.new_value(value.name, value.type)
+        copy = Op(
+            each.op_type,
+            tuple(value and values.get(value, value) for value in each.inputs),
+            tuple(value and values[value] for value in each.outputs),
+            domain=each.domain,
+            version=each.version,
+            name=op.name if len(recorded) == 1 else f"{op.name or _first_name(op)}/{number}",
+            attributes=each.attributes,
+            order=(*op.order, number),
+        )
+        graph.add_op(copy)
