@@ -15,9 +15,10 @@ Axes are positions; letters exist only in spellings.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.spelling import read, write
@@ -30,6 +31,14 @@ Shape = tuple[Dim, ...]
 
 Volume = tuple[int, tuple[str, ...]]
 """A product of extents: the known factor, and the symbolic ones in alphabetical order."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _remembered(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Keep the results of a pure function: a model has thousands of tensors, but few formats and shapes."""
+    return cast(Callable[_P, _R], lru_cache(maxsize=1 << 14)(function))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,6 +61,7 @@ class Format:
     """
 
     parts: tuple[Part, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the parts and bring them into their one canonical form."""
@@ -71,8 +81,14 @@ class Format:
             elif part.block != 1:
                 parts.append(part)
         object.__setattr__(self, "parts", tuple(parts))
+        object.__setattr__(self, "_hash", hash(self.parts))
+
+    def __hash__(self) -> int:
+        """Computed once: formats are looked up far more often than they are made."""
+        return self._hash
 
     @classmethod
+    @_remembered
     def canonical(cls, rank: int) -> Self:
         """The row-major format of a tensor of `rank` axes, the one that ONNX assumes."""
         return cls.plain(range(rank))
@@ -102,6 +118,7 @@ class Format:
         return len(self.order)
 
     @property
+    @_remembered
     def order(self) -> tuple[int, ...]:
         """The axes of the outer parts, outermost first."""
         return tuple(part.axis for part in self.parts if not part.block)
@@ -112,16 +129,19 @@ class Format:
         return len(self.parts) == self.rank
 
     @property
+    @_remembered
     def is_canonical(self) -> bool:
         """Whether this is the row-major format."""
         return self.is_plain and self.order == tuple(range(self.rank))
 
     @property
+    @_remembered
     def blocked_axes(self) -> tuple[int, ...]:
         """The axes that have inner blocks, ascending."""
         return tuple(sorted(self._blocks()))
 
     @property
+    @_remembered
     def spans(self) -> tuple[int, ...]:
         """For each part, how many elements of its axis one step of it covers."""
         return tuple(
@@ -133,6 +153,7 @@ class Format:
         """The product of the blocks of `axis`, to which its extent is rounded up; 1 if it has none."""
         return self._blocks().get(axis, 1)
 
+    @_remembered
     def name(self, axes: str | None = None) -> str:
         """The spelling with the letters `axes`, by default those of a feature map; `parse` reads it back.
 
@@ -145,6 +166,7 @@ class Format:
         """The spelling with the default letters."""
         return self.name()
 
+    @_remembered
     def fits(self, shape: Shape) -> bool:
         """Whether a tensor of this shape can have the format: equal ranks, known extents where blocked."""
         return len(shape) == self.rank and not any(isinstance(shape[axis], str) for axis in self.blocked_axes)
@@ -164,6 +186,7 @@ class Format:
                 hint="give that axis a fixed extent",
             )
 
+    @_remembered
     def padded_shape(self, shape: Shape) -> Shape:
         """The logical shape with every axis rounded up to a multiple of its blocks.
 
@@ -176,6 +199,7 @@ class Format:
             _round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape)
         )
 
+    @_remembered
     def physical_shape(self, shape: Shape) -> Shape:
         """The extents of the parts, outermost first: what the memory is a row-major array of.
 
@@ -200,6 +224,7 @@ class Format:
             )
         return stored - logical
 
+    @_remembered
     def has_lanes(self, shape: Shape) -> bool:
         """Whether some physical element has no logical counterpart; symbolic extents are taken as not zero.
 
@@ -208,6 +233,7 @@ class Format:
         """
         return self.padded_shape(shape) != shape and 0 not in shape
 
+    @_remembered
     def key(self, shape: Shape) -> tuple[object, ...]:
         """The normal form of the offsets of a tensor of this shape: equal keys, equal bytes.
 

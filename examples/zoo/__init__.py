@@ -1,0 +1,60 @@
+"""Real networks in small files.
+
+The `.onnx` files here are networks as their exporters wrote them (torch.onnx on Hugging Face transformers and diffusers, Keras
+with channels-last data), opset 18, with every large weight emptied. Its doc_string says, as JSON, which statistics it had:
+`{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` fills it again, the same way every time.
+
+| network | why it is here |
+|---|---|
+| resnet50, mobilenetv2, upernet | convolutions throughout |
+| efficientnet_b0 | squeeze-and-excite, SiLU, an AveragePool with a kernel larger than its input |
+| convnext_tiny | LayerNormalization over channels, Transposes around every block |
+| keras_mobilenetv3s, keras_densenet121 | channels-last exports: Transposes everywhere, batch norms as Sub, Mul, Add |
+| mobilevit, segformer_b0, detr | convolutions and attention in one graph |
+| vit_s, swinv2 | attention: head shuffles, window partitions |
+| sd_vae_decoder | GroupNorm through Reshape and InstanceNormalization, upsampling |
+| whisper_enc | 1-D convolutions |
+"""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+FOLDER = Path(__file__).parent
+NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
+
+
+def load(name: str) -> onnx.ModelProto:
+    """A network with weights; KeyError if there is no such network."""
+    if name not in NAMES:
+        raise KeyError(f"no network {name!r}; there are {', '.join(NAMES)}")
+    model = onnx.load(FOLDER / f"{name}.onnx")
+    for tensor in model.graph.initializer:
+        if tensor.doc_string.startswith("{"):
+            tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))
+    return model
+
+
+def save(name: str, folder: Path) -> Path:
+    """Write a network with weights into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.onnx"
+    onnx.save(load(name), path)
+    return path
+
+
+def _values(tensor: onnx.TensorProto) -> np.ndarray:
+    # The tensor's name is the seed, so every machine gets the same network.
+    generator = np.random.default_rng(zlib.crc32(tensor.name.encode()))
+    ((kind, argument),) = json.loads(tensor.doc_string).items()
+    shape = tuple(tensor.dims)
+    drawn = {
+        "fill": lambda: np.full(shape, argument),
+        "uniform": lambda: generator.uniform(*argument, size=shape),
+        "normal": lambda: generator.normal(*argument, size=shape),
+    }[kind]()
+    return drawn.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))

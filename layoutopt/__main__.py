@@ -1,0 +1,7 @@
+"""`python -m layoutopt` is `layoutopt`."""
+
+import sys
+
+from layoutopt.cli import main
+
+sys.exit(main())

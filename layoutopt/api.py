@@ -1,0 +1,282 @@
+"""The one call: a model in, a model out, with the plan and the report.
+
+read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit -> check -> verify
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, TypeAlias
+
+import onnx
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.account import cast_reports, counts, op_reports
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import load_target
+from layoutopt.dialects import DIALECTS
+from layoutopt.errors import LayoutoptError, ModelError, VerificationError
+from layoutopt.formats import Format, lookup
+from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.graph import Graph
+from layoutopt.pass_base import Mode, Pass, PassContext, PassResult, Pipeline, Watch
+from layoutopt.passes import default_pipeline
+from layoutopt.planner import Plan
+from layoutopt.probes import Probe, found_again, spread, squashed
+from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.stamp import KEY, Stamp
+from layoutopt.verify import Verification, verify_models
+from layoutopt.version import VERSION
+
+Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
+Progress: TypeAlias = Callable[[str], None]
+
+INNER_PROBES = 16  # inner values that are compared where the outputs do not depend on the inputs
+IN_MEMORY = 1_900_000_000  # bytes of weights; a larger model is no single message, so it is verified as files
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out.
+
+    Attributes:
+        model: the optimised model; the original one where it was left alone.
+        plan: what the planner decided; None where the model had been optimised like this already.
+        report: everything else, as data.
+        graph: the planned graph, with formats and casts, before it was lowered.
+        source: the file that `model` is the unchanged content of, if it was left alone and came from a file.
+    """
+
+    model: onnx_ir.Model
+    plan: Plan | None
+    report: Report
+    graph: Graph
+    source: str | None = None
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The model as a message of onnx."""
+        message = onnx.ModelProto()
+        message.ParseFromString(onnx_io.to_bytes(self.model))
+        return message
+
+    def save(self, path: str | PathLike[str], *, external_data: str | None = None) -> None:
+        """Write the model, whole or not at all; one that was left alone is copied byte for byte.
+
+        Raises:
+            OutputError: if it cannot be written; nothing is changed then.
+        """
+        if self.source is not None and external_data is None and not onnx_io.has_external_data(self.model):
+            onnx_io.copy(self.source, path)
+        else:
+            onnx_io.write(self.model, path, external_data)
+
+
+def optimize(
+    model: Model,
+    target: str | CostModel = "cpu",
+    *,
+    dialect: str | None = None,
+    mode: Mode = "inference",
+    pins: Mapping[str, Format | str] | None = None,
+    verify: bool = True,
+    time_limit: float | None = None,
+    pipeline: Pipeline | None = None,
+    watch: Watch | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Choose a memory format for every tensor of a model and rewrite it.
+
+    Args:
+        model: a path, or a model of onnx or onnx_ir, which is not changed.
+        target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model.
+        dialect: "functions" or "ops"; None for the target's own.
+        mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
+        pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC".
+        verify: compare the result with the original on random inputs.
+        time_limit: seconds for the planner, past which it returns the best plan so far with its gap.
+        pipeline: passes to run in place of the default ones.
+        watch: called before and after every pass, with the graph.
+        progress: called with the name of every step as it begins.
+
+    Raises:
+        ModelError, TargetError, FormatError, PinError: if an argument is wrong.
+        VerificationError: if the result computes something else; there is no result then.
+    """
+    progress = progress or (lambda step: None)
+    job = _Job.make(model, target, dialect, mode, pins or {})
+    progress("reading")
+    source = _read(model)
+    context = PassContext(
+        job.cost_model, mode, job.pins, time_limit, onnx_io.is_foldable, onnx_io.evaluate
+    )
+    if job.is_done(source):
+        graph = onnx_io.lift(source)
+        return job.finish(source, graph, context, unchanged="it has been optimised like this before")
+    progress("lifting")
+    graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
+    job.before = counts(graph)
+    probes, inner = squashed(graph), spread(graph, INNER_PROBES)
+    pipeline = pipeline or default_pipeline(mode)
+    job.passes = pipeline.run(graph, context, _reporting(watch, progress))
+    if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
+        return job.finish(source, graph, context, unchanged="no other formats are estimated to be faster")
+    progress("writing ONNX")
+    lowered = DIALECTS[job.dialect].lower(graph)
+    emitted = onnx_io.emit(lowered)
+    emitted.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(emitted))
+    onnx_io.check(emitted)
+    if verify:
+        progress("verifying")
+        verdict = job.compare(source, emitted, found_again(graph, lowered, probes))
+        if verdict.comparisons and not verdict.sensitive:
+            verdict = job.compare(source, emitted, found_again(graph, lowered, inner))
+        job.verification = verdict
+    return job.finish(emitted, graph, context)
+
+
+@dataclass(slots=True)
+class _Job:
+    """One call of `optimize`: what is asked for, and what has been found out so far."""
+
+    name: str
+    cost_model: CostModel
+    dialect: str
+    mode: Mode
+    pins: dict[str, Format]
+    stamp: Stamp
+    path: str | None
+    start: float = field(default_factory=perf_counter)
+    before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
+    passes: list[PassResult] = field(default_factory=list)
+    verification: Verification | None = None
+
+    @classmethod
+    def make(
+        cls, model: Model, target: str | CostModel, dialect: str | None, mode: Mode, pins: Mapping[str, Format | str]
+    ) -> "_Job":
+        """Check the arguments."""
+        cost_model = load_target(target) if isinstance(target, str) else target
+        dialect = dialect or cost_model.dialect
+        if dialect not in DIALECTS:
+            raise LayoutoptError("no such dialect", where=dialect, hint=f"there are {', '.join(sorted(DIALECTS))}")
+        formats = {name: lookup(pin) if isinstance(pin, str) else pin for name, pin in pins.items()}
+        stamp = Stamp(
+            cost_model.name, dialect, mode, tuple((name, str(format)) for name, format in sorted(formats.items()))
+        )
+        path = str(model) if isinstance(model, str | PathLike) else None
+        return cls(path or "model", cost_model, dialect, mode, formats, stamp, path)
+
+    def is_done(self, model: onnx_ir.Model) -> bool:
+        """Whether the model has been optimised like this before, and is as it was then."""
+        return KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model))
+
+    def compare(self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe]) -> Verification:
+        """Run both models, or fail: a rewritten model that differs must not get out."""
+        size = sum(tensor.nbytes for model in (original, emitted) for _, tensor in onnx_io.weights(model))
+        with tempfile.TemporaryDirectory(prefix="layoutopt-") as folder:
+            if size > IN_MEMORY:
+                first, second = Path(folder) / "original.onnx", Path(folder) / "rewritten.onnx"
+                if self.path is None:
+                    onnx_io.write(original, first)
+                onnx_io.write(emitted, second)
+                verdict = verify_models(self.path or first, second, pins=self.pins)
+            else:
+                names = [probe.original for probe in probes]
+                verdict = verify_models(
+                    onnx_io.to_bytes_exposing(original, names) if probes or self.path is None else self.path,
+                    onnx_io.to_bytes_exposing(emitted, [probe.rewritten for probe in probes]),
+                    pins=self.pins,
+                    probes=probes,
+                )
+        if verdict.status == "failed":
+            raise VerificationError(
+                f"the rewritten model computes something else: {verdict.reason}",
+                where=self.name,
+                hint="nothing was written; please report it with the model",
+            )
+        return verdict
+
+    def finish(self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "") -> Result:
+        """The result; `unchanged` says why the model was left alone, if it was."""
+        after = self.before if unchanged else counts(graph)
+        report = Report(
+            layoutopt_version=VERSION,
+            model=self.name,
+            target=self.cost_model.name,
+            dialect=self.dialect,
+            mode=self.mode,
+            changed=not unchanged,
+            reason=unchanged,
+            plan=_plan_report(context.plan),
+            before=self.before,
+            after=after,
+            ops=op_reports(graph, self.cost_model),
+            casts=cast_reports(graph, self.cost_model),
+            passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in self.passes],
+            notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
+            verification=_verification_report(self.verification, bool(unchanged)),
+            seconds=perf_counter() - self.start,
+        )
+        return Result(model, context.plan, report, graph, self.path if unchanged else None)
+
+
+def _read(model: Model) -> onnx_ir.Model:
+    if isinstance(model, onnx_ir.Model):
+        return model
+    if isinstance(model, onnx.ModelProto):
+        try:
+            return onnx_ir.serde.deserialize_model(model)
+        except Exception as error:  # onnx_ir raises whatever the broken part makes it stumble over
+            what = f"the model cannot be read: {error}"
+            raise ModelError(what, where="model", hint="check it with onnx.checker") from error
+    return onnx_io.read(model)
+
+
+def _reporting(watch: Watch | None, progress: Progress) -> Watch:
+    def both(moment: Literal["before", "after"], step: Pass, graph: Graph) -> None:
+        if moment == "before":
+            progress(step.name)
+        if watch is not None:
+            watch(moment, step, graph)
+
+    return both
+
+
+def _is_pointless(plan: Plan | None, pipeline: Pipeline, results: list[PassResult]) -> bool:
+    """Whether nothing was gained: no better plan, and no pass changed anything that is a reason to rewrite the model."""
+    if plan is not None and plan.improves:
+        return False
+    reasons = {step.name for step in pipeline.passes if step.is_reason}
+    return not any(result.changed and result.name in reasons for result in results)
+
+
+def _plan_report(plan: Plan | None) -> PlanReport | None:
+    if plan is None:
+        return None
+    return PlanReport(
+        seconds_before=plan.baseline,
+        seconds_after=plan.seconds,
+        lower_bound=plan.lower_bound,
+        gap=plan.gap,
+        optimal=plan.optimal,
+    )
+
+
+def _verification_report(verdict: Verification | None, unchanged: bool) -> VerificationReport:
+    if unchanged:
+        return VerificationReport(status="passed", reason="the model is the original")
+    if verdict is None:
+        return VerificationReport(status="off")
+    worst = verdict.worst
+    return VerificationReport(
+        status=verdict.status,
+        reason=verdict.reason,
+        largest_error=worst.error if worst is not None else None,
+        tolerance=worst.tolerance if worst is not None else None,
+        outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
+    )

@@ -1,0 +1,58 @@
+"""The commands, and what `layoutopt --help` says."""
+
+from typing import Annotated
+
+import typer
+
+from layoutopt.cli.exit_codes import exit_codes
+from layoutopt.cli.formats import formats
+from layoutopt.cli.inspect import inspect
+from layoutopt.cli.optimize import optimize
+from layoutopt.cli.passes import dialects, passes
+from layoutopt.cli.targets import targets
+from layoutopt.cli.verify import verify
+from layoutopt.version import VERSION
+
+_EXAMPLE = """\b
+Start with:
+  layoutopt optimize model.onnx -o out.onnx --target gpu-hopper
+  layoutopt inspect model.onnx --target ascend-310
+"""
+_CODES = "\n".join(("\b", "Exit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in exit_codes().items())))
+_REST = """\b
+On an error nothing is written, and stderr has one line: what, where, what to do.
+Colours are for terminals; NO_COLOR=1 switches them off.
+"""
+
+app = typer.Typer(
+    help="Choose the memory format of every tensor of an ONNX model, and rewrite it to move less data.",
+    epilog="\n\n".join((_EXAMPLE, _CODES, _REST)),
+    rich_markup_mode=None,  # importing rich would take longer than everything else
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _command in (optimize, inspect, verify, formats, targets, passes, dialects):
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"layoutopt {VERSION}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error comes from; also LAYOUTOPT_TRACEBACK=1.")
+    ] = False,
+) -> None:
+    if traceback:
+        context.obj.traceback = True
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

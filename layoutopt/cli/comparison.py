@@ -1,0 +1,138 @@
+"""Two models side by side, as `verify` shows them."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layoutopt import onnx_io
+from layoutopt.cli.exit_codes import NotVerifiedError
+from layoutopt.cli.progress import Steps
+from layoutopt.cli.terminal import facts, line, show, show_json, table, text
+from layoutopt.errors import VerificationError
+from layoutopt.formats import Format, lookup
+from layoutopt.stamp import KEY
+from layoutopt.verify import Comparison, Verification, verify_models
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Several verifications of the same two models.
+
+    Attributes:
+        original: the model to go by.
+        rewritten: the model to judge.
+        verdicts: one per round.
+    """
+
+    original: Path
+    rewritten: Path
+    verdicts: tuple[Verification, ...]
+
+    @property
+    def outputs(self) -> list[Comparison]:
+        """The worst comparison of every output."""
+        worst: dict[str, Comparison] = {}
+        for each in (comparison for verdict in self.verdicts for comparison in verdict.comparisons):
+            if each.name not in worst or each.error > worst[each.name].error:
+                worst[each.name] = each
+        return list(worst.values())
+
+    @property
+    def verdict(self) -> Verification:
+        """The first that is not good, or the first."""
+        return next((each for each in self.verdicts if each.status != "passed"), self.verdicts[0])
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the outputs depended on the inputs."""
+        return any(verdict.sensitive for verdict in self.verdicts)
+
+    def raise_for_status(self) -> None:
+        """Raise unless all is well.
+
+        Raises:
+            VerificationError: the models differ.
+            NotVerifiedError: the original cannot be run.
+        """
+        verdict = self.verdict
+        if verdict.status == "failed":
+            hint = f"compare with {self.original}, or accept more with --tolerance" if self.outputs else "mend it"
+            raise VerificationError(verdict.reason, where=str(self.rewritten), hint=hint)
+        if verdict.status == "not verified":
+            hint = "give a model that onnxruntime can run on the CPU"
+            raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(self.original), hint=hint)
+
+
+def compare(original: Path, rewritten: Path, tolerance: float | None, rounds: int) -> Rounds:
+    """Run both.
+
+    Raises:
+        ModelError: one of the files cannot be read.
+    """
+    with Steps() as steps:
+        steps("reading")
+        onnx_io.read(original)
+        pins = pinned(onnx_io.read(rewritten).metadata_props)
+        verdicts = []
+        for number in range(rounds):
+            steps(f"verifying, {number + 1} of {rounds}")
+            verdict = verify_models(original, rewritten, pins=pins, seed=2 * number)
+            verdicts.append(verdict if tolerance is None else judged(verdict, tolerance))
+    return Rounds(original, rewritten, tuple(verdicts))
+
+
+def pinned(metadata: Mapping[str, str]) -> dict[str, Format]:
+    """The formats that a model of ours says it was pinned to."""
+    try:
+        pins = json.loads(metadata.get(KEY, "{}")).get("pins", {})
+        return {str(name): lookup(str(format)) for name, format in pins.items()}
+    except (ValueError, AttributeError):  # the note is not one of ours, or somebody has edited it
+        return {}
+
+
+def judged(verdict: Verification, tolerance: float) -> Verification:
+    """The same comparisons by another measure."""
+    if not verdict.comparisons:
+        return verdict
+    comparisons = tuple(replace(each, tolerance=tolerance) for each in verdict.comparisons)
+    worst = next((each for each in comparisons if not each.passed), None)
+    reason = f"{worst.name} differs by {worst.error:.2g}" if worst else ""
+    return Verification("failed" if worst else "passed", reason, comparisons, verdict.sensitive)
+
+
+def print_comparison(rounds: Rounds, as_json: bool) -> None:
+    """The verdict, and every output."""
+    verdict = rounds.verdict
+    if as_json:
+        show_json(
+            {
+                "status": verdict.status,
+                "reason": verdict.reason,
+                "outputs_depend_on_inputs": rounds.is_sensitive,
+                "outputs": [_record(each) for each in rounds.outputs],
+            }
+        )
+        return
+    if not rounds.outputs:
+        return  # there is nothing to say but the error
+    outputs = table("  output", "=dtype", ">error", ">tolerance", "=")
+    for each in rounds.outputs:
+        mark = text("same", "green") if each.passed else text("differs", "bold red")
+        outputs.add_row(text(f"  {each.name}"), each.dtype, f"{each.error:.1e}", f"{each.tolerance:.0e}", mark)
+    style = "green" if verdict.status == "passed" else "bold red"
+    rows = [("verdict", line((verdict.status, style), f", on {2 * len(rounds.verdicts)} random inputs"))]
+    if not rounds.is_sensitive:
+        rows.append(("but", text("the outputs do not depend on the inputs, so this says little", "yellow")))
+    show(line((str(rounds.original), "bold"), " and ", (str(rounds.rewritten), "bold")), facts(*rows), line(), outputs)
+
+
+def _record(each: Comparison) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "dtype": each.dtype,
+        "error": each.error if math.isfinite(each.error) else None,
+        "tolerance": each.tolerance,
+        "passed": each.passed,
+    }

@@ -1,0 +1,106 @@
+"""`--dump-ir`: the text form of the graph around passes.
+
+    before:PASS, after:PASS      around one pass
+    all                          before the first pass and after each
+    ...=FOLDER                   into files there, in place of stderr
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layoutopt.cli.files import output_error
+from layoutopt.errors import LayoutoptError
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.text import to_text
+from layoutopt.pass_base import Mode, Pass
+from layoutopt.passes import default_pipeline
+
+_STDERR = "stderr"
+
+
+class DumpError(LayoutoptError):
+    """The command line asks for a dump that there is not."""
+
+    exit_code = 2
+
+
+@dataclass(slots=True)
+class Dump:
+    """What one `--dump-ir` asks for.
+
+    Attributes:
+        moment: before, after or all.
+        step: the name of the pass; empty for all.
+        folder: where files go; None for stderr.
+    """
+
+    moment: str
+    step: str = ""
+    folder: Path | None = None
+
+    def wants(self, moment: str, name: str, number: int) -> bool:
+        """Whether it is for this moment of the pass that is run as the `number`th."""
+        if self.moment == "all":
+            return moment == "after" or number == 1
+        return (moment, name) == (self.moment, self.step)
+
+    def write(self, title: str, content: str) -> None:
+        """Write a graph to where it is wanted."""
+        if self.folder is None:
+            print(f"# {title}\n{_harmless(content)}", file=sys.stderr)
+            return
+        path = self.folder / f"{title}.txt"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise output_error(error, path) from error
+
+
+@dataclass(slots=True)
+class Dumps:
+    """All that is asked for; called around every pass."""
+
+    requests: list[Dump]
+    number: int = field(default=0, init=False)
+
+    def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
+        """Write the graph where it is wanted."""
+        self.number += moment == "before"
+        for request in self.requests:
+            if request.wants(moment, step.name, self.number):
+                number = self.number if moment == "after" else self.number - 1
+                request.write(f"{number:02}-{moment}-{step.name}", to_text(graph))
+
+    @property
+    def uses_stderr(self) -> bool:
+        """Whether something goes to stderr."""
+        return any(request.folder is None for request in self.requests)
+
+
+def dumps(requests: Sequence[str], mode: Mode) -> Dumps:
+    """Read what follows each `--dump-ir`.
+
+    Raises:
+        DumpError: it is none of the above, or there is no such pass.
+    """
+    steps = [step.name for step in default_pipeline(mode).passes]
+    return Dumps([_parse(request, steps) for request in requests])
+
+
+def _parse(request: str, steps: Sequence[str]) -> Dump:
+    what, _, place = request.partition("=")
+    moment, _, step = what.partition(":")
+    if what != "all" and moment not in ("before", "after"):
+        raise DumpError("not a dump", where=f"--dump-ir {request}", hint="say before:PASS, after:PASS or all[=FOLDER]")
+    if what != "all" and step not in steps:
+        hint = f"there are {', '.join(dict.fromkeys(steps))}"
+        raise DumpError(f"no pass '{step}'", where=f"--dump-ir {request}", hint=hint)
+    return Dump(moment, step, Path(place) if place not in ("", _STDERR) else None)
+
+
+def _harmless(content: str) -> str:
+    """Names come from files; what would steer the terminal is replaced."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in content)

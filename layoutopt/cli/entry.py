@@ -1,0 +1,115 @@
+"""From a command line to an exit code: whatever goes wrong ends in one line on stderr."""
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import typer
+
+from layoutopt.cli import exit_codes
+from layoutopt.cli.app import app
+from layoutopt.errors import LayoutoptError
+
+TRACEBACK = "LAYOUTOPT_TRACEBACK"
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the options before the command say.
+
+    Attributes:
+        traceback: show where an error comes from.
+    """
+
+    traceback: bool = False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: those after the program's name; by default of this process.
+
+    Returns:
+        The exit code; see `layoutopt --help`.
+    """
+    settings = Settings(os.environ.get(TRACEBACK, "") not in ("", "0"))
+    _settle()
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(arguments, "layoutopt", standalone_mode=False, obj=settings)
+        sys.stdout.flush()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except BaseException as error:
+        return _explain(error, settings)
+    if code == exit_codes.INTERRUPTED:  # typer has caught it
+        _say("interrupted")
+    return code if isinstance(code, int) else 0
+
+
+def _settle() -> None:
+    """Let nothing but our own lines reach the terminal, and let a termination clean up like an error."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not in the main thread, so not our process
+        return
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(exit_codes.TERMINATED)
+
+
+def _explain(error: BaseException, settings: Settings) -> int:
+    """Say in one line what went wrong; the exit code."""
+    if isinstance(error, exit_codes.StdoutError | OSError):
+        _silence_stdout()
+    if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
+        return exit_codes.CLOSED_PIPE
+    if settings.traceback:
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        _say("interrupted")
+        return exit_codes.INTERRUPTED
+    if isinstance(error, LayoutoptError):
+        _say(str(error))
+        return error.exit_code
+    if hasattr(error, "format_message"):  # typer's own, wherever this version of it has the class
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "layoutopt"
+        _say(f"{error.format_message().rstrip('.')}; see {path} --help")
+        return exit_codes.USAGE
+    if isinstance(error, MemoryError):
+        _say("not enough memory; close other programs or use a machine with more")
+        return LayoutoptError.exit_code
+    if isinstance(error, OSError):
+        _say(f"{f'{error.filename}: ' if error.filename else ''}{(error.strerror or str(error)).lower()}")
+        return LayoutoptError.exit_code
+    _say(f"{type(error).__name__}: {error}; rerun with {TRACEBACK}=1 or layoutopt --traceback to see where", "internal error")
+    return exit_codes.INTERNAL
+
+
+def _silence_stdout() -> None:
+    """Python flushes it once more at the end, and would complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def _say(text: str, kind: str = "error") -> None:
+    """One line, whatever is in the text."""
+    line = str(LayoutoptError(text))
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""Values to compare besides the outputs: what stands before a final Softmax, which would hide an error."""
+
+from dataclasses import dataclass
+
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ops import Rename, rule_of
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One logical tensor in two models: its name in each, and the format that the second has it in."""
+
+    original: str
+    rewritten: str
+    format: Format
+
+
+def squashed(graph: Graph) -> list[str]:
+    """The tensors before those ops at the outputs that make differences small; renames between are looked through."""
+    found = []
+    for output in graph.outputs:
+        value = output
+        while (producer := graph.producer(value)) is not None and producer.inputs[:1] != (None,):
+            rule = rule_of(producer)
+            before = producer.inputs[0] if producer.inputs else None
+            if before is None or rule is None:
+                break
+            if rule.squashes(producer):
+                found.append(before.name)
+                break
+            if not isinstance(rule, Rename):
+                break
+            value = before
+    return found
+
+
+def spread(graph: Graph, count: int) -> list[str]:
+    """Tensors evenly spread over a graph, for models whose outputs hardly depend on their inputs."""
+    names = [value.name for op in graph.ops for value in op.outputs if value is not None and value.shape is not None]
+    step = max(1, len(names) // count)
+    return names[step - 1 :: step]
+
+
+def found_again(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Probe]:
+    """Where the tensors are in a planned graph and what it was lowered to; those that are gone are left out."""
+    probes = []
+    wanted = set(tensors)
+    for value in graph.values:
+        if value.tensor not in wanted or value.storage is None or graph.producer(value) is None:
+            continue
+        low = lowered.find(value.name)
+        if low is not None and lowered.producer(low) is not None:
+            probes.append(Probe(value.tensor, value.name, value.storage.format))
+            wanted.discard(value.tensor)
+    return probes

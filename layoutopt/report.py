@@ -1,0 +1,105 @@
+"""What was done, as data: the schema of `--report out.json`.
+
+The schema has a version. Fields are added under the same version; a field that changes its meaning or goes raises it.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OpReport(_Frozen):
+    """One op of the optimised graph."""
+
+    name: str
+    kind: str
+    inputs: list[str | None] = Field(description="format of every input, null where it has none")
+    outputs: list[str | None] = Field(description="format of every output")
+    seconds: float = Field(description="estimated time on the target")
+    moves_data: bool = Field(description="whether the op is there to move bytes: a Transpose or Reshape that does")
+
+
+class CastReport(_Frozen):
+    """One CastData of the optimised graph."""
+
+    name: str
+    tensor: str
+    src: str
+    dst: str
+    bytes: int = Field(description="physical bytes read and written")
+    seconds: float = Field(description="estimated time on the target")
+    moves_data: bool = Field(description="false where only the shape of the array changes")
+    is_weight: bool = Field(description="whether a constant is cast at run time (training mode)")
+    reason: str = Field(description="who wants which format, so why the cast is there")
+
+
+class PlanReport(_Frozen):
+    """The planner's result, in estimated seconds on the target."""
+
+    seconds_before: float
+    seconds_after: float
+    lower_bound: float
+    gap: float
+    optimal: bool
+
+
+class VerificationReport(_Frozen):
+    """The verdict of the comparison."""
+
+    status: Literal["passed", "failed", "not verified", "off"]
+    reason: str = ""
+    largest_error: float | None = None
+    tolerance: float | None = None
+    outputs_depend_on_inputs: bool | None = None
+
+
+class PassReport(_Frozen):
+    """One pass that was run."""
+
+    name: str
+    changed: bool
+    seconds: float
+
+
+class NoteReport(_Frozen):
+    """Why something did not apply somewhere."""
+
+    source: str
+    where: str
+    reason: str
+
+
+class Counts(_Frozen):
+    """How much moves data."""
+
+    casts: int = Field(description="CastData on activations that move bytes")
+    transposes: int = Field(description="Transposes and Reshapes on activations that move bytes")
+    weight_casts: int = Field(description="CastData on constants at run time")
+
+
+class Report(_Frozen):
+    """Everything that is known about one run."""
+
+    schema_version: int = SCHEMA_VERSION
+    layoutopt_version: str
+    model: str
+    target: str
+    dialect: str
+    mode: Literal["inference", "training"]
+    changed: bool = Field(description="false where the model was left alone")
+    reason: str = Field(default="", description="why it was left alone")
+    plan: PlanReport | None = Field(description="null where the model had been optimised like this before")
+    before: Counts
+    after: Counts
+    ops: list[OpReport]
+    casts: list[CastReport]
+    passes: list[PassReport]
+    notes: list[NoteReport]
+    verification: VerificationReport
+    seconds: float = Field(description="wall time of the whole run")

@@ -1,0 +1,38 @@
+"""The mark that an optimised model carries in its metadata, by which optimising it again changes nothing.
+
+It says what the model was optimised for and how the result looked; a model that was edited since does not match it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from layoutopt.version import VERSION
+
+KEY = "layoutopt"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a model was optimised for."""
+
+    target: str
+    dialect: str
+    mode: str
+    pins: tuple[tuple[str, str], ...]
+
+    def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
+        """Whether the metadata is that of a model with this fingerprint that was optimised like this."""
+        return metadata.get(KEY) == self.text(fingerprint)
+
+    def text(self, fingerprint: str) -> str:
+        """The value in the model's metadata."""
+        fields = {
+            "version": VERSION,
+            "target": self.target,
+            "dialect": self.dialect,
+            "mode": self.mode,
+            "pins": dict(self.pins),
+            "fingerprint": fingerprint,
+        }
+        return json.dumps(fields, sort_keys=True)

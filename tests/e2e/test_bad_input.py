@@ -1,0 +1,321 @@
+"""Whatever is handed in ends in a graph, or in one line that names what is wrong with it."""
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io import emit, lift, read, to_bytes
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
+
+
+def load(path: Path, content: bytes | onnx.ModelProto) -> Graph:
+    path.write_bytes(content if isinstance(content, bytes) else content.SerializeToString())
+    return lift(read(path))
+
+
+def refused(path: Path, content: bytes | onnx.ModelProto) -> str:
+    """The message of the error that a file ends in, which must be one line."""
+    with pytest.raises(ModelError) as caught:
+        load(path, content)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert caught.value.where
+    assert caught.value.hint
+    return message
+
+
+def parse(body: str, header: str = HEADER) -> onnx.ModelProto:
+    return parser.parse_model(header + body)
+
+
+def small() -> onnx.ModelProto:
+    return parse(
+        "g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { [mul] a = Mul(x, w) [relu] y = Relu(a) }"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html><html><body>404</body></html>", "web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 12\n", "Git LFS pointer"),
+        (b"this is a plain text file, and a rather long one\n" * 9, "text"),
+        (bytes(range(256)) * 4, "not an ONNX model"),
+        (b"\x08\x0a", "no graph"),
+    ],
+)
+def test_files_that_are_no_models(tmp_path: Path, content: bytes, said: str) -> None:
+    message = refused(tmp_path / "some.onnx", content)
+    assert "some.onnx" in message
+    assert said in message
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    for path, said in [(tmp_path / "none.onnx", "no such file"), (tmp_path, "is a folder")]:
+        with pytest.raises(ModelError, match=said) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+
+
+def test_truncated(tmp_path: Path) -> None:
+    content = small().SerializeToString()
+    for end in range(len(content)):
+        try:
+            load(tmp_path / "m.onnx", content[:end])
+        except ModelError as error:
+            assert "\n" not in str(error)
+
+
+GRAPHS = {
+    "cycle": (
+        "g (float[2] x) => (float[2] y) { [one] a = Add(x, b) [two] b = Relu(a) [three] y = Relu(b) }",
+        "one.*two|two.*one",
+    ),
+    "self_capture": (
+        "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
+        "<then_branch = t () => (float[2] u) { u = Relu(y) }, else_branch = e () => (float[2] v) { v = Relu(x) }> }",
+        "cycle.*cond|cond.*cycle",
+    ),
+    "undefined": ("g (float[2] x) => (float[2] y) { [bad] y = Add(x, missing) }", "bad: input 'missing'"),
+    "undefined_output": ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "'y' is not defined"),
+    "undefined_inside": (
+        "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
+        "<then_branch = t () => (float[2] u) { [inner] u = Relu(gone) }, else_branch = e () => (float[2] v) { v = Relu(x) }> }",
+        "inner: input 'gone'",
+    ),
+    "two_producers": (
+        "g (float[2] x) => (float[2] y) { [first] y = Relu(x) [second] y = Abs(x) }",
+        "second: 'y'.*'first'",
+    ),
+    "output_is_input": ("g (float[2] x) => (float[2] x) { [bad] x = Relu(x) }", "bad: 'x'"),
+    "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' is there twice"),
+    "unknown_op": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }",
+        "bad: there is no operator 'Relux'",
+    ),
+    "op_of_later_opset": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }",
+        "bad: operator Gelu .* opset 18",
+    ),
+    "deprecated_op": (
+        "g (float[1,1,2,2] x, float[4] s) => (float[1,1,2,2] y) { [bad] y = Upsample(x, s) }",
+        "bad: .*deprecated",
+    ),
+    "declared_dimension": (
+        "g (float[2,3] x) => (float[2,4] y) { [bad] y = Relu(x) }",
+        r"bad: .*\(3\) vs \(4\)",
+    ),
+    "declared_rank": ("g (float[2,3] x) => (float[2] y) { [bad] y = Relu(x) }", "bad: .*rank"),
+    "declared_type": ("g (float[2,3] x) => (int32[2,3] y) { [bad] y = Relu(x) }", "bad: .*float vs int32"),
+    "broadcast": (
+        "g (float[2,3] x, float[4] z) => (float[2,3] y) { [bad] y = Add(x, z) }",
+        "bad: incompatible dimensions",
+    ),
+    "mixed_types": ("g (float[3] x, int32[3] z) => (float[3] y) { [bad] y = Add(x, z) }", "bad: .*int32"),
+    "rank": ("g (float[2,3] x) => (float[2,3] y) { [bad] y = Conv(x, x) }", "bad: .*dimensions"),
+    "unknown_attribute": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Relu <alpha = 1> (x) }",
+        "bad: .*alpha",
+    ),
+    "too_few_inputs": ("g (float[2] x) => (float[2] y) { [bad] y = Add(x) }", "bad: .*input size 1"),
+    "initializer_shape": (
+        "g (float[2] x) => (float[2] y) <float[3] w = {1, 2}> { y = Add(x, w) }",
+        "w: .*needs 3 elements.* has 2",
+    ),
+    "inside_subgraph": (
+        "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) <then_branch = t () => (float[2] u) { u = Relu(x) }, "
+        "else_branch = e () => (float[2] v) { k = Constant <value = float[3] {1, 2, 3}> () [inner] v = Add(x, k) }> }",
+        "inner: incompatible dimensions",
+    ),
+    "unnamed_node": ("g (float[2] x) => (float[2] y) { y = Add(x, missing) }", "Add -> y: input 'missing'"),
+}
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
+    body, said = GRAPHS[case]
+    assert re.search(said, refused(tmp_path / "m.onnx", parse(body)))
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ('<ir_version: 10, opset_import: ["" : 99]>', "opset 99"),
+        ('<ir_version: 99, opset_import: ["" : 18]>', "IR version 99"),
+        ('<ir_version: 2, opset_import: ["" : 18]>', "IR version 2"),
+        ('<ir_version: 10, opset_import: ["custom" : 1]>', "imports no opset"),
+        ('<ir_version: 10, opset_import: ["" : 18, "ai.onnx" : 17]>', "17"),
+    ],
+)
+def test_versions(tmp_path: Path, header: str, said: str) -> None:
+    assert said in refused(
+        tmp_path / "m.onnx", parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", header)
+    )
+
+
+def _repeat_attribute(model: onnx.ModelProto) -> None:
+    model.graph.node[1].attribute.extend([helper.make_attribute("a", 1), helper.make_attribute("a", 2)])
+
+
+def _sparse(model: onnx.ModelProto) -> None:
+    values = helper.make_tensor("sp", TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("at", TensorProto.INT64, [1], [0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
+
+
+def _sparse_constant(model: onnx.ModelProto) -> None:
+    _sparse(model)
+    value = model.graph.sparse_initializer.pop()
+    model.graph.node.append(helper.make_node("Constant", [], ["s"], name="const", sparse_value=value))
+
+
+def _map_type(model: onnx.ModelProto) -> None:
+    type_ = helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    )
+    model.graph.input.append(helper.make_value_info("dictionary", type_))
+
+
+def _unknown_field(model: onnx.ModelProto) -> None:
+    model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65]))
+
+
+def _short_raw(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].ClearField("float_data")
+    model.graph.initializer[0].raw_data = bytes(8)
+
+
+def _negative(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims[0] = -3
+
+
+def _wrong_field(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].int64_data.append(1)
+
+
+def _no_type(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].data_type = 0
+
+
+def _unnamed(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].name = ""
+
+
+def _initializer_twice(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(model.graph.initializer[0])
+
+
+def _contradicted(model: onnx.ModelProto) -> None:
+    model.graph.value_info.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [7]))
+
+
+def _training(model: onnx.ModelProto) -> None:
+    model.training_info.add()
+
+
+def _untyped_attribute(model: onnx.ModelProto) -> None:
+    model.graph.node[1].attribute.add(name="later", i=1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_repeat_attribute, "relu: attribute 'a' is there twice"),
+        (_sparse, "sp: sparse"),
+        (_sparse_constant, "const: .*sparse"),
+        (_map_type, "dictionary: map"),
+        (_unknown_field, "relu: .*does not define"),
+        (_short_raw, "w: .*needs 12 bytes.* has 8"),
+        (_negative, "w: .*negative"),
+        (_wrong_field, "w: .*field"),
+        (_no_type, "w: element type 0"),
+        (_unnamed, "no name"),
+        (_initializer_twice, "initializer 'w' is there twice"),
+        (_contradicted, "w: declared as"),
+        (_training, "training"),
+        (_untyped_attribute, "relu: attribute 'later' has no type"),
+    ],
+)
+def test_damage(tmp_path: Path, damage: Callable[[onnx.ModelProto], None], said: str) -> None:
+    model = small()
+    damage(model)
+    assert re.search(said, refused(tmp_path / "m.onnx", model))
+
+
+def external(location: str, *, offset: object = 0, length: object = 12) -> onnx.ModelProto:
+    model = small()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return model
+
+
+def test_external_data(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights").write_bytes(bytes(16))
+    (tmp_path / "outside").write_bytes(bytes(64))
+    (folder / "link").symlink_to(tmp_path / "outside")
+    (folder / "folder").mkdir()
+    path = folder / "m.onnx"
+    assert load(path, external("weights", offset=4)).value("w").is_constant
+    for model, said in [
+        (external("gone"), "'gone' is missing"),
+        (external("weights", offset=8), "has 16 bytes, 20 are needed"),
+        (external("weights", length=8), "8 bytes, but its shape needs 12"),
+        (external("weights", offset=-1), "offset -1"),
+        (external("weights", offset="x"), "must be numbers"),
+        (external("../outside"), "outside of the model's folder"),
+        (external(str(tmp_path / "outside")), "outside of the model's folder"),
+        (external("link"), "outside of the model's folder"),
+        (external("folder"), "not a plain file"),
+        (external(""), "outside of the model's folder"),
+    ]:
+        message = refused(path, model)
+        assert message.startswith("w: "), message
+        assert said in message
+
+
+def test_valid_oddities(tmp_path: Path) -> None:
+    for body in [
+        "g (float[2] x) => (float[2] y) { y = Relu(a) a = Abs(x) }",
+        "g (float[2] x) => (float[2] y) { [same] a = custom.Anything(x) [same] y = Relu(a) }",
+        "g (float[2] x) => (float[2] x) { }",
+    ]:
+        load(tmp_path / "m.onnx", parse(body))
+
+
+def test_mutants(tmp_path: Path) -> None:
+    """Damaged bytes end in an error of ours or in a graph that can be written: never in another exception."""
+    body = (
+        "g (float[2,3] x, bool c) => (float[2,3] y) <float[3] w = {1, 2, 3}, int64[2] s = {2, 3}> { "
+        "[r] a = Reshape(x, s) k = Constant <value_floats = [1.0, 2.0, 3.0]> () [m] b = Mul(a, k) [cond] y = If (c) "
+        "<then_branch = t () => (float[2,3] u) { u = Add(b, w) }, else_branch = e () => (float[2,3] v) { v = Relu(b) }> }"
+    )
+    content = parse(body).SerializeToString()
+    draw = random.Random(0)
+    graphs = 0
+    for _ in range(600):
+        mutant = bytearray(content)
+        for _ in range(draw.choice([1, 1, 2, 8])):
+            mutant[draw.randrange(len(mutant))] = draw.randrange(256)
+        start = draw.randrange(len(mutant))
+        if draw.random() < 0.2:
+            del mutant[start : start + draw.randrange(1, 12)]
+        try:
+            to_bytes(emit(load(tmp_path / "m.onnx", bytes(mutant))))
+            graphs += 1
+        except ModelError as error:
+            assert "\n" not in str(error)
+    assert graphs

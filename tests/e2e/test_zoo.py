@@ -1,0 +1,75 @@
+"""The main job on real networks: every one of them, for three families of hardware, in both dialects."""
+
+from itertools import product
+from pathlib import Path
+
+import light
+import pytest
+import zoo
+
+import layoutopt
+from layoutopt.report import Report
+
+TARGETS = ("cpu-avx512", "gpu-hopper", "ascend-910b")
+DIALECTS = ("functions", "ops")
+WAYS = tuple(product(TARGETS, DIALECTS))
+NETWORKS = (*zoo.NAMES, *light.NAMES)
+QUICK = [(network, *WAYS[number % len(WAYS)]) for number, network in enumerate(NETWORKS)]
+
+
+def optimized(network: str, folder: Path, target: str, dialect: str | None = None, verify: bool = True) -> Report:
+    if network in zoo.NAMES:
+        path = zoo.save(network, folder)
+        return layoutopt.optimize(path, target, dialect=dialect, verify=verify).report
+    return layoutopt.optimize(light.load(network), target, dialect=dialect, verify=verify).report
+
+
+def assert_equal_and_proven(report: Report) -> None:
+    assert report.plan is not None
+    assert report.plan.gap == 0
+    assert report.plan.seconds_after <= report.plan.seconds_before
+    assert report.after.weight_casts == 0
+    assert report.verification.status == "passed"
+    if report.changed:
+        assert report.verification.outputs_depend_on_inputs
+        assert report.verification.largest_error is not None
+        assert report.verification.largest_error <= 1e-4
+
+
+@pytest.mark.parametrize(("network", "target", "dialect"), QUICK)
+def test_a_network_computes_the_same(network: str, target: str, dialect: str, tmp_path: Path) -> None:
+    assert_equal_and_proven(optimized(network, tmp_path, target, dialect))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("network", "way"), list(product(NETWORKS, WAYS)))
+def test_every_network_every_way(network: str, way: tuple[str, str], tmp_path: Path) -> None:
+    assert_equal_and_proven(optimized(network, tmp_path, *way))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "way"), list(product(light.NAMES, WAYS)))
+def test_the_light_models_as_they_come(name: str, way: tuple[str, str]) -> None:
+    report = layoutopt.optimize(light.FOLDER / f"{name}.onnx", way[0], dialect=way[1]).report
+    assert report.verification.status == "passed"
+
+
+MOST_MOVES = {
+    "keras_mobilenetv3s": 0,
+    "keras_densenet121": 0,
+    "resnet50": 1,
+    "mobilenetv2": 1,
+    "efficientnet_b0": 1,
+    "convnext_tiny": 1,
+    "vit_s": 1,
+    "whisper_enc": 1,
+    "detr": 1,
+    "segformer_b0": 2,
+    "upernet": 2,
+}
+
+
+@pytest.mark.parametrize(("network", "most"), MOST_MOVES.items())
+def test_few_activations_are_moved_on_a_gpu(network: str, most: int, tmp_path: Path) -> None:
+    report = optimized(network, tmp_path, "gpu-hopper", verify=False)
+    assert report.after.casts + report.after.transposes <= most
