@@ -1,0 +1,50 @@
+"""Plan one network for a chip described in a TOML file, and for one described by a class.
+
+    python examples/describe_a_chip.py
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import zoo
+
+import layoutopt
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
+from layoutopt.ops import elements
+
+
+class Toy:
+    """A cost model is any object with these members: here convolutions like NHWC and everything else does not care."""
+
+    name = "toy"
+    dialect = "functions"
+
+    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+        nhwc, ohwi = Format.parse("NHWC"), Format.parse("OHWI")
+        wish = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
+        return [wish] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        x = signature.inputs[0] if signature.inputs else None
+        slow = op.op_type == "Conv" and x is not None and x.format.is_canonical
+        return 2e-4 if slow else 1e-4
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        assert value.shape is not None
+        return 0.0 if src.format.key(value.shape) == dst.format.key(value.shape) else 1e-9 * elements(value.shape)
+
+
+def main() -> None:
+    described = Path(__file__).parent / "my_npu.toml"
+    with tempfile.TemporaryDirectory() as folder:
+        path = zoo.save("keras_mobilenetv3s", Path(folder))
+        for target in (str(described), Toy()):
+            report = layoutopt.optimize(path, target).report
+            formats = sorted({op.outputs[0] or "-" for op in report.ops})
+            print(f"{report.target}: {report.after.casts} casts, formats {', '.join(formats)}, {report.verification.status}")
+
+
+if __name__ == "__main__":
+    main()
