@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from layoutopt.cost import CostModel
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Storage, TensorType, Value
+from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import Rename, canonical_signature, elements, physical_type, rule_of
 from layoutopt.report import CastReport, Counts, OpReport
 
@@ -20,7 +20,7 @@ def _op_report(op: Op, cost_model: CostModel) -> OpReport:
     moves = moves_data(op)
     seconds = cost_model.kernel_seconds(op, signature)
     if moves:
-        seconds += _move_seconds(op, cost_model)
+        seconds += _move_seconds(op, signature, cost_model)
     return OpReport(
         name=op.name or _first_output(op),
         kind=op.kind,
@@ -45,10 +45,10 @@ def moves_data(op: Op) -> bool:
         op.signature = None
 
 
-def _move_seconds(op: Op, cost_model: CostModel) -> float:
+def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     rule, y = rule_of(op), op.outputs[0]
-    assert isinstance(rule, Rename) and op.signature is not None and y is not None
-    source, target = op.signature.inputs[0], op.signature.outputs[0]
+    assert isinstance(rule, Rename) and y is not None
+    source, target = signature.inputs[0], signature.outputs[0]
     same = rule.forward(op, source.format) if source is not None else None
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir
@@ -23,7 +23,7 @@ from layoutopt.errors import LayoutoptError, ModelError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.pass_base import Mode, Pass, PassContext, PassResult, Pipeline, Watch
+from layoutopt.pass_base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import default_pipeline
 from layoutopt.planner import Plan
 from layoutopt.probes import Probe, found_again, spread, squashed
@@ -238,7 +238,7 @@ def _read(model: Model) -> onnx_ir.Model:
 
 
 def _reporting(watch: Watch | None, progress: Progress) -> Watch:
-    def both(moment: Literal["before", "after"], step: Pass, graph: Graph) -> None:
+    def both(moment: Moment, step: Pass, graph: Graph) -> None:
         if moment == "before":
             progress(step.name)
         if watch is not None:

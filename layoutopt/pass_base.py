@@ -20,7 +20,8 @@ from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]
 Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
-Watch: TypeAlias = Callable[[str, "Pass", Graph], None]
+Moment: TypeAlias = Literal["before", "after"]
+Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
 
 @dataclass(frozen=True, slots=True)

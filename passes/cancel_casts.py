@@ -8,7 +8,7 @@ Lanes decide for blocked formats: a cast leaves zero lanes, so it stays where it
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.pass_base import Pass, PassContext
@@ -28,11 +28,16 @@ class CancelCasts(Pass):
                 continue
             source, copy = op.inputs[0], op.outputs[0]
             assert source is not None and copy is not None
-            if is_cast(graph.producer(source)):
+            if is_cast(graph.producer(source)) and not self._is_free(graph, source, copy):
                 self._skip(graph, op)
             self._bypass(graph, op, copy)
             if not graph.uses(copy) and not graph.is_output(copy):
                 graph.remove_op(op)
+
+    def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
+        """Whether a cast only gives another shape to a copy that is there for others anyway."""
+        shared = len(graph.uses(source)) > 1 or graph.is_output(source)
+        return shared and copy.storage is not None and not moves(source, copy.storage)
 
     def _skip(self, graph: Graph, op: Op) -> None:
         """Read what the cast before this one reads."""

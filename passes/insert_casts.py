@@ -36,7 +36,7 @@ class InsertCasts(Pass):
             for index, wanted in enumerate(op.signature.inputs):
                 value = op.inputs[index]
                 if value is not None and wanted is not None and not satisfies(value, wanted):
-                    graph.set_input(op, index, insert_cast(graph, value, Storage(wanted.format)))
+                    graph.set_input(op, index, insert_cast(graph, value, wanted))
         for index, value in enumerate(graph.outputs):
             pinned = context.pins.get(value.tensor)
             wanted = Storage(pinned) if pinned is not None else canonical_storage(value)
@@ -57,7 +57,7 @@ class InsertCasts(Pass):
             return present
         if present is not None:
             graph.rename(present, graph.fresh_name(f"{present.tensor}__{present.storage}"))
-        copy = insert_cast(graph, value, Storage(wanted.format))
+        copy = insert_cast(graph, value, wanted)
         if copy.name != copy.tensor:
             graph.rename(copy, copy.tensor)
         return copy

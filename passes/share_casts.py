@@ -2,32 +2,40 @@
 
 before: a -> CastData(NHWC) -> x      a -> CastData(NHWC) -> y
 after:  a -> CastData(NHWC) -> x, y
+
+before: a -> CastData(NHWC) -> x      a -> CastData(NCHW16c) -> y       where 16 channels make the same bytes of both
+after:  a -> CastData(NHWC) -> x                 -> CastData(NCHW16c) -> y, which is another shape and no copy
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-from layoutopt.formats import Format
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Value
+from layoutopt.ir.types import Signature, Storage, Value
 from layoutopt.pass_base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)
 class ShareCasts(Pass):
-    """One CastData per tensor and storage."""
+    """One CastData per tensor and storage, and one that moves bytes per tensor and order of its bytes."""
 
     name = "share-casts"
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
+        """First those in one storage, then those of one content."""
+        self._share(graph)
+        self._chain(graph)
+
+    def _share(self, graph: Graph) -> None:
         """Keep the copy that others know by name, else the first."""
-        copies: dict[tuple[Value, Format], Value] = {}
+        copies: dict[tuple[Value, Storage], Value] = {}
         for op in graph.ops:
             source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
             if not is_cast(op) or source is None or copy is None or copy.storage is None:
                 continue
-            key = (source, copy.storage.format)
+            key = (source, copy.storage)
             kept = copies.setdefault(key, copy)
             if kept is copy:
                 continue
@@ -38,6 +46,20 @@ class ShareCasts(Pass):
                 producer = graph.producer(copy)
                 assert producer is not None
                 graph.remove_op(producer)
+
+    def _chain(self, graph: Graph) -> None:
+        """Let a copy read another one of the same bytes rather than move them again."""
+        copies: dict[tuple[Value, Hashable], Value] = {}
+        for op in graph.ops:
+            source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
+            if not is_cast(op) or source is None or copy is None or copy.storage is None or copy.shape is None:
+                continue
+            if not moves(source, copy.storage):
+                continue
+            first = copies.setdefault((source, (copy.storage.format.key(copy.shape), copy.storage.lanes)), copy)
+            if first is not copy:
+                graph.set_input(op, 0, first)
+                op.signature = Signature((first.storage,), (copy.storage,))
 
     def _is_known(self, graph: Graph, value: Value) -> bool:
         return graph.is_output(value) or any(use.is_capture for use in graph.uses(value))

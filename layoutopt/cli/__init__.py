@@ -1,6 +1,7 @@
 """The command line: typer commands that call the API and print what it says. No decision is made here.
 
-A command's signature is light, and what it needs is imported when it runs, so that `layoutopt --help` answers at once.
+The signature of a command is light, and what the command needs is imported when it runs, so that
+`layoutopt --help` answers at once.
 """
 
 from layoutopt.cli.entry import main

@@ -13,20 +13,18 @@ from layoutopt.cli.targets import targets
 from layoutopt.cli.verify import verify
 from layoutopt.version import VERSION
 
-_EXAMPLE = """\b
+_EXAMPLES = """\b
 Start with:
   layoutopt optimize model.onnx -o out.onnx --target gpu-hopper
-  layoutopt inspect model.onnx --target ascend-310
-"""
-_CODES = "\n".join(("\b", "Exit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in exit_codes().items())))
-_REST = """\b
-On an error nothing is written, and stderr has one line: what, where, what to do.
-Colours are for terminals; NO_COLOR=1 switches them off.
-"""
+  layoutopt inspect model.onnx --target ascend-310"""
+_CODES = "\n".join(["\b\nExit codes:", *(f"  {code:>3}  {means}" for code, means in exit_codes().items())])
+_MANNERS = """\b
+On an error no model is written, and stderr has one line: where, what, and
+what to do. Colours are for terminals; NO_COLOR=1 switches them off."""
 
 app = typer.Typer(
     help="Choose the memory format of every tensor of an ONNX model, and rewrite it to move less data.",
-    epilog="\n\n".join((_EXAMPLE, _CODES, _REST)),
+    epilog="\n\n".join((_EXAMPLES, _CODES, _MANNERS)),
     rich_markup_mode=None,  # importing rich would take longer than everything else
     pretty_exceptions_enable=False,
     add_completion=False,

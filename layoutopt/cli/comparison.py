@@ -9,7 +9,7 @@ from pathlib import Path
 from layoutopt import onnx_io
 from layoutopt.cli.exit_codes import NotVerifiedError
 from layoutopt.cli.progress import Steps
-from layoutopt.cli.terminal import facts, line, show, show_json, table, text
+from layoutopt.cli.terminal import facts, line, section, show, show_json, table, text
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.stamp import KEY
@@ -117,15 +117,18 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
         return
     if not rounds.outputs:
         return  # there is nothing to say but the error
-    outputs = table("  output", "=dtype", ">error", ">tolerance", "=")
+    outputs = table("output", "=dtype", ">error", ">tolerance", "=")
     for each in rounds.outputs:
         mark = text("same", "green") if each.passed else text("differs", "bold red")
-        outputs.add_row(text(f"  {each.name}"), each.dtype, f"{each.error:.1e}", f"{each.tolerance:.0e}", mark)
+        numbers = (f"{each.error:.1e}", f"{each.tolerance:.0e}")
+        outputs.add_row(text(each.name), text(each.dtype), *numbers, mark)
     style = "green" if verdict.status == "passed" else "bold red"
     rows = [("verdict", line((verdict.status, style), f", on {2 * len(rounds.verdicts)} random inputs"))]
     if not rounds.is_sensitive:
-        rows.append(("but", text("the outputs do not depend on the inputs, so this says little", "yellow")))
-    show(line((str(rounds.original), "bold"), " and ", (str(rounds.rewritten), "bold")), facts(*rows), line(), outputs)
+        says = "the outputs do not depend on the inputs, so this says little"
+        rows.append(("but", text(says, "yellow")))
+    show(line((str(rounds.original), "bold"), " and ", (str(rounds.rewritten), "bold")), facts(*rows))
+    section("outputs", "the largest error of each", outputs)
 
 
 def _record(each: Comparison) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """`--dump-ir`: the text form of the graph around passes.
 
-    before:PASS, after:PASS      around one pass
-    all                          before the first pass and after each
-    ...=FOLDER                   into files there, in place of stderr
+before:PASS, after:PASS      around one pass
+all                          before the first pass and after each
+...=FOLDER                   into files there, in place of stderr
 """
 
 import sys
@@ -10,20 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files import output_error
-from layoutopt.errors import LayoutoptError
+from layoutopt.cli.terminal import plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 from layoutopt.pass_base import Mode, Pass
 from layoutopt.passes import default_pipeline
 
 _STDERR = "stderr"
-
-
-class DumpError(LayoutoptError):
-    """The command line asks for a dump that there is not."""
-
-    exit_code = 2
 
 
 @dataclass(slots=True)
@@ -49,7 +44,7 @@ class Dump:
     def write(self, title: str, content: str) -> None:
         """Write a graph to where it is wanted."""
         if self.folder is None:
-            print(f"# {title}\n{_harmless(content)}", file=sys.stderr)
+            print(f"# {title}", *map(plain, content.splitlines()), "", sep="\n", file=sys.stderr)
             return
         path = self.folder / f"{title}.txt"
         try:
@@ -84,7 +79,7 @@ def dumps(requests: Sequence[str], mode: Mode) -> Dumps:
     """Read what follows each `--dump-ir`.
 
     Raises:
-        DumpError: it is none of the above, or there is no such pass.
+        UsageError: it is none of the above, or there is no such pass.
     """
     steps = [step.name for step in default_pipeline(mode).passes]
     return Dumps([_parse(request, steps) for request in requests])
@@ -94,13 +89,8 @@ def _parse(request: str, steps: Sequence[str]) -> Dump:
     what, _, place = request.partition("=")
     moment, _, step = what.partition(":")
     if what != "all" and moment not in ("before", "after"):
-        raise DumpError("not a dump", where=f"--dump-ir {request}", hint="say before:PASS, after:PASS or all[=FOLDER]")
+        raise UsageError("not a dump", where=f"--dump-ir {request}", hint="say before:PASS, after:PASS or all[=FOLDER]")
     if what != "all" and step not in steps:
         hint = f"there are {', '.join(dict.fromkeys(steps))}"
-        raise DumpError(f"no pass '{step}'", where=f"--dump-ir {request}", hint=hint)
+        raise UsageError(f"no pass '{step}'", where=f"--dump-ir {request}", hint=hint)
     return Dump(moment, step, Path(place) if place not in ("", _STDERR) else None)
-
-
-def _harmless(content: str) -> str:
-    """Names come from files; what would steer the terminal is replaced."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in content)

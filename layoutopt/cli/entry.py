@@ -45,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command.main(arguments, "layoutopt", standalone_mode=False, obj=settings)
         sys.stdout.flush()
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else 0
+        if leaving.code == exit_codes.TERMINATED:
+            return exit_codes.TERMINATED
+        _silence_stdout()  # nothing else leaves like this but typer, when nobody reads its help
+        return exit_codes.CLOSED_PIPE
     except BaseException as error:
         return _explain(error, settings)
     if code == exit_codes.INTERRUPTED:  # typer has caught it
@@ -89,14 +92,16 @@ def _explain(error: BaseException, settings: Settings) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "layoutopt"
         _say(f"{error.format_message().rstrip('.')}; see {path} --help")
-        return exit_codes.USAGE
+        return exit_codes.UsageError.exit_code
     if isinstance(error, MemoryError):
         _say("not enough memory; close other programs or use a machine with more")
         return LayoutoptError.exit_code
     if isinstance(error, OSError):
-        _say(f"{f'{error.filename}: ' if error.filename else ''}{(error.strerror or str(error)).lower()}")
+        what = (error.strerror or str(error)).lower()
+        _say(f"{error.filename}: {what}" if error.filename else what)
         return LayoutoptError.exit_code
-    _say(f"{type(error).__name__}: {error}; rerun with {TRACEBACK}=1 or layoutopt --traceback to see where", "internal error")
+    what = ": ".join(filter(None, (type(error).__name__, str(error))))
+    _say(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback to see where", "internal error")
     return exit_codes.INTERNAL
 
 

@@ -5,15 +5,20 @@ from typing import ClassVar
 
 from layoutopt.errors import InvariantError, LayoutoptError, OutputError
 
-USAGE = 2
-INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+INTERNAL = InvariantError.exit_code  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 TERMINATED = 143  # 128 + SIGTERM
 
 
+class UsageError(LayoutoptError):
+    """The command line is wrong."""
+
+    exit_code: ClassVar[int] = 2
+
+
 class NotVerifiedError(LayoutoptError):
-    """`verify` could not run the original, so that nothing is known."""
+    """`verify` could not run the original, so nothing is known."""
 
     exit_code: ClassVar[int] = 9
 
@@ -30,9 +35,8 @@ def exit_codes() -> dict[int, str]:
     codes |= {
         OutputError.exit_code: (OutputError.__doc__ or "").rstrip("."),
         0: "All is well",
-        LayoutoptError.exit_code: "Anything that has no code of its own, such as too little memory",
-        USAGE: "The command line is wrong",
-        INTERNAL: f"{codes[InvariantError.exit_code]}; or another bug in layoutopt",
+        LayoutoptError.exit_code: "Anything else, such as too little memory",
+        INTERNAL: "A bug in layoutopt or in a pass; it says where to look",
         INTERRUPTED: "Interrupted with Ctrl-C",
         CLOSED_PIPE: "The reader of the output has gone",
         TERMINATED: "Terminated",

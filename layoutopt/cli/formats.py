@@ -2,28 +2,33 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
+
+from layoutopt.cli.exit_codes import UsageError
 
 
 def formats(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A name like NC1HWC0, or a spelling like NCHW16c.")
+        str | None, Argument(metavar="NAME", help="A name like NC1HWC0, or a spelling like NCHW16c.")
     ] = None,
     shape: Annotated[
-        str | None, typer.Option("--shape", metavar="1,17,5,4", help="Bind NAME to a logical shape.")
+        str | None, Option("--shape", metavar="1,17,5,4", help="The logical shape of a tensor in it.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="float16", help="The element type, on which some blocks depend.")
+        str | None, Option("--dtype", metavar="float16", help="Its element type; some blocks depend on it.")
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", metavar="S", help="Only the names of one system, like ascend.")
+        str | None, Option("--system", metavar="S", help="List the names of one system only, like ascend.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the memory formats that have names; with NAME, show where every element lies."""
+    """List memory formats, or explain one.
+
+    With NAME and --shape it shows strides, lanes, capacity, and which element lies at which offset.
+    """
     extents = _extents(shape) if shape is not None else None
     if name is None and (shape or dtype):
-        raise typer.BadParameter("--shape and --dtype need the NAME of a format")
+        raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
 
     if name is None:
         from layoutopt.cli.catalogue import print_catalogue
@@ -41,7 +46,7 @@ def _extents(shape: str) -> tuple[int, ...]:
     try:
         extents = tuple(int(number) for number in numbers if number.strip())
     except ValueError:
-        raise typer.BadParameter(f"--shape {shape}: write numbers, like 1,17,5,4") from None
+        raise UsageError("not a shape", where=f"--shape {shape}", hint="write it like 1,17,5,4") from None
     if any(extent < 0 for extent in extents):
-        raise typer.BadParameter(f"--shape {shape}: an extent is below 0")
+        raise UsageError("an extent is below 0", where=f"--shape {shape}", hint="write it like 1,17,5,4")
     return extents

@@ -1,12 +1,14 @@
 """Targets as tables."""
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 
-from layoutopt.cli.terminal import facts, heading, line, show, show_json, table, text
-from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target_names
+from layoutopt.cli.terminal import facts, indented, line, remark, section, show, show_json, table, text
+from layoutopt.cost_models import TargetSpec, load_target, target_names
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
 
+_KEYS = ("name", "family", "dialect", "description")
 _UNITS = {"memory.bandwidth": "B/s", "launch.overhead": "s", "rates": "op/s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -16,20 +18,20 @@ def print_targets(as_json: bool) -> None:
     specs = [load_target(name).spec for name in target_names()]
     here = _here()
     if as_json:
-        keys = ("name", "family", "dialect", "description")
-        show_json([{key: getattr(spec, key) for key in keys} | {"is_host": spec.name == here} for spec in specs])
+        records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
+        show_json([record | {"is_host": record["name"] == here} for record in records])
         return
     rows = table("=name", "=kind", "=dialect", "description")
     for spec in specs:
-        mark = ("  this machine, also called cpu", "green") if spec.name == here else ""
-        rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), line(spec.description, mark))
-    how = "A path that ends in .toml is a target too; it can inherit one of these."
-    show(rows, line("\n", (how, "dim")))
+        about = line(spec.description, ("  this machine: cpu", "green")) if spec.name == here else spec.description
+        rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
+    show(rows)
+    remark("A path that ends in .toml is a target too; it can inherit one of these.")
 
 
 def _here() -> str | None:
     try:
-        return load_target("cpu").name
+        return str(load_target("cpu").name)
     except TargetError:
         return None
 
@@ -40,55 +42,63 @@ def print_target(name: str, as_json: bool) -> None:
     Raises:
         TargetError: there is no such target, or its description is malformed.
     """
-    model: RooflineModel = load_target(name)
-    spec = model.spec
+    spec = load_target(name).spec
     if as_json:
         show_json(spec.model_dump(mode="json"))
         return
     about = facts(("kind", text(spec.family)), ("dialect", text(spec.dialect)))
-    show(line((spec.name, "bold"), (f"  {spec.description}", "dim")), about, heading("numbers"), _numbers(spec))
+    show(line((spec.name, "bold"), (f"  {spec.description}", "dim")), about)
+    section("numbers", "with their sources", _numbers(spec))
     if spec.kernel:
-        show(heading("kernels", "what is not here is emulated with casts"), _kernels(spec.kernel))
+        section("kernels", "fraction of a unit's peak; what is not here is emulated with casts", _kernels(spec.kernel))
 
 
 def _numbers(spec: TargetSpec) -> Table:
-    rows = table("=  number", ">", "source")
-    for key, number in spec.numbers():
+    rows = table("=", ">", "")
+    for key, number in reversed(list(spec.numbers())):  # those of memory first
         if not key.startswith("kernel"):
-            rows.add_row(text(f"  {key}"), text(_quantity(key, number), "cyan"), text(number.source, "dim"))
+            rows.add_row(text(key), text(_quantity(key, number), "cyan"), text(number.source, "dim"))
     return rows
 
 
-def _kernels(kernels: tuple[Kernel, ...]) -> Table:
-    rows = table("  ops", "element types", "formats", "=unit", ">of peak", "source")
+def _kernels(kernels: tuple[Kernel, ...]) -> Group:
+    """The kernels for the same ops and element types together, in the order of the file."""
+    groups: dict[tuple[str, ...], list[Kernel]] = {}
     for kernel in kernels:
-        ops = ", ".join(kernel.ops or kernel.family)
-        kind = f" {'/'.join(kernel.variant)}" if kernel.variant else ""
-        rows.add_row(
-            text(f"  {ops}{kind}"),
-            text(" ".join(kernel.dtypes)),
-            text(_formats(kernel), "cyan"),
-            text(kernel.unit),
-            text(f"{kernel.efficiency.value:.0%}"),
-            text("; ".join(_remarks(kernel)), "dim"),
-        )
-    return rows
+        groups.setdefault((_ops(kernel), *kernel.dtypes), []).append(kernel)
+    width = max(len(_formats(kernel)) for kernel in kernels)
+    parts: list[RenderableType] = []
+    for (ops, *dtypes), members in groups.items():
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_column(min_width=width, no_wrap=True)
+        rows.add_column(min_width=len("100% vector"), no_wrap=True)
+        rows.add_column()
+        for kernel in members:
+            peak = f"{kernel.efficiency.value:>4.0%} {kernel.unit}"
+            rows.add_row(text(_formats(kernel), "cyan"), peak, text("; ".join(_remarks(kernel)), "dim"))
+        parts += [line(ops, (f"  {' '.join(dtypes)}", "dim")), indented(rows)]
+    return Group(*parts)
+
+
+def _ops(kernel: Kernel) -> str:
+    names = ", ".join(kernel.ops or kernel.family)
+    return f"{names} {'/'.join(kernel.variant)}" if kernel.variant else names
 
 
 def _formats(kernel: Kernel) -> str:
-    return "strided" if kernel.strided else " ".join(f"{role}:{text}" for role, text in kernel.formats.items())
+    return "strided" if kernel.strided else " ".join(f"{role}:{name}" for role, name in kernel.formats.items())
 
 
 def _remarks(kernel: Kernel) -> list[str]:
-    """The source, and every other number with its own."""
-    remarks = [kernel.efficiency.source]
+    """The source of the efficiency, and every other number with its own."""
     others = {
-        "of bandwidth": kernel.bandwidth_efficiency,
-        "alignment": kernel.align,
-        "of peak unaligned": kernel.unaligned_efficiency,
+        "of the bandwidth": kernel.bandwidth_efficiency,
+        "elements aligned": kernel.align,
+        "of the peak if not": kernel.unaligned_efficiency,
         "channels at most": kernel.max_channels,
     }
-    return remarks + [f"{number.value:g} {what}: {number.source}" for what, number in others.items() if number is not None]
+    given = ((number, what) for what, number in others.items() if number is not None)
+    return [kernel.efficiency.source, *(f"{number.value:g} {what}: {number.source}" for number, what in given)]
 
 
 def _quantity(key: str, number: Sourced) -> str:

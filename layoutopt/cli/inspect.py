@@ -3,22 +3,23 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", metavar="T", help="Plan for this hardware; by default for this machine."),
+        str | None, Option("--target", "-t", metavar="T", help="The hardware; by default this machine.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="One line per op, not per kind of op.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, every op in it.")] = False,
+    everything: Annotated[bool, Option("--all", help="One line per op, not per kind of op.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, with every op.")] = False,
 ) -> None:
-    """Show the formats and casts of a model before and after, and why each cast remains; nothing is written.
+    """Show formats and casts, before and after.
 
-    A model that layoutopt has written says itself what it was made for; without --target that is shown.
+    Nothing is written. A model that layoutopt has written says itself what it was made for; that is shown
+    unless a target is named.
     """
-    from layoutopt.cli.survey import print_survey, survey
+    from layoutopt.cli.findings import print_survey
+    from layoutopt.cli.survey import survey
 
     print_survey(survey(model, target), everything, as_json)

@@ -1,46 +1,20 @@
 """One format at close range: its parts, and where the elements of a tensor lie."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
 from rich.table import Table
+from rich.text import Text
 
-from layoutopt.cli.terminal import facts, heading, line, show, show_json, table, text
+from layoutopt.cli.offsets import Run, runs
+from layoutopt.cli.terminal import facts, line, remark, section, show, show_json, table, text
 from layoutopt.errors import FormatError
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
 
 _RUNS = 8
-_SCANNED = 1 << 16  # offsets that are looked at for runs
 _LEVEL = re.compile(r"([0-9]*)([a-zA-Z])")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Offsets that follow each other, and whose elements do too, along one axis; or lanes.
-
-    Attributes:
-        first: the first offset.
-        last: the last offset.
-        start: the coordinate of the first element; None for lanes.
-        axis: along which the elements follow; None for one element alone.
-    """
-
-    first: int
-    last: int
-    start: tuple[int, ...] | None
-    axis: int | None = None
-
-    def __str__(self) -> str:
-        """In the notation of an array."""
-        if self.start is None:
-            count = self.last - self.first + 1
-            return f"{count} lane{'s' if count > 1 else ''}"
-        ends = [f"{at}…{at + self.last - self.first}" if axis == self.axis else f"{at}" for axis, at in enumerate(self.start)]
-        return f"x[{', '.join(ends)}]"
+_NUMBER = re.compile(r"<[0-9]+>")
 
 
 def print_format(name: str, shape: tuple[int, ...] | None, dtype: str | None, as_json: bool) -> None:
@@ -56,17 +30,16 @@ def print_format(name: str, shape: tuple[int, ...] | None, dtype: str | None, as
     if as_json:
         show_json(_record(name, format, letters, entry, layout, element))
         return
-    rows = [("spelling", line((format.name(letters), "cyan"), (f"  of the axes {letters}" if letters else "", "dim")))]
-    if entry is not None:
-        rows.append(("source", text(entry.source)))
-    if layout is not None:
-        rows += _extent_lines(layout, element)
-    aside = f"{entry.system}{': ' if entry.note else ''}{entry.note}" if entry is not None else ""
-    show(line((name, "bold"), (f"  {aside}", "dim")), facts(*rows), heading("parts", "outermost first"), _parts(format, letters, layout, element))
+    says = (entry.system, entry.note) if entry is not None else ()
+    rows = [("spelling", line((format.name(letters), "cyan"), (f"  of the axes {letters}", "dim")))]
+    rows += [("source", text(entry.source))] if entry is not None else []
+    rows += _sizes(layout, element) if layout is not None else []
+    show(line((name, "bold"), (f"  {': '.join(filter(None, says))}", "dim")), facts(*rows))
+    section("parts", "outermost first", _parts(format, letters, layout, element))
     if layout is None:
-        show(line("\n", ("Add --shape to see strides and offsets.", "dim")))
+        remark("Add --shape to see strides and offsets.")
     elif layout.capacity:
-        show(heading("offsets", "of elements, from the first"), _offsets(layout))
+        section("offsets", "in elements, the first of them", _offsets(layout))
 
 
 def _dtype(name: str | None) -> DType:
@@ -80,11 +53,11 @@ def _dtype(name: str | None) -> DType:
 
 
 def _entry(name: str) -> Entry | None:
-    """The entry of the catalogue; the number within <> does not matter."""
-    general = re.sub(r"<[0-9]+>", "<32>", name)
-    return next((entry for entry in entries() if general == entry.name), None) or next(
-        (entry for entry in entries() if general.casefold() == entry.name.casefold()), None
-    )
+    """The entry of the catalogue; what number is in <> does not matter."""
+    general = _NUMBER.sub("<32>", name)
+    exact = (entry for entry in entries() if general == entry.name)
+    folded = (entry for entry in entries() if general.casefold() == entry.name.casefold())
+    return next(exact, None) or next(folded, None)
 
 
 def _letters(name: str, format: Format, entry: Entry | None) -> str:
@@ -92,32 +65,29 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
     if entry is not None:
         return entry.axes
     outer = [letter.upper() for digits, letter in _LEVEL.findall(name) if not digits]
-    if sorted(set(outer)) != sorted(outer) or len(outer) != format.rank:
-        return format.name() if format.rank == 0 else Format.canonical(format.rank).name()
+    if not format.rank or len(outer) != format.rank:
+        return ""
     return "".join(letter for _, letter in sorted(zip(format.order, outer, strict=True)))
 
 
-def _extent_lines(layout: Layout, element: DType) -> list[tuple[str, object]]:
+def _sizes(layout: Layout, element: DType) -> list[tuple[str, Text]]:
     lanes = layout.format.lanes(layout.shape)
-    share = f", {lanes / layout.capacity:.0%} of it lanes" if lanes else ""
+    share = f"  {lanes / layout.capacity:.0%} of the memory" if lanes else ""
+    size = f"  {_bytes(layout.capacity, element)} bytes of {element}"
     return [
-        ("logical shape", text(_shape(layout.shape))),
-        ("physical shape", text(_shape(layout.physical_shape))),
-        ("elements", text(f"{layout.size}")),
-        ("lanes", text(f"{lanes}")),
-        ("capacity", text(f"{layout.capacity} elements, {_bytes(layout.capacity, element)} bytes of {element}{share}")),
+        ("logical", line(_shape(layout.shape), (f"  {layout.size} elements", "dim"))),
+        ("physical", text(_shape(layout.physical_shape))),
+        ("lanes", line(str(lanes), (share, "dim"))),
+        ("capacity", line(str(layout.capacity), (size, "dim"))),
     ]
 
 
 def _parts(format: Format, letters: str, layout: Layout | None, element: DType) -> Table:
-    if layout is None:
-        rows = table("=  part", "=axis", ">one step covers")
-    else:
-        rows = table("=  part", "=axis", ">one step covers", ">extent", ">stride", ">bytes")
+    rows = table("=part", "=axis", ">step", *(() if layout is None else (">extent", ">stride", ">bytes")))
     for index, (part, span) in enumerate(zip(format.parts, format.spans, strict=True)):
         letter = letters[part.axis]
-        spelling = f"{part.block}{letter.lower()}" if part.block else letter
-        cells = [text(f"  {spelling}", "cyan"), text(f"{part.axis} ({letter})"), text(span)]
+        cells = [text(f"{part.block}{letter.lower()}" if part.block else letter, "cyan")]
+        cells += [text(part.axis), text(span)]
         if layout is not None:
             stride = layout.strides[index]
             cells += [text(layout.physical_shape[index]), text(stride), text(_bytes(stride, element))]
@@ -126,72 +96,42 @@ def _parts(format: Format, letters: str, layout: Layout | None, element: DType) 
 
 
 def _offsets(layout: Layout) -> Table:
-    rows = table(">  offset", "holds")
+    rows = table(">", "")
     found = list(islice(runs(layout), _RUNS + 1))
     for run in found[:_RUNS]:
-        rows.add_row(_span(run), text(run, "" if run.start is not None else "yellow"))
+        rows.add_row(*_cells(run))
     if len(found) > _RUNS:
         rows.add_row("…", "")
-        lanes = next((run for run in islice(runs(layout), _RUNS, None) if run.start is None), None)
-        if lanes is not None and all(run.start is not None for run in found[:_RUNS]):
-            rows.add_row(_span(lanes), line((str(lanes), "yellow"), ("  the first", "dim")))
+        lanes = next((run for run in runs(layout) if run.start is None), None)
+        if lanes is not None and lanes.first > found[_RUNS - 1].last:
+            rows.add_row(*_cells(lanes))
     return rows
 
 
-def _span(run: Run) -> str:
-    return f"{run.first}…{run.last}" if run.last > run.first else f"{run.first}"
-
-
-def runs(layout: Layout) -> Iterator[Run]:
-    """The memory from its start, as far as it is looked at, cut into runs."""
-    offsets = np.arange(min(layout.capacity, _SCANNED))
-    held = layout.holds(offsets)
-    coords = np.full((len(offsets), layout.rank), -1)
-    coords[held] = np.stack(layout.inverse(offsets[held]), axis=-1) if layout.rank else coords[held]
-    current: Run | None = None
-    for offset, is_held, coord in zip(offsets.tolist(), held.tolist(), coords.tolist(), strict=True):
-        start = tuple(coord) if is_held else None
-        longer = _extended(current, start) if current is not None else None
-        if longer is None and current is not None:
-            yield current
-        current = longer or Run(offset, offset, start)
-    if current is not None:
-        yield current
-
-
-def _extended(run: Run, coord: tuple[int, ...] | None) -> Run | None:
-    """The run with the element at the next offset, if that continues it."""
-    if run.start is None or coord is None:
-        return Run(run.first, run.last + 1, None) if run.start is None and coord is None else None
-    moved = [axis for axis, (old, new) in enumerate(zip(run.start, coord, strict=True)) if old != new]
-    if len(moved) != 1 or run.axis not in (None, moved[0]):
-        return None
-    if coord[moved[0]] - run.start[moved[0]] != run.last + 1 - run.first:
-        return None
-    return Run(run.first, run.last + 1, run.start, moved[0])
+def _cells(run: Run) -> tuple[str, Text]:
+    span = f"{run.first}…{run.last}" if run.last > run.first else f"{run.first}"
+    return span, text(run, "" if run.start is not None else "yellow")
 
 
 def _shape(extents: tuple[int, ...]) -> str:
-    return " × ".join(map(str, extents)) or "scalar"
+    return ", ".join(map(str, extents)) or "scalar"
 
 
 def _bytes(elements: int, element: DType) -> str:
-    return f"{elements * element.bits / 8:g}" if elements * element.bits % 8 else f"{elements * element.bits // 8}"
+    return f"{elements * element.bits / 8:.15g}"
 
 
 def _record(
     name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType
 ) -> dict[str, object]:
+    parts = zip(format.parts, format.spans, strict=True)
     record: dict[str, object] = {
         "name": name,
         "spelling": format.name(letters),
         "axes": letters,
         "system": entry.system if entry is not None else None,
         "source": entry.source if entry is not None else None,
-        "parts": [
-            {"axis": part.axis, "block": part.block or None, "span": span}
-            for part, span in zip(format.parts, format.spans, strict=True)
-        ],
+        "parts": [{"axis": part.axis, "block": part.block or None, "step": span} for part, span in parts],
     }
     if layout is not None:
         record |= {
@@ -203,9 +143,6 @@ def _record(
             "elements": layout.size,
             "lanes": format.lanes(layout.shape),
             "capacity": layout.capacity,
-            "offsets": [
-                {"first": run.first, "last": run.last, "start": run.start, "axis": run.axis}
-                for run in islice(runs(layout), _RUNS)
-            ],
+            "offsets": [run.record() for run in islice(runs(layout), _RUNS)],
         }
     return record

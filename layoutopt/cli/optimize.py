@@ -4,7 +4,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
+
+from layoutopt.cli.exit_codes import UsageError
 
 
 class Mode(StrEnum):
@@ -14,54 +16,51 @@ class Mode(StrEnum):
     TRAINING = "training"
 
 
+_DUMP = "Show the graph before:PASS, after:PASS or all; on stderr, or in files: all=FOLDER."
+
+
 def optimize(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="The file to write; may be MODEL itself.")
+        Path | None, Option("--output", "-o", metavar="OUT", help="The file to write; may be MODEL itself.")
     ] = None,
     target: Annotated[
-        str,
-        typer.Option("--target", "-t", metavar="T", help="The hardware: see `layoutopt targets`; or a file T.toml."),
+        str, Option("--target", "-t", metavar="T", help="The hardware: see `targets`; or a file T.toml.")
     ] = "cpu",
     dialect: Annotated[
-        str | None,
-        typer.Option("--dialect", metavar="D", help="How to write formats in ONNX: see `layoutopt dialects`."),
+        str | None, Option("--dialect", metavar="D", help="How formats are written in ONNX: see `dialects`.")
     ] = None,
     mode: Annotated[
-        Mode, typer.Option("--mode", help="In training, weights and their casts stay in the graph.")
+        Mode, Option("--mode", help="In training, weights and their casts stay in the graph.")
     ] = Mode.INFERENCE,
     pin: Annotated[
         list[str] | None,
-        typer.Option("--pin", metavar="NAME=FORMAT", help="The format a tensor must have; can be repeated."),
+        Option("--pin", metavar="NAME=FORMAT", help="The format a tensor must have; can be repeated."),
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare with the original on random inputs.")
-    ] = True,
+    verify: Annotated[bool, Option("--verify/--no-verify", help="Compare with the original on random inputs.")] = True,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan so far."),
+        Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan so far."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write all that is known as JSON; `-` for stdout.")
+        Path | None, Option("--report", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
     external_data: Annotated[
-        str | None,
-        typer.Option("--external-data", metavar="NAME", help="Put weights into this file, next to OUT."),
+        str | None, Option("--external-data", metavar="NAME", help="Put weights into this file next to OUT.")
     ] = None,
-    dump_ir: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dump-ir", metavar="WHAT", help="Show the graph before:PASS, after:PASS or all, on stderr or in all=FOLDER."
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no model.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP)] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Write no model.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
 ) -> None:
-    """Rewrite a model for a target, checked against the original."""
+    """Rewrite a model for a target.
+
+    The result is compared with the original in onnxruntime; one that computes something else is not written.
+    A model that would not get faster is left alone, and OUT is a copy of it.
+    """
     if output is None and report is None and not dry_run:
-        raise typer.BadParameter("say where to write: -o OUT; or --report FILE or --dry-run")
+        raise UsageError("nothing to write", hint="say -o OUT; or --report FILE or --dry-run")
     if time_limit is not None and not time_limit > 0:
-        raise typer.BadParameter(f"--time-limit must be above 0, it is {time_limit:g}")
+        raise UsageError("no seconds", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
     pins = _pins(pin or [])
 
     from layoutopt import api
@@ -96,7 +95,7 @@ def _pins(requests: list[str]) -> dict[str, str]:
     for request in requests:
         name, _, format = request.rpartition("=")
         if not name or not format:
-            raise typer.BadParameter(f"--pin {request}: not of the form NAME=FORMAT")
+            raise UsageError("not a pin", where=f"--pin {request}", hint="write NAME=FORMAT")
         if pins.setdefault(name, format) != format:
-            raise typer.BadParameter(f"--pin {request}: {name} is pinned to {pins[name]} too")
+            raise UsageError(f"{name} is pinned to {pins[name]} too", where=f"--pin {request}", hint="choose one")
     return pins

@@ -2,20 +2,20 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_JSON = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 def passes(as_json: _JSON = False) -> None:
-    """List the passes in the order in which they run."""
+    """List the passes in the order they run in."""
     from layoutopt.cli.pipeline import print_passes
 
     print_passes(as_json)
 
 
 def dialects(as_json: _JSON = False) -> None:
-    """List the ways in which formats can be written in ONNX."""
+    """List the ways to write formats in ONNX."""
     from layoutopt.cli.pipeline import print_dialects
 
     print_dialects(as_json)

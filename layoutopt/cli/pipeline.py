@@ -3,7 +3,7 @@
 import sys
 from typing import get_args
 
-from layoutopt.cli.terminal import line, show, show_json, table, text
+from layoutopt.cli.terminal import indented, line, remark, show, show_json, table, text
 from layoutopt.cost_models import load_target, target_names
 from layoutopt.dialects import DIALECTS
 from layoutopt.pass_base import Mode
@@ -12,16 +12,19 @@ from layoutopt.passes import default_pipeline
 
 def print_passes(as_json: bool) -> None:
     """The pipeline of every mode."""
-    pipelines = {mode: default_pipeline(mode).passes for mode in get_args(Mode)}
+    pipelines = {
+        mode: [{"name": step.name, "does": _first_line(step)} for step in default_pipeline(mode).passes]
+        for mode in get_args(Mode)
+    }
     if as_json:
-        show_json({mode: [{"name": step.name, "does": _first_line(step)} for step in steps] for mode, steps in pipelines.items()})
+        show_json(pipelines)
         return
-    for number, (mode, steps) in enumerate(pipelines.items()):
+    for mode, steps in pipelines.items():
         rows = table(">", "=", "")
         for place, step in enumerate(steps, 1):
-            rows.add_row(text(f"  {place}", "dim"), text(step.name, "bold"), text(_first_line(step)))
-        show(line("\n" if number else "", (mode, "bold")), rows)
-    show(line("\n", ("See the graph between them with optimize --dump-ir after:PASS.", "dim")))
+            rows.add_row(text(place, "dim"), text(step["name"], "bold"), text(step["does"]))
+        show(line((mode, "bold")), indented(rows), line())
+    show(text("See the graph between two of them with optimize --dump-ir after:PASS.", "dim"))
 
 
 def print_dialects(as_json: bool) -> None:
@@ -29,16 +32,17 @@ def print_dialects(as_json: bool) -> None:
     users: dict[str, list[str]] = {name: [] for name in DIALECTS}
     for target in target_names():
         users.setdefault(load_target(target).dialect, []).append(target)
+    records = [
+        {"name": name, "writes": _module_line(dialect), "default_of": users[name]} for name, dialect in DIALECTS.items()
+    ]
     if as_json:
-        records = [
-            {"name": name, "does": _module_line(dialect), "targets": users[name]} for name, dialect in DIALECTS.items()
-        ]
         show_json(records)
         return
-    rows = table("=name", "what it writes", "default of")
-    for name, dialect in DIALECTS.items():
-        rows.add_row(text(name, "bold"), text(_module_line(dialect)), text(", ".join(users[name]), "dim"))
-    show(rows)
+    for record in records:
+        used = line("default of ", ", ".join(record["default_of"])) if record["default_of"] else line()
+        used.stylize("dim")
+        show(line((str(record["name"]), "bold"), "  ", used), indented(text(record["writes"])))
+    remark("Choose one with optimize --dialect.")
 
 
 def _first_line(thing: object) -> str:

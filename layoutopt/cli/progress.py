@@ -43,7 +43,8 @@ class Steps(AbstractContextManager["Steps"]):
         self._timer.cancel()
         with self._lock:
             self._is_over = True
-            self._display.stop()
+            if self._display.live.is_started:
+                self._display.stop()
 
     def _start(self) -> None:
         with self._lock:

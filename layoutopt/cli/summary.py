@@ -17,56 +17,68 @@ _SHOWN = 4  # formats
 def summarize(result: Result, outputs: Outputs) -> None:
     """Print the summary of a run."""
     report = result.report
+    left_alone = line(("left alone: ", "bold"), report.reason)
     rows = [
-        ("result", _verdict(report)),
-        ("formats", formats_line(report.ops)),
-        ("casts", change(report.before.casts, report.after.casts)),
-        ("transposes", change(report.before.transposes, report.after.transposes)),
+        ("result", text("rewritten", "bold green") if report.changed else left_alone),
+        *plan_lines(report),
+        ("verified", _verified(report.verification)),
+        ("written", _written(outputs, report)),
     ]
-    if report.after.weight_casts:
-        rows.append(("weight casts", line(str(report.after.weight_casts), (" at run time: the weights can change", "dim"))))
-    rows += plan_lines(report.plan, report.changed)
-    rows += [("verified", _verified(report.verification)), ("written", _written(outputs, report))]
     show(title(report), facts(*rows))
 
 
 def title(report: Report) -> Text:
     """Which model, for what."""
-    return line((report.model, "bold"), (f"  {report.target}, {report.mode}, dialect {report.dialect}", "dim"))
+    aside = f"  {report.target}, {report.mode}, dialect {report.dialect}"
+    return line((report.model, "bold"), (aside, "dim"))
 
 
-def formats_line(ops: list[OpReport]) -> Text:
-    """How many ops leave their result in which format; those in the order of ONNX are one, whatever their rank."""
+def plan_lines(report: Report) -> list[tuple[str, Text]]:
+    """What the plan comes to; nothing where there is none, because the model had been optimised before."""
+    if report.plan is None:
+        return []
+    before, after = report.before, report.after
+    rows = [
+        ("ops in", _formats(report.ops)),
+        ("casts", _change(before.casts, after.casts)),
+        ("transposes", _change(before.transposes, after.transposes)),
+    ]
+    if after.weight_casts:
+        aside = ("  at run time, because weights can change", "dim")
+        rows.append(("weight casts", line(str(after.weight_casts), aside)))
+    return [*rows, ("estimate", _estimate(report.plan)), ("lower bound", _bound(report.plan))]
+
+
+def _formats(ops: list[OpReport]) -> Text:
+    """How many ops leave their result in which format; the order of ONNX is one format, whatever the rank."""
     counted: Counter[str] = Counter()
     for op in ops:
         format = next((each for each in op.outputs if each is not None), None)
         counted["unknown" if format is None else "as in ONNX" if format in _CANONICAL else format] += 1
     common = counted.most_common()
-    parts = [line(str(count), (f" {name}", "cyan")) for name, count in common[:_SHOWN]]
+    parts = [line(f"{count} ", (name, "cyan")) for name, count in common[:_SHOWN]]
     if rest := common[_SHOWN:]:
         parts.append(line(f"{sum(count for _, count in rest)} in {len(rest)} others"))
     return Text(", ").join(parts)
 
 
-def change(before: int, after: int) -> Text:
+def _change(before: int, after: int) -> Text:
     """A number that should fall."""
-    style = "green" if after < before else "yellow" if after > before else ""
-    return line(f"{before} → ", (str(after), style))
+    return line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
-def plan_lines(plan: PlanReport | None, changed: bool) -> list[tuple[str, Text]]:
-    """The estimate and the proof."""
-    if plan is None:
-        return []
-    estimate = line(f"{seconds(plan.seconds_before)} → ", (seconds(plan.seconds_after), "green" if changed else ""))
-    if changed and plan.seconds_after:
-        estimate.append_text(line((f"  {plan.seconds_before / plan.seconds_after:.2f}x", "bold")))
-    proof = "proven optimal" if plan.optimal else f"gap {plan.gap:.1%}: the planner was stopped"
-    return [("estimate", estimate), ("bound", line(seconds(plan.lower_bound), (f"  {proof}", "" if plan.optimal else "yellow")))]
+def _estimate(plan: PlanReport) -> Text:
+    before, after = plan.seconds_before, plan.seconds_after
+    is_better = after < before
+    gain = (f"  {before / after:.2f} times as fast" if is_better and after else "", "bold")
+    return line(f"{seconds(before)} → ", (seconds(after), "green" if is_better else ""), gain)
 
 
-def _verdict(report: Report) -> Text:
-    return text("rewritten", "bold green") if report.changed else line(("left alone: ", "bold"), report.reason)
+def _bound(plan: PlanReport) -> Text:
+    if plan.optimal and plan.gap <= 0:
+        return line(seconds(plan.lower_bound), ("  no plan of these formats is faster", "dim"))
+    why = "" if plan.optimal else ", the planner was stopped"
+    return line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{why}", "" if plan.optimal else "yellow"))
 
 
 def _verified(verdict: VerificationReport) -> Text:
@@ -76,9 +88,11 @@ def _verified(verdict: VerificationReport) -> Text:
         return line(("no: ", "yellow"), verdict.reason)
     parts = line((verdict.status, "green"), f": {verdict.reason}" if verdict.reason else "")
     if verdict.largest_error is not None and verdict.tolerance is not None:
-        parts.append_text(line(f", largest error {verdict.largest_error:.1e} of {verdict.tolerance:.0e} allowed"))
+        allowed = (f", {verdict.tolerance:.0e} allowed", "dim")
+        parts.append_text(line(f"  largest error {verdict.largest_error:.1e}", allowed))
     if verdict.outputs_depend_on_inputs is False:
-        parts.append_text(text("; but the outputs do not depend on the inputs, so this says little", "yellow"))
+        says = "  but the outputs do not depend on the inputs, so that says little"
+        parts.append_text(text(says, "yellow"))
     return parts
 
 
@@ -87,4 +101,5 @@ def _written(outputs: Outputs, report: Report) -> Text:
     if not outputs.files:
         return line(("no model", "yellow"), took)
     names = ", ".join(str(path) for path in outputs.files)
-    return line((names, "bold"), f"  {size(file_size(*outputs.files))}", (f" (was {size(outputs.source_size)})", "dim"), took)
+    was = (f", was {size(outputs.source_size)}", "dim")
+    return line((names, "bold"), f"  {size(file_size(*outputs.files))}", was, took)

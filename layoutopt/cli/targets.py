@@ -2,16 +2,19 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 
 def targets(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A target, `cpu` for this machine, or a file that ends in .toml.")
+        str | None, Argument(metavar="NAME", help="A target, `cpu` for this machine, or a file T.toml.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the hardware that is described; with NAME, show every number with its source."""
+    """List hardware targets, or explain one.
+
+    With NAME it shows every number with its source, and the kernels.
+    """
     from layoutopt.cli.hardware import print_target, print_targets
 
     if name is None:

@@ -1,91 +1,120 @@
-"""What the commands print with: colours and ellipses on terminals, plain text that never wraps everywhere else."""
+"""What the commands print with: colours and ellipses on terminals, plain lines that never wrap elsewhere."""
 
 import json
 import os
 import sys
+from io import StringIO
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
 
-_UNLIMITED = 100_000  # columns of what is no terminal
+_UNLIMITED = 20_000  # columns of what is no terminal
 
 
-def console(stream: TextIO) -> Console:
-    """Where to print."""
-    width = None if stream.isatty() else _UNLIMITED
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+def console(stream: TextIO, file: TextIO | None = None) -> Console:
+    """What prints as it suits a stream; into a file of its own if there is one."""
+    return Console(
+        file=file or stream,
+        force_terminal=True if stream.isatty() else None,
+        width=None if stream.isatty() else _UNLIMITED,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
-def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
+def show(*parts: RenderableType) -> None:
     """Print, without the blanks that tables end lines with."""
-    stream = stream or sys.stdout
-    printer = console(stream)
-    with printer.capture() as capture:
-        for part in parts:
-            printer.print(part)
-    _write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()), stream)
+    page = StringIO()
+    printer = console(sys.stdout, page)
+    for part in parts:
+        printer.print(part)
+    show_text("".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()))
 
 
 def show_json(data: Any) -> None:
     """Print data for machines."""
-    show_text(f"{json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)}\n")
+    show_text(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n")
 
 
 def show_text(content: str) -> None:
-    """Print text as it is."""
-    _write(content, sys.stdout)
+    """Print text as it is.
 
-
-def _write(content: str, stream: TextIO) -> None:
+    Raises:
+        StdoutError: it cannot be printed.
+    """
     try:
-        stream.write(content)
-        stream.flush()
+        sys.stdout.write(content)
+        sys.stdout.flush()
     except OSError as error:  # typer would handle some of them in its own way
-        raise StdoutError((error.strerror or str(error)).lower(), where="stdout", hint="redirect it elsewhere") from error
+        what = (error.strerror or str(error)).lower()
+        raise StdoutError(what, where="stdout", hint="redirect it elsewhere") from error
+
+
+def plain(value: object) -> str:
+    """Names come from files; what would steer the terminal is replaced."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
 
 
 def text(value: object, style: str = "") -> Text:
-    """Text as it is; names come from files, so what would steer the terminal is replaced."""
-    return Text("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value)), style)
+    """Text as it is."""
+    return Text(plain(value), style)
 
 
 def line(*spans: str | tuple[str, str] | Text) -> Text:
     """One line of text and (text, style) pairs."""
     whole = Text()
     for span in spans:
-        whole.append_text(span if isinstance(span, Text) else text(span) if isinstance(span, str) else text(*span))
+        if isinstance(span, Text):
+            whole.append_text(span)
+        else:
+            whole.append_text(text(span) if isinstance(span, str) else text(*span))
     return whole
 
 
-def heading(title: str, aside: str = "") -> Text:
-    """The line above a table."""
-    return line("\n", (title, "bold"), (f"  {aside}" if aside else "", "dim")) if title else line()
+def section(title: str, aside: str, content: RenderableType) -> None:
+    """Print something under a heading."""
+    show(line(), line((title, "bold"), (f"  {aside}" if aside else "", "dim")), indented(content))
+
+
+def remark(content: str) -> None:
+    """Print what to know besides."""
+    show(line(), text(content, "dim"))
+
+
+def indented(content: RenderableType) -> Padding:
+    """Two columns to the right."""
+    return Padding(content, (0, 0, 0, 2), expand=False)
 
 
 def table(*columns: str) -> Table:
-    """A table without lines. A column is named with a mark: `>` is right-aligned, `=` never cut or wrapped."""
+    """A table without lines. Columns are marked: `>` is right-aligned; that and `=` is never cut or wrapped."""
     result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         title = column.lstrip(">=")
-        marks = column[: len(column) - len(title)]
         result.add_column(
-            title, justify="right" if ">" in marks else "left", no_wrap=bool(marks), overflow="ellipsis"
+            title,
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=title != column,
+            overflow="ellipsis",
         )
+    result.show_header = any(column.header for column in result.columns)
     return result
 
 
-def facts(*rows: tuple[str, RenderableType]) -> Table:
+def facts(*rows: tuple[str, RenderableType]) -> Padding:
     """Labels and what there is to say to them."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in rows:
-        grid.add_row(f"  {label}", value)
-    return grid
+        grid.add_row(label, value)
+    return indented(grid)
 
 
 def seconds(value: float) -> str:
@@ -109,5 +138,5 @@ def _digits(value: float) -> str:
 
 
 def file_size(*paths: str | os.PathLike[str]) -> int:
-    """Bytes of some files together; those that are gone count nothing."""
+    """Bytes of some files together; those that are not there count nothing."""
     return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))

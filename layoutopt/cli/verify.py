@@ -3,24 +3,31 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
+
+from layoutopt.cli.exit_codes import UsageError
 
 
 def verify(
-    original: Annotated[Path, typer.Argument(metavar="A", help="The model to go by.")],
-    rewritten: Annotated[Path, typer.Argument(metavar="B", help="The model to judge.")],
+    original: Annotated[Path, Argument(metavar="A", help="The model to go by.")],
+    rewritten: Annotated[Path, Argument(metavar="B", help="The model to judge.")],
     tolerance: Annotated[
-        float | None, typer.Option("--tolerance", metavar="X", help="Largest accepted error; by default by element type.")
+        float | None,
+        Option("--tolerance", metavar="X", help="Largest accepted error; by default it depends on the dtype."),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Each compares on two random inputs.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    rounds: Annotated[
+        int, Option("--rounds", metavar="N", min=1, help="How often; each time on two random inputs.")
+    ] = 1,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run two models on the same random inputs and compare: exit code 7 if they differ, 9 if that cannot be known.
+    """Compare what two models compute.
 
-    The error is max |a - b| / max |a| per output. Inputs and outputs that optimize pinned are compared as the same tensors.
+    Both are run in onnxruntime on the same random inputs. The error of an output is max |a - b| / max |a|.
+    What optimize has pinned in B to another format is compared as the tensor that it is. The exit code is 7
+    if the models differ, and 9 if A cannot be run, so that nothing is known.
     """
     if tolerance is not None and not tolerance >= 0:
-        raise typer.BadParameter(f"--tolerance must be 0 or more, it is {tolerance:g}")
+        raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
 
     from layoutopt.cli.comparison import compare, print_comparison
 

@@ -1,7 +1,7 @@
 """Writes one op on physical arrays: the small language that layout rules lower to.
 
-Everything here is shapes: a value of the lowered graph has the shape of the array that holds it, and symbolic extents are
-read off the array at run time where an op needs them as numbers.
+Everything here is shapes: a value of the lowered graph has the shape of the array that holds it, and symbolic extents
+are read off the array at run time where an op needs them as numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ class OpBuilder:
     def __init__(
         self, op: Op, inputs: Sequence[Value | None], formats: Mapping[Slot, Format], opset: int, prefix: str
     ) -> None:
+        """Record nothing yet."""
         self._op = op
         self._formats = formats
         self._inputs = inputs
@@ -217,6 +218,8 @@ class _Extents:
         (self._shape,) = builder.op("Shape", [value], [TensorType(DType.INT64, (len(source),))])
 
     def __call__(self, dim: Dim) -> Value:
+        if dim not in self._source:  # one at most, which is what remains
+            return self._builder.constant(np.asarray([-1], dtype=np.int64), "rest")
         place = self._builder.constant(np.asarray([self._source.index(dim)], dtype=np.int64), "place")
         (extent,) = self._builder.op("Gather", [self._shape, place], [TensorType(DType.INT64, (1,))])
         return extent

@@ -2,8 +2,9 @@
 
     y = layoutopt.Conv_NHWC <strides = [2, 2], ...> (x, w)
 
-The body of a function is made of plain ops, so every runtime can execute and check the model, while a compiler for the target
-reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and shapes only.
+The body of a function is made of plain ops, so every runtime can execute and check the model, while a compiler for the
+target reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and shapes
+only.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.graph import Function, Graph, Reference
-from layoutopt.ir.types import Attribute, DType, Op, Opaque, Signature, Value
+from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Signature, TensorType, Value
 from layoutopt.ops import rule_of
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
@@ -29,7 +30,7 @@ class Functions(Dialect):
         """A call, or the recorded ops where they are plain ops on physical arrays already."""
         rule = rule_of(op)
         assert op.signature is not None
-        if rule is not None and rule.is_direct(op, op.signature):
+        if not builder.ops or (rule is not None and rule.is_direct(op, op.signature)):
             write_plain(graph, op, builder, outputs)
             return
         draft = _draft(graph, op, builder)
@@ -64,20 +65,18 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
     body = draft.body
     values: dict[Value, Value] = {}
     for number, constant in enumerate(builder.constants):
-        given = _is_given_by_the_call(graph, constant)
-        data = None if given else constant.data
-        values[constant] = body.add_value(Value(f"c{number}", constant.type, data=data))
-        if given:
+        if _is_given_by_the_call(graph, constant):
+            values[constant] = body.add_value(Value(f"c{number}", _any_shape(constant)))
             body.add_op(_reference(graph, draft, constant, values[constant], number))
     for recorded in builder.ops:
         for value in recorded.inputs:
             if value is not None and value not in values:
-                values[value] = body.add_value(Value(f"x{len(draft.arguments)}", value.type))
+                values[value] = body.add_value(Value(f"x{len(draft.arguments)}", _any_shape(value)))
                 body.inputs.append(values[value])
-                draft.arguments.append(value)
+                draft.arguments.append(value if value in graph else _hoisted(graph, value))
         for value in recorded.outputs:
             if value is not None:
-                values[value] = body.add_value(Value(f"t{len(values)}", value.type))
+                values[value] = body.add_value(Value(f"t{len(values)}", _any_shape(value)))
         body.add_op(
             Op(
                 recorded.op_type,
@@ -97,9 +96,19 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
     return draft
 
 
+def _any_shape(value: Value) -> TensorType | OpaqueType:
+    """The type of a value in a body, which serves calls with several shapes."""
+    return TensorType(value.type.dtype, None) if isinstance(value.type, TensorType) else value.type
+
+
 def _is_given_by_the_call(graph: Graph, constant: Value) -> bool:
-    """Lists of integers are, so that shapes do not make a function of their own; other constants stand in the body."""
+    """Lists of integers are, so that shapes do not make a function of their own; other constants are its arguments."""
     return graph.opsets.get("", 0) >= _VALUE_INTS_SINCE and constant.dtype is DType.INT64 and constant.rank == 1
+
+
+def _hoisted(graph: Graph, constant: Value) -> Value:
+    """A recorded constant as one of the graph: Constant in a body cannot hold every element type at every opset."""
+    return graph.new_value(constant.name, constant.type, data=constant.data)
 
 
 def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, number: int) -> Op:
@@ -112,10 +121,10 @@ def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, numbe
 
 
 def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, Attribute]:
-    """The attributes of the op itself are those of the call; the ops around it have their own."""
+    """The attributes of the op itself are those of the call, but for empty lists, which say no type."""
     result: dict[str, Attribute] = {}
     for name, value in recorded.attributes.items():
-        if recorded.kind == op.kind and not isinstance(value, Opaque):
+        if recorded.kind == op.kind and value != () and not isinstance(value, Opaque):
             given[name] = value
             result[name] = Opaque("ref", Reference(name, _kind(value)))
         else:
@@ -125,13 +134,13 @@ def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, 
 
 def _kind(value: Attribute) -> str:
     if isinstance(value, tuple):
-        return f"{_KINDS[type(value[0])] if value else 'INT'}S"
+        return f"{_KINDS[type(value[0])]}S"
     assert not isinstance(value, Opaque)
     return _KINDS[type(value)]
 
 
 def _find_or_add(graph: Graph, op: Op, draft: _Draft) -> Function:
-    """A function with that body; its name says the op and its formats, and a number tells apart what that leaves open."""
+    """A function with that body; its name says the op and its formats, a number what these leave open."""
     base = CAST if is_cast(op) else f"{op.op_type}_{_formats(op)}"
     key = _structure(draft)
     taken = {function.name: function for function in graph.functions}

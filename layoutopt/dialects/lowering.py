@@ -1,7 +1,7 @@
 """From a planned graph, in which values have formats, to a plain one, in which they have physical shapes.
 
-A dialect decides how the ops that one planned op becomes are written down; everything else is the same for all dialects and
-stands here. Constants are packed when they are read, so lowering a large model holds nothing.
+A dialect decides how the ops that one planned op becomes are written down; everything else is the same for all
+dialects and stands here. Constants are packed when they are read, so lowering a large model holds nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -44,6 +44,7 @@ class Dialect(ABC):
 
 class _Lowering:
     def __init__(self, dialect: Dialect, graph: Graph) -> None:
+        """Lower `graph` to a graph that is empty so far."""
         self.dialect = dialect
         self.source = graph
         self.target = Graph(graph.name, graph.opsets, graph.origin)
@@ -103,7 +104,7 @@ class _Lowering:
             self.dialect.write(self.target, op, builder, outputs)
 
     def _alias(self, op: Op, builder: OpBuilder) -> bool:
-        """Whether the op came to nothing, so that its output is another value's array; a name that others know is kept."""
+        """Whether the op came to nothing, so that its output is another value's array and its name is free."""
         output = op.outputs[0]
         if builder.ops or output is None or self.source.is_output(output):
             return False
@@ -136,26 +137,24 @@ def _first_name(op: Op) -> str:
     return next((value.name for value in op.outputs if value is not None), op.op_type)
 
 
-
 def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
     """Put the recorded ops into the graph as they are; their last results become the outputs."""
     final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
     values: dict[Value, Value | None] = {}
-    for value in builder.constants:
-        values[value] = graph.new_value(value.name, value.type, data=value.data)
+    for constant in builder.constants:
+        values[constant] = graph.new_value(constant.name, constant.type, data=constant.data)
     recorded = list(builder.ops)
     produced = {value for each in recorded for value in each.outputs if value is not None}
     for source, result in final.items():
         if source not in produced and result is not None:
             # Nothing to do but the name: the output is an input, under other axes.
-            identity = Op("Identity", (source,), (result,), version=graph.opsets.get("", 0))
-            recorded.append(identity)
+            recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
+            values[result] = result
     for number, each in enumerate(recorded):
         for value in each.outputs:
             if value is not None and value not in values:
                 target = final.get(value)
-                known = target if target is not None else value if value in graph else None
-                values[value] = known if known is not None else graph.new_value(value.name, value.type)
+                values[value] = target if target is not None else graph.new_value(value.name, value.type)
         copy = Op(
             each.op_type,
             tuple(value and values.get(value, value) for value in each.inputs),

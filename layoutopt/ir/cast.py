@@ -1,7 +1,7 @@
 """CastData: the op that copies one logical tensor from one storage into another."""
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
 
 DOMAIN = "layoutopt"
 CAST = "CastData"
@@ -17,9 +17,21 @@ def storage_name(tensor: str, storage: Storage) -> str:
     return tensor if storage.format.is_canonical else f"{tensor}__{storage.format}"
 
 
-def insert_cast(graph: Graph, value: Value, storage: Storage) -> Value:
-    """Add a CastData of `value` right behind its producer; the result is the same tensor in `storage`."""
+def moves(value: Value, wanted: Storage) -> bool:
+    """Whether a value takes more than another shape to lie as wanted: other bytes, or cleaner lanes."""
+    has = value.storage
+    if has is None or value.shape is None or has == wanted:
+        return False
+    return has.lanes > wanted.lanes or has.format.key(value.shape) != wanted.format.key(value.shape)
+
+
+def insert_cast(graph: Graph, value: Value, wanted: Storage) -> Value:
+    """Add a CastData of `value` right behind its producer; the result is the same tensor, to be read as `wanted`.
+
+    Its lanes are zero, or what they are if the bytes need not move.
+    """
     assert value.storage is not None
+    storage = Storage(wanted.format, Lanes.ZERO if moves(value, wanted) else value.storage.lanes)
     result = graph.new_value(
         storage_name(value.tensor, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
     )

@@ -93,7 +93,7 @@ class Graph:
         return [node for node in nx.lexicographical_topological_sort(self._net, key) if isinstance(node, Op)]
 
     def __len__(self) -> int:
-        return self._net.number_of_nodes() - len(self._names)
+        return int(self._net.number_of_nodes()) - len(self._names)
 
     def __contains__(self, node: Op | Value) -> bool:
         return node in self._net

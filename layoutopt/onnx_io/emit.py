@@ -116,9 +116,7 @@ class _Emitter:
         nodes = []
         for op in self._graph.ops:
             due = list(takewhile(lambda value: _position(value) < op.order[0], waiting))  # noqa: B023, used at once
-            for value in dict.fromkeys(
-                [*due, *(value for value in (*op.inputs, *op.captures) if value in waiting)]
-            ):
+            for value in dict.fromkeys([*due, *(value for value in (*op.inputs, *op.captures) if value in waiting)]):
                 nodes.append(self._constant(value))
                 del waiting[value]
             nodes.append(self._node(op))
@@ -145,9 +143,7 @@ class _Emitter:
         """A Constant node, the original one if the value came from one."""
         output = typed(self._values[value], value)
         if not isinstance(value.data, NodeData):
-            return ir.Node(
-                "", "Constant", [], [ir.AttrTensor("value", tensor_of(value))], outputs=[output], name=""
-            )
+            return ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor_of(value))], outputs=[output], name="")
         origin = value.data.node
         node = ir.Node("", "Constant", [], origin.attributes, outputs=[output], name=origin.name)
         _inherit(node, origin)
@@ -177,9 +173,7 @@ def _attributes(op: Op) -> list[ir.Attr]:
     known = op.origin.attributes if isinstance(op.origin, ir.Node) else {}
     schema = find_schema(op.op_type, op.domain, op.version)
     return [
-        known[name]
-        if name in known and same_attribute(known[name], value)
-        else attribute_to_ir(name, value, schema)
+        known[name] if name in known and same_attribute(known[name], value) else attribute_to_ir(name, value, schema)
         for name, value in op.attributes.items()
     ]
 

@@ -19,10 +19,15 @@ from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
 
-_RANDOM = frozenset(  # for onnx before 1.21, whose schemas do not say it
-    ["Bernoulli", "Dropout", "Multinomial"]
-    + ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
-)
+_RANDOM = {  # for onnx before 1.21, whose schemas do not say it
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 _WIDER = {
     **dict.fromkeys([DType.BFLOAT16, DType.FLOAT4E2M1, DType.FLOAT8E8M0], DType.FLOAT32),
     **dict.fromkeys([DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ], DType.FLOAT32),
@@ -74,9 +79,7 @@ def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
         elif value.data is None:
             raise ModelError("is not computed from constants alone", where=value.name)
     for op in ops:
-        inputs, outputs = (
-            [None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs)
-        )
+        inputs, outputs = ([None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs))
         attributes = dict(op.attributes)
         part.add_op(
             Op(
@@ -112,9 +115,7 @@ def _run(part: Graph, wanted: Sequence[Value]) -> list[Array]:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(
-            to_bytes(emit(part)), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(to_bytes(emit(part)), options, providers=["CPUExecutionProvider"])
         arrays = session.run(None, {})
     except LayoutoptError:
         raise
@@ -124,8 +125,4 @@ def _run(part: Graph, wanted: Sequence[Value]) -> list[Array]:
 
 
 def _narrowed(array: Array, value: Value) -> Array:
-    return (
-        array
-        if value.dtype is None or value.dtype is DType.STRING
-        else array.astype(value.dtype.numpy, copy=False)
-    )
+    return array if value.dtype is None or value.dtype is DType.STRING else array.astype(value.dtype.numpy, copy=False)

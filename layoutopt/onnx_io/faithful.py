@@ -25,9 +25,7 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
     for function in proto.functions:
         name = _function_name(function)
         _refuse_twice(function.input, "input", name)
-        _refuse_twice(
-            [*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name
-        )
+        _refuse_twice([*function.attribute, *(attr.name for attr in function.attribute_proto)], "attribute", name)
         _refuse_outputs_twice(function.input, function.node, name)
         if missing := set(function.output) - set(function.input) - _produced(function.node):
             raise ModelError(f"nothing computes output {min(missing)!r}", where=name, hint=_HINT)
@@ -65,18 +63,14 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
     _refuse_twice((info.name for info in graph.input), "input", where)
     _refuse_twice((tensor.name for tensor in graph.initializer), "initializer", where)
-    _refuse_twice(
-        (annotation.tensor_name for annotation in graph.quantization_annotation), "annotation", where
-    )
+    _refuse_twice((annotation.tensor_name for annotation in graph.quantization_annotation), "annotation", where)
     taken = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     _refuse_outputs_twice(taken, graph.node, where)
     if "" in taken:
         raise ModelError("an input has no name", where=where, hint=_HINT)
     for info in (*graph.input, *graph.output, *graph.value_info):
         if _has_map(info.type):
-            raise ModelError(
-                "map types are not supported", where=info.name, hint="remove that part of the model"
-            )
+            raise ModelError("map types are not supported", where=info.name, hint="remove that part of the model")
 
 
 def _check_node(node: onnx.NodeProto) -> None:

@@ -25,9 +25,7 @@ def check_fields(proto: Any) -> None:
         where = parent
         for name in texts:
             value = getattr(message, name)
-            if any(
-                isinstance(text, bytes) for text in ([value] if isinstance(value, str | bytes) else value)
-            ):
+            if isinstance(value, bytes) or any(isinstance(text, bytes) for text in value):
                 raise ModelError(f"field {name!r} is not UTF-8 text", where=where, hint=_HINT)
             if name == "name" and value:
                 where = value

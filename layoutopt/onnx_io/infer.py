@@ -88,9 +88,7 @@ def _model_error(error: Exception) -> ModelError:
     where = chain[-1] if chain else context["where"].strip() if context else ""
     what = _TAG.sub("", _NODE.split(first)[-1]).strip()
     what = _ELEMENT.sub(lambda found: f"{found[1]}{_element(found[2])} vs {_element(found[3])}", what)
-    return ModelError(
-        what[:1].lower() + what[1:].rstrip("."), where=where or "model", hint="export the model again"
-    )
+    return ModelError(what[:1].lower() + what[1:].rstrip("."), where=where or "model", hint="export the model again")
 
 
 def _element(code: str) -> str:

@@ -1,4 +1,4 @@
-"""Function calls of one domain replaced by what they do: a model that layoutopt wrote is read like any other."""
+"""Function calls of one domain replaced by what they do: layoutopt's own models are read like any other."""
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass

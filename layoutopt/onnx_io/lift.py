@@ -61,9 +61,7 @@ class _Lifter:
         for position, node in enumerate(self._source):
             if not self._constant(position, node):
                 self._op(position, node)
-        self.graph.outputs = [
-            self._find(output.name or "", "the graph's outputs") for output in self._source.outputs
-        ]
+        self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
 
     def _inputs(self) -> None:
         """Before IR version 4 every initializer is listed as an input, and is a constant all the same."""
@@ -130,9 +128,7 @@ class _Lifter:
     def _add(self, source: ir.Value) -> Value:
         name = source.name or ""
         if self.graph.find(name) is not None:
-            raise ModelError(
-                "two values have this name", where=name, hint="give every value a name of its own"
-            )
+            raise ModelError("two values have this name", where=name, hint="give every value a name of its own")
         return self.graph.add_value(Value(name, self._names.type(source.type, source.shape), origin=source))
 
 

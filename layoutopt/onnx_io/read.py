@@ -42,9 +42,7 @@ def read(path: str | os.PathLike[str]) -> ir.Model:
         model = ir.from_proto(proto)
     except ModelError:
         raise
-    except (
-        Exception
-    ) as error:  # hostile bytes reach deep into two libraries: whatever they raise, the file is at fault
+    except Exception as error:  # hostile bytes reach deep into two libraries: whatever they raise, the file is at fault
         raise ModelError(f"cannot be understood: {_reason(error)}", where=str(path), hint=_EXPORT) from error
     ir.external_data.set_base_dir(model.graph, folder)
     return model
@@ -76,9 +74,7 @@ def _content(path: Path) -> memoryview:
         raise ModelError("is a folder", where=str(path), hint="name the .onnx file in it") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(
-            f"cannot be read: {reason.lower()}", where=str(path), hint="check the file"
-        ) from error
+        raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint="check the file") from error
 
 
 def _not_onnx(content: memoryview) -> str:

@@ -86,7 +86,7 @@ def _check_node(node: ir.Node, version: int | None) -> None:
 
 
 def _check_operands(node: ir.Node, schema: Any) -> None:
-    """What onnx takes for granted: its shape inference is C++ that reads beyond arrays where this does not hold."""
+    """What onnx takes for granted: its shape inference reads beyond C++ arrays where this does not hold."""
     for value, parameter in zip(node.inputs, schema.inputs, strict=False):
         if value is None and parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single:
             raise ModelError(f"input {parameter.name!r} is required", where=describe(node), hint=_HINT)

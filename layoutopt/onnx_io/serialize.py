@@ -45,14 +45,10 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
         raise too_large from error
 
 
-def to_proto(
-    model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None
-) -> onnx.ModelProto:
+def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> onnx.ModelProto:
     """The message of a model, every initializer in it that is not listed as `external`."""
     external = external or {}
-    placed = {
-        value: external[value] if value in external else embedded(tensor) for value, tensor in weights(model)
-    }
+    placed = {value: external[value] if value in external else embedded(tensor) for value, tensor in weights(model)}
     with _holding(placed):
         try:
             proto = ir.serde.serialize_model(model)

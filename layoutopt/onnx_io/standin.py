@@ -25,9 +25,7 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
         proto.opset_import.add(domain=domain, version=version)
     _fill(proto.graph, model.graph, small)
     for function in model.functions.values():
-        ir.serde.serialize_function_into(
-            proto.functions.add(), function, create_value_info=model.ir_version >= 10
-        )
+        ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"

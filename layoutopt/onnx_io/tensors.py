@@ -46,9 +46,7 @@ def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 
 def _check(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
     if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
-        raise ModelError(
-            f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package"
-        )
+        raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
     if tensor.HasField("segment"):
         raise ModelError("tensors in segments are not supported", where=where, hint=_HINT)
     if any(dim < 0 for dim in tensor.dims):
@@ -103,9 +101,7 @@ def _field_of(tensor: onnx.TensorProto, dtype: ir.DataType) -> str:
     return "int32_data"
 
 
-def _check_external(
-    tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: Path
-) -> None:
+def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: Path) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if unknown := sorted(set(entries) - _KEYS):
         raise ModelError(f"external data has an unknown key {unknown[0]!r}", where=where, hint=_HINT)
@@ -116,9 +112,7 @@ def _check_external(
     try:
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
     except ValueError as error:
-        raise ModelError(
-            "offset and length of external data must be numbers", where=where, hint=_HINT
-        ) from error
+        raise ModelError("offset and length of external data must be numbers", where=where, hint=_HINT) from error
     if offset < 0 or length != nbytes:
         what = f"external data at offset {offset} of {length} bytes, but its shape needs {nbytes}"
         raise ModelError(what, where=where, hint=_HINT)
@@ -136,9 +130,7 @@ def _size(folder: Path, location: str, where: str) -> int:
     outside = os.path.isabs(location) or ".." in Path(location).parts
     if not location or outside or not os.path.realpath(path).startswith(base.rstrip(os.sep) + os.sep):
         what = f"external data {location!r} is outside of the model's folder"
-        raise ModelError(
-            what, where=where, hint="copy the file next to the model and export the path relative to it"
-        )
+        raise ModelError(what, where=where, hint="copy the file next to the model and export the path relative to it")
     try:
         info = path.stat()
     except OSError as error:
@@ -146,9 +138,7 @@ def _size(folder: Path, location: str, where: str) -> int:
         raise ModelError(what, where=where, hint=f"copy it to {folder}") from error
     if not path.is_file() or info.st_nlink > 1:
         what = (
-            f"external data {location!r} is not a plain file"
-            if not path.is_file()
-            else f"{location!r} is a hard link"
+            f"external data {location!r} is not a plain file" if not path.is_file() else f"{location!r} is a hard link"
         )
         raise ModelError(what, where=where, hint="copy the file itself next to the model")
     return info.st_size

@@ -93,9 +93,7 @@ def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
         return data
     array = data.numpy()
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
-        raise InvariantError(
-            f"declared {type_}, but its data is {array.dtype}{list(array.shape)}", where=name
-        )
+        raise InvariantError(f"declared {type_}, but its data is {array.dtype}{list(array.shape)}", where=name)
     return ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
 
 

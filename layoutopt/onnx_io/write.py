@@ -54,17 +54,13 @@ def write(model: ir.Model, path: str | os.PathLike[str], external_data: str | No
             _check_name(path, external_data)
         with _Staging(path.parent) as staging:
             external = (
-                {}
-                if external_data is None
-                else _write_weights(model, staging.open(external_data), external_data)
+                {} if external_data is None else _write_weights(model, staging.open(external_data), external_data)
             )
             staging.open(path.name).write(to_bytes(model, external))
             _keep_mapped(model, path.with_name(external_data or path.name))
             staging.commit()
     except OSError as error:
-        what, hint = _REASONS.get(
-            error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path")
-        )
+        what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
         raise OutputError(what, where=str(path), hint=hint) from error
 
 
@@ -77,9 +73,7 @@ def _check_target(path: Path) -> None:
 
 def _check_name(path: Path, name: str) -> None:
     if name in ("", ".", "..") or Path(name).name != name or name == path.name:
-        raise OutputError(
-            "not a file name for external data", where=name, hint="name a file next to the model"
-        )
+        raise OutputError("not a file name for external data", where=name, hint="name a file next to the model")
     _check_target(path.with_name(name))
 
 
@@ -179,9 +173,7 @@ def copy(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
             shutil.copyfileobj(original, staging.open(path.name))
             staging.commit()
     except OSError as error:
-        what, hint = _REASONS.get(
-            error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path")
-        )
+        what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
         raise OutputError(what, where=str(path), hint=hint) from error
 
 

@@ -1,7 +1,7 @@
 """Per-channel affines: y = x * scale + shift, with numbers along one axis; what BatchNormalization is at inference.
 
-A rule may say that its op *is* one (`affine`), and that its op can *take one in* (`absorb`): a convolution with its output scaled
-is the convolution with scaled weights. The arithmetic is done in float64 and rounded once.
+A rule may say that its op *is* one (`affine`), and that its op can *take one in* (`absorb`): a convolution with its
+output scaled is the convolution with scaled weights. The arithmetic is done in float64 and rounded once.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def float_constant(op: Op, index: int) -> Array | None:
 
 
 def along_one_axis(constant: Array, x: Value) -> tuple[int | None, Array] | None:
-    """The axis of x that a broadcast constant runs along and its numbers; None if there are several or it enlarges x."""
+    """The axis of x that a broadcast constant runs along and its numbers; None if several, or it enlarges x."""
     if x.shape is None or constant.ndim > len(x.shape):
         return None
     wide = [axis for axis, extent in enumerate(constant.shape) if extent != 1]

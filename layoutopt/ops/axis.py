@@ -164,9 +164,9 @@ class Softmax(OneAxis):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis, if it is one."""
         x = op.inputs[0]
-        if x is not None and x.shape is not None and op.version < 13:
-            if any(dim != 1 for dim in x.shape[self.axis(op) + 1 :]):
-                return Inapplicable("before opset 13 it works along several axes")
+        flattened = x.shape[self.axis(op) + 1 :] if x is not None and x.shape is not None and op.version < 13 else ()
+        if any(dim != 1 for dim in flattened):
+            return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
 
     def squashes(self, op: Op) -> bool:

@@ -1,8 +1,8 @@
 """Ops whose operands share axes: a format on one operand is a format on all of them.
 
 Such an op is described by naming, for every operand, which *iteration axis* each of its axes is. Broadcasting Add on
-(N,C,H,W) and (C,1,1) has the axes (0,1,2,3) and (1,2,3); a Transpose by perm has (0,1,...) and perm; a reduction drops some.
-A format on one operand orders the iteration axes, and that order is projected onto the other operands:
+(N,C,H,W) and (C,1,1) has the axes (0,1,2,3) and (1,2,3); a Transpose by perm has (0,1,...) and perm; a reduction drops
+some. A format on one operand orders the iteration axes, and that order is projected onto the other operands:
 
     NHWC on (N,C,H,W)      ->   HWC on (C,1,1)
     NCHW16c on (N,C,H,W)   ->   CHW16c on (C,1,1),  CHW on (1,H,W): an axis of extent 1 has no blocks
@@ -69,6 +69,8 @@ class AxiswiseRule(LayoutRule):
         value = op.operand(lead)
         if value is None or value.shape is None or not known[lead].fits(value.shape):
             return Inapplicable(f"{known[lead]} does not fit {lead}")
+        if any(value.shape[axis] == 1 for axis in known[lead].blocked_axes):
+            return Inapplicable(f"{known[lead]} blocks an axis of {lead} that has one element")
         order = IterationOrder.of(known[lead], axes[lead])
         for part in order.parts:
             if part.block and (reason := self.may_block(op, part.axis, order)):
@@ -79,7 +81,12 @@ class AxiswiseRule(LayoutRule):
             if operand is None or operand.shape is None:
                 return Inapplicable(f"the rank of {slot} is unknown")
             formats[slot] = order.project(operand_axes, operand.shape)
-        return signature_of(op, {**formats, **known})
+            asked = known.get(slot, formats[slot])
+            if not asked.fits(operand.shape) or not formats[slot].fits(operand.shape):
+                return Inapplicable(f"{formats[slot]} does not fit {slot}")
+            if asked.key(operand.shape) != formats[slot].key(operand.shape):
+                return Inapplicable(f"{asked} on {slot} does not go with {known[lead]} on {lead}")
+        return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
         """Projections of one order onto all operands.
@@ -114,10 +121,10 @@ def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     if value is None or value.shape is None or slot not in axes:
         return value
     own = list(zip(IterationOrder.of(build.format(slot), axes[slot]).parts, value.shape, strict=True))
-    shape: list[Dim] = []
-    for part in IterationOrder.of(build.format(Y), axes[Y]).parts:
-        shape.append(own.pop(0)[1] if own and own[0][0] == part else 1)
+    target = IterationOrder.of(build.format(Y), axes[Y]).parts
+    shape: list[Dim] = [own.pop(0)[1] if own and own[0][0] == part else 1 for part in target]
     assert not own, f"{op!r}: input {index} is not a projection of the output"
-    while len(shape) > len(value.shape) and shape[0] == 1:
+    # An operand of the result's rank keeps that of the result's array, since the others may all have less.
+    while len(axes[slot]) < len(axes[Y]) and len(shape) > len(value.shape) and shape[0] == 1:
         shape.pop(0)
     return build.reshape(value, tuple(shape))

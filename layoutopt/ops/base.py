@@ -1,7 +1,7 @@
 """What a layout rule is: the signatures of an op type, and how the op is spelled in each of them.
 
-A rule knows what is *legal*. It never sees a cost or a target: what is *wise* belongs to the cost models. It answers five
-questions about an op:
+A rule knows what is *legal*. It never sees a cost or a target: what is *wise* belongs to the cost models. It answers
+five questions about an op:
 
     complete    if these operands lie in these formats, in which lie the others?
     lanes       if the lanes of the inputs hold this, what do the lanes of the outputs hold?
@@ -19,8 +19,10 @@ from itertools import product
 from math import prod
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from layoutopt.formats import Dim, Format, Shape
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, DType, Lanes, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops.affine import Affine
 
 Side: TypeAlias = Literal["in", "out"]
@@ -29,6 +31,7 @@ Known: TypeAlias = Mapping[Slot, Format]
 X, Y = Slot("in", 0), Slot("out", 0)
 
 OLDEST_OPSET = 7
+LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in a mask, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Builder(Protocol):
     """What `lower` writes with. Values made here live in the lowered graph: their shapes are physical."""
 
     def format(self, slot: Slot) -> Format:
-        """The format in which the rule sees an operand: the signature's, or one with the same bytes (`physical_formats`)."""
+        """The format in which the rule sees an operand, as `physical_formats` says."""
 
     def output_type(self, index: int) -> TensorType | None:
         """The type of the physical output; None if it is absent."""
@@ -90,7 +93,7 @@ class LayoutRule(ABC):
     Attributes:
         family: what cost models call these ops.
         ops: the op types, with their domain in front unless it is ai.onnx.
-        is_anchor: the op wants formats of its own, those of the target's kernels. Other ops take what their neighbours have.
+        is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
         is_rename: the op moves no bytes; it gives the same bytes other axes.
         is_independent: the format of one operand says nothing about the others, so combinations are worth a look.
     """
@@ -119,7 +122,7 @@ class LayoutRule(ABC):
         return is_canonical(signature)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """The formats that `lower` works in: those of the signature, or others with the same bytes for the shapes at hand."""
+        """The formats that `lower` works in: those of the signature, or others with the same bytes."""
         assert op.signature is not None
         storages = ((slot, op.signature[slot]) for slot in op.slots())
         return {slot: storage.format for slot, storage in storages if storage is not None}
@@ -127,8 +130,8 @@ class LayoutRule(ABC):
     def lower(self, op: Op, build: Builder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
-        By default it is emulated: the op in canonical order on padded arrays. That is right wherever a padded run gives the
-        logical elements their right values and the lanes what `lanes` says.
+        By default it is emulated: the op in canonical order on padded arrays. That is right wherever a padded run gives
+        the logical elements their right values and the lanes what `lanes` says.
         """
         assert op.signature is not None
         inputs = [build.padded(index) for index in range(len(op.inputs))]
@@ -163,13 +166,14 @@ class LayoutRule(ABC):
         return None
 
     def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """New constant inputs with which the op does the affine's work too, on its first input or output; None if it cannot."""
+        """New constant inputs with which the op does the affine's work too, on its input or output; None if it cannot."""
         del op, affine, side
         return None
 
     def flops(self, op: Op) -> float:
         """Arithmetic operations, a multiply-add being two."""
-        return float(sum(elements(value.shape) for value in op.outputs if value is not None and value.shape is not None))
+        shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]
+        return float(sum(map(elements, shapes)))
 
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -224,9 +228,7 @@ def canonical_signature(op: Op) -> Signature:
 
 def is_canonical(signature: Signature) -> bool:
     """Whether all operands are in canonical format."""
-    return all(
-        storage is None or storage.format.is_canonical for storage in (*signature.inputs, *signature.outputs)
-    )
+    return all(storage is None or storage.format.is_canonical for storage in (*signature.inputs, *signature.outputs))
 
 
 def padded_type(value: Value | None, storage: Storage | None) -> TensorType | None:
@@ -262,6 +264,8 @@ def signature_of(op: Op, formats: Known) -> Signature | Inapplicable:
             return Inapplicable(f"{format} does not fit the shape of {value.name}")
         if 0 in value.shape:
             return Inapplicable(f"{value.name} is empty")
+        if value.dtype is DType.STRING and not format.is_plain:
+            return Inapplicable(f"{value.name} holds strings, and there is no zero among them")
         canonical = Format.canonical(format.rank)
         if format.key(value.shape) == canonical.key(value.shape):
             formats[slot] = canonical
@@ -276,11 +280,24 @@ def signature_of(op: Op, formats: Known) -> Signature | Inapplicable:
     return Signature(storages("in", op.inputs), storages("out", op.outputs))
 
 
+def laned_axes(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
+    """The axes of a value that are padded in a storage."""
+    if value is None or value.shape is None or storage is None or 0 in value.shape:
+        return ()
+    padded = storage.format.padded_shape(value.shape)
+    return tuple(axis for axis, dim in enumerate(value.shape) if dim != padded[axis])
+
+
 def has_lanes(value: Value | None, storage: Storage | None) -> bool:
     """Whether a value has lanes in a storage."""
-    return (
-        value is not None and value.shape is not None and storage is not None and storage.format.has_lanes(value.shape)
-    )
+    return bool(laned_axes(value, storage))
+
+
+def state_of(numbers: Array) -> Lanes:
+    """The state of lanes that are made of these numbers."""
+    if not numbers.any():
+        return Lanes.ZERO
+    return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
 
 
 def with_lanes(rule: LayoutRule, op: Op, signature: Signature) -> Iterable[Signature]:
@@ -290,9 +307,7 @@ def with_lanes(rule: LayoutRule, op: Op, signature: Signature) -> Iterable[Signa
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
         if value is not None and not value.is_constant and has_lanes(value, storage)
     ]
-    laned_outputs = [
-        has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)
-    ]
+    laned_outputs = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     if not laned and not any(laned_outputs):
         yield signature
         return

@@ -3,15 +3,16 @@
     x (N, C, *spatial)   w (O, C/groups, *kernel)   b (O)   ->   y (N, O, *spatial)          Conv
                          w (C, O/groups, *kernel)                                            ConvTranspose
 
-Each operand has a format of its own: kernels whose input and output formats differ are a free cast. Lanes of x meet zero
-weights, so they may hold anything finite; lanes of y are the sums of zero weights and a zero bias, so they are zero.
+Each operand has a format of its own: kernels whose input and output formats differ are a free cast. Lanes of x meet
+zero weights, so they may hold anything finite; lanes of y are the sums of zero weights and a zero bias, so they are
+zero.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from layoutopt.formats import Format, Part
+from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.base import (
@@ -50,9 +51,12 @@ class Convolution(LayoutRule):
         lead = known.get(X) or known.get(Y)
         if lead is None or len(x.shape) != len(w.shape):
             return Inapplicable("neither the format of the input nor of the output is given")
-        formats = {X: lead, Y: lead, W: self._weight_format(lead), **known}
-        if any(part.block and part.axis > 1 for format in formats.values() for part in format.parts):
-            return Inapplicable("a spatial axis cannot be blocked")
+        if any(isinstance(dim, str) for dim in (x.shape[1], y.shape[1], *w.shape[:2])):
+            return Inapplicable("the number of channels is unknown")
+        formats = {X: lead, Y: lead, W: self._weight_format(lead, w.shape), **known}
+        for slot, format in formats.items():
+            if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
+                return Inapplicable("only channels can be blocked")
         signature = signature_of(op, formats)
         if isinstance(signature, Inapplicable):
             return signature
@@ -61,10 +65,10 @@ class Convolution(LayoutRule):
             return Inapplicable("the channels of a group do not fill whole blocks")
         return signature
 
-    def _weight_format(self, lead: Format) -> Format:
-        """Channels where x has them, spatial axes in the order of x, both channel axes blocked alike."""
-        parts = [part for part in lead.parts if not (part.block and part.axis == 0)]
-        blocks = [Part(1 - part.axis, part.block) for part in parts if part.block]
+    def _weight_format(self, lead: Format, shape: Shape) -> Format:
+        """Channels and space in the order of x, both channel axes blocked as those of x, unless of extent 1."""
+        parts = [part for part in lead.parts if not part.block or shape[part.axis] != 1]
+        blocks = [Part(0, part.block) for part in lead.parts if part.block and part.axis == 1 and shape[0] != 1]
         return Format((*parts, *blocks))
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -90,7 +94,7 @@ class Convolution(LayoutRule):
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         assert x is not None and w is not None and x.shape is not None and w.shape is not None
         assert y_type is not None and y_type.shape is not None
-        out_channels = extent(y_type.shape[1])
+        channels, wanted, out_channels = x.shape[1], extent(w.shape[self.weight_axes[0]]), extent(y_type.shape[1])
         attributes: Mapping[str, Attribute] = op.attributes
         in_axis, out_axis = self.weight_axes
         if self.variant(op) == "depthwise":
@@ -99,9 +103,9 @@ class Convolution(LayoutRule):
             w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
             attributes = {**op.attributes, "group": out_channels}
         elif self.variant(op) == "dense":
-            channels = min(extent(x.shape[1]), extent(w.shape[in_axis]))
-            x = build.resize_axis(x, 1, channels)
-            w = build.resize_axis(w, in_axis, channels)
+            if isinstance(channels, int) and channels != wanted:
+                x = build.resize_axis(x, 1, min(channels, wanted))
+                w = build.resize_axis(w, in_axis, min(channels, wanted))
             w = build.resize_axis(w, out_axis, out_channels)
         b = None if b is None else build.resize_axis(b, 0, out_channels)
         (y,) = build.op(op.op_type, [x, w] if b is None else [x, w, b], [y_type], attributes)
@@ -123,7 +127,8 @@ class Convolution(LayoutRule):
         axis = self._weight_axis(op, "in")
         if affine.only_scales:
             return {1: w * _along(scale, axis, w.ndim)}
-        if self.family != "convolution" or any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
+        if self.family != "convolution" or pads:
             return None
         added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
         return {1: w * _along(scale, axis, w.ndim), **self._bias(op, np.broadcast_to(b, added.shape) + added)}

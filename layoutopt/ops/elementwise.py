@@ -11,7 +11,7 @@ import numpy as np
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, along_one_axis, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
-from layoutopt.ops.base import Builder, Inapplicable, Y, has_lanes, register
+from layoutopt.ops.base import Builder, Inapplicable, Y, has_lanes, laned_axes, register, state_of
 
 ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
 
@@ -53,12 +53,12 @@ def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
     return dict.fromkeys(kinds, (ZERO, FINITE))
 
 
-# op type -> what it makes of (zero, a small finite number). |f(x)| must stay near |x| for the second to be FINITE: lanes
-# that grow from op to op would not be finite for long.
+# op type -> what it makes of (zero, a small finite number). |f(x)| must stay near |x| for the second to be FINITE:
+# lanes that grow from op to op would not be finite for long.
 _UNARY: dict[str, tuple[Lanes, Lanes]] = {
     **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
-    **_same("Relu", "Round", "Selu", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
-    **dict.fromkeys(("Asin", "Atanh", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
+    **_same("Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
+    **dict.fromkeys(("Asin", "Atanh", "Selu", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
     **dict.fromkeys(("Cos", "HardSigmoid", "Sigmoid", "Softplus", "Not"), (FINITE, FINITE)),
     **dict.fromkeys(("Acos", "Cosh", "Exp"), (FINITE, ANY)),
     **dict.fromkeys(("Acosh", "Log", "Reciprocal", "BitwiseNot"), (ANY, ANY)),
@@ -106,7 +106,7 @@ class Cast(Elementwise):
 
 @register
 class Clip(Elementwise):
-    """Bounds are attributes (opset 6) or scalars, which broadcast like any other operand does not: they stay scalars."""
+    """Bounds are attributes (opset 6) or scalars, and stay what they are."""
 
     ops = ("Clip",)
 
@@ -118,10 +118,11 @@ class Clip(Elementwise):
         return {Slot("in", 0): tuple(range(rank)), Y: tuple(range(rank))}
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero stays zero if the bounds are constants around it."""
+        """Zero stays zero if the bounds are constants around it, and becomes one of them if not."""
         low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
-        around_zero = low is not None and high is not None and low <= 0 <= high
-        return (inputs[0] if around_zero else max(FINITE, inputs[0]),)
+        if low is None or high is None:
+            return (max(FINITE, inputs[0]),)
+        return (max(inputs[0], state_of(np.minimum(np.maximum(0.0, low), high))),)
 
     def _bound(self, op: Op, name: str, index: int) -> float | None:
         """The bound as a number; infinite if there is none, None if it is computed."""
@@ -143,11 +144,14 @@ class Dropout(Elementwise):
         """Only the tensor takes part, not the ratio."""
         if len([value for value in op.outputs if value is not None]) > 1:
             return Inapplicable("the mask is used")
-        if len(op.inputs) > 2 and op.inputs[2] is not None:
-            return Inapplicable("the training mode is an input")
+        training = op.constant(2)
+        if len(op.inputs) > 2 and op.inputs[2] is not None and (training is None or training.any()):
+            return Inapplicable("the training mode is computed, or on")
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return Inapplicable("the rank is unknown") if rank is None else dict.fromkeys(
-            (Slot("in", 0), Y), tuple(range(rank))
+        return (
+            Inapplicable("the rank is unknown")
+            if rank is None
+            else dict.fromkeys((Slot("in", 0), Y), tuple(range(rank)))
         )
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
@@ -159,8 +163,8 @@ class Dropout(Elementwise):
 class Nary(Elementwise):
     """Several tensors in, one out.
 
-    An operand without lanes meets the lanes of the others with its own values where it broadcasts over the blocked axis.
-    These are FINITE lanes: they are finite as long as the data is.
+    An operand without lanes meets those of the others with its own values where it broadcasts over the blocked axis.
+    These count as FINITE lanes: they are finite as long as the data is. Of a constant it is known.
     """
 
     ops = (
@@ -197,13 +201,25 @@ class Nary(Elementwise):
                 scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
         return Affine(index, axis, scale, shift)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """What f makes of the lanes."""
-        states = [
-            state if has_lanes(value, storage) else FINITE
-            for value, storage, state in zip(op.inputs, signature.inputs, inputs, strict=True)
-        ]
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """What f makes of the lanes. Whole numbers must not be divided by lanes: processors stop at x / 0."""
+        dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
+        divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
+        if divides and (inputs[0] is ANY or has_lanes(op.inputs[1], signature.inputs[1])):
+            return None
+        states = [_met(op, signature, index, state) for index, state in enumerate(inputs)]
         return (_combine(op, states, signature),)
+
+
+def _met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
+    """What the lanes of the result meet in an operand: its lanes, and its elements where it broadcasts over some."""
+    value, y = op.inputs[index], op.outputs[0]
+    assert value is not None and value.rank is not None and y is not None and y.rank is not None
+    offset = y.rank - value.rank
+    own = {axis + offset for axis in laned_axes(value, signature.inputs[index])}
+    if own.issuperset(laned_axes(y, signature.outputs[0])):
+        return state
+    return max(state, FINITE if value.data is None else state_of(value.data.numpy()))
 
 
 def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
@@ -211,7 +227,9 @@ def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
     zeros = states.count(ZERO)
     if kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"):
         return FINITE
-    if kind in ("Max", "Min", "Mean", "Where"):
+    if kind == "Where":
+        return max(states[1:])
+    if kind in ("Max", "Min", "Mean"):
         return worst
     if kind in ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"):
         return ZERO if zeros == len(states) else ANY
@@ -232,4 +250,3 @@ def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
         positive = exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
         return ZERO if positive else ANY
     return ANY
-

@@ -4,8 +4,8 @@
     Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
 
 Each operand has a format of its own. A plain one is a matrix with a leading dimension as long as rows or columns are
-contiguous, which is how head shuffles and transposed weights are read for free by kernels that take strides. Blocked ones
-are those of matrix units (FRACTAL_NZ); their lanes have to be zero, since K is summed over.
+contiguous, which is how head shuffles and transposed weights are read for free by kernels that take strides. Blocked
+ones are those of matrix units (FRACTAL_NZ); their lanes have to be zero, since K is summed over.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,18 @@ from layoutopt.ops.base import (
     Y,
     elements,
     extent,
-    has_lanes,
+    laned_axes,
     padded_type,
     register,
     signature_of,
+    state_of,
 )
 
 A, B, C = Slot("in", 0), Slot("in", 1), Slot("in", 2)
 
 
 def is_strided_matrix(format: Format, shape: Shape) -> bool:
-    """Whether a plain format is a batch of matrices with one stride per batch, row and column, one of the last two being 1.
+    """Whether a plain format is a batch of matrices with a stride per batch, row and column, one of the latter being 1.
 
     Axes of extent 1 have no stride. The batch axes must collapse into one, so they lie in order and next to each other.
     """
@@ -64,17 +65,28 @@ class MatMul(LayoutRule):
 
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
         """The known formats, canonical for the rest."""
+        if reason := self._unknown(op):
+            return Inapplicable(reason)
         for slot, format in known.items():
             value = op.operand(slot)
-            if value is None or value.shape is None or len(value.shape) < 2:
-                return Inapplicable(f"{slot} is not known to be a matrix")
-            if not format.fits(value.shape):
+            if value is None or value.shape is None or not format.fits(value.shape):
                 return Inapplicable(f"{format} does not fit {slot}")
             if any(part.block and part.axis < format.rank - 2 for part in format.parts):
                 return Inapplicable("a batch axis cannot be blocked")
-            if format.is_plain and not is_strided_matrix(format, value.shape):
+            if format.is_plain and format.rank > 1 and not is_strided_matrix(format, value.shape):
                 return Inapplicable(f"neither rows nor columns of {slot} are contiguous in {format}")
         return signature_of(op, known)
+
+    def _unknown(self, op: Op) -> str:
+        """Why the operands are no matrices, or what is not known of them."""
+        a, b, y = (value.shape if value is not None else None for value in (*op.inputs[:2], op.outputs[0]))
+        if a is None or b is None or y is None or min(len(a), len(b), len(y)) < 2:
+            return "an operand is not known to be a matrix"
+        m, n = self._axes(op, "transA", len(a))[0], self._axes(op, "transB", len(b))[1]
+        if a[m] != y[-2] or b[n] != y[-1]:
+            return "rows and columns of the operands are not known to be those of the result"
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        return "the shape of the bias is unknown" if c is not None and c.static_shape is None else ""
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Sums over zeros; anything else would be added to the logical elements or to other lanes."""
@@ -100,25 +112,31 @@ class MatMul(LayoutRule):
         assert a.shape is not None and b.shape is not None
         (m, ka), (kb, n) = self._axes(op, "transA", len(a.shape)), self._axes(op, "transB", len(b.shape))
         if a.shape[ka] != b.shape[kb]:
-            k = min(extent(a.shape[ka]), extent(b.shape[kb]))
-            a, b = build.resize_axis(a, ka, k), build.resize_axis(b, kb, k)
+            a, b = self._cut(op, build, 0, a, ka), self._cut(op, build, 1, b, kb)
         if a.shape is not None and a.shape[m] != y[-2] and isinstance(y[-2], int):
             a = build.resize_axis(a, m, y[-2])
         if b.shape is not None and b.shape[n] != y[-1] and isinstance(y[-1], int):
             b = build.resize_axis(b, n, y[-1])
         return a, b
 
+    def _cut(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
+        """Without the lanes of one axis."""
+        logical = op.inputs[index]
+        assert logical is not None and logical.shape is not None
+        dim = logical.shape[axis]
+        return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
+
     def _axes(self, op: Op, transposed: str, rank: int) -> tuple[int, int]:
         """The row and column axes of an operand as the product reads it."""
         return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
     def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
-        """Pad the bias where it does not broadcast."""
+        """Pad the bias where it does not broadcast, cut it where it does."""
         logical = op.inputs[2]
         assert logical is not None and logical.shape is not None and c.shape is not None
         for axis in range(len(c.shape)):
-            target = y[len(y) - len(c.shape) + axis]
-            if logical.shape[axis] != 1 and isinstance(target, int) and c.shape[axis] != target:
+            target = y[len(y) - len(c.shape) + axis] if logical.shape[axis] != 1 else 1
+            if isinstance(target, int):
                 c = build.resize_axis(c, axis, target)
         return c
 
@@ -164,12 +182,16 @@ class Gemm(MatMul):
         return {1: weight * (scale if k else scale[:, None]), 2: c + added}
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes of rows get the bias where it broadcasts along them."""
+        """Lanes of rows or columns get the bias where it broadcasts along them."""
         if any(inputs):
             return None
         c = op.inputs[2] if len(op.inputs) > 2 else None
-        biased = c is not None and not has_lanes(c, signature.inputs[2])
-        return (Lanes.FINITE if biased else Lanes.ZERO,)
+        if c is None or c.shape is None:
+            return (Lanes.ZERO,)
+        full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
+        if full.issuperset(laned_axes(op.outputs[0], signature.outputs[0])):
+            return (Lanes.ZERO,)
+        return (Lanes.FINITE if c.data is None else state_of(c.data.numpy()),)
 
 
 __all__ = ["Gemm", "MatMul", "is_strided_matrix"]

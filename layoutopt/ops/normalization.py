@@ -1,7 +1,7 @@
 """Normalisation: over batches and space per channel, over channels, or over the last axes.
 
-Per-channel parameters are one-dimensional; they are blocked and padded as the channels of the input are. With a scale of zero
-in the lanes, whatever finite thing stands there comes out as zero.
+Per-channel parameters are one-dimensional; they are blocked and padded as the channels of the input are. With a scale
+of zero in the lanes, whatever finite thing stands there comes out as zero.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Inapplicable, Side, X, Y, is_canonical, register
+from layoutopt.ops.base import Builder, Inapplicable, Side, X, Y, is_canonical, laned_axes, register
 from layoutopt.ops.pool import Spatial
 
 
@@ -56,7 +56,9 @@ class ChannelNormalization(Spatial):
         return {1: scale * factor, 2: bias * factor + shift}
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which needs an epsilon."""
+        """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which needs an epsilon; lanes of the batch get scale and bias."""
+        if 0 in laned_axes(op.inputs[0], signature.inputs[0]):
+            return (Lanes.ANY,)
         if op.attributes.get("epsilon", 1e-5) == 0:
             return None if any(inputs) else (Lanes.ANY,)
         return None if inputs[0] is Lanes.ANY or any(inputs[1:]) else (Lanes.ZERO,)
@@ -70,8 +72,11 @@ class LocalResponse(Spatial):
     ops = ("LRN",)
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Zero over something positive."""
-        return (Lanes.ZERO,) if inputs[0] is Lanes.ZERO else None
+        """Zero over something positive, if there is a bias."""
+        if inputs[0] is not Lanes.ZERO:
+            return None
+        bias = op.attributes.get("bias", 1.0)
+        return (Lanes.ZERO if isinstance(bias, float) and bias > 0 else Lanes.ANY,)
 
 
 @register
@@ -109,7 +114,8 @@ class LayerNormalization(AxiswiseRule):
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Lanes are rows of their own; normalised, they are at most the square root of their length, plus the bias."""
-        return (Lanes.ANY if inputs[0] is Lanes.ANY else Lanes.FINITE,)
+        epsilon = op.attributes.get("epsilon", 1e-5)
+        return (Lanes.ANY if inputs[0] is Lanes.ANY or epsilon == 0 else Lanes.FINITE,)
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
         """Where the normalised axes are the innermost ones, in their order."""

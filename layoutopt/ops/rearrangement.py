@@ -11,7 +11,7 @@ from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Inapplicable, X, Y, register
+from layoutopt.ops.base import Builder, Inapplicable, X, Y, register, state_of
 
 
 def block_of(order: IterationOrder, axis: int) -> int:
@@ -186,11 +186,10 @@ class Slice(AxiswiseRule):
         if op.version < 10:
             attributes["axes"] = places
         else:
-            axes = build.constant(np.asarray(places, dtype=np.int64), "axes")
+            starts = op.inputs[1]
+            assert starts is not None and starts.dtype is not None
             # Starts may be int32; all index inputs have one type.
-            kind = op.inputs[1].dtype if op.inputs[1] is not None else None
-            if kind is not None and axes.dtype is not kind:
-                axes = build.constant(np.asarray(places, dtype=kind.numpy), "axes")
+            axes = build.constant(np.asarray(places, dtype=starts.dtype.numpy), "axes")
             inputs = [*inputs[:3], axes, *inputs[4:]]
         (result,) = build.op("Slice", inputs, [build.output_type(0)], attributes)
         build.set_output(0, result)
@@ -242,8 +241,8 @@ class Pad(AxiswiseRule):
         value: object = op.attributes.get("value", 0.0)
         if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
             array = op.constant(2)
-            value = None if array is None or array.size != 1 else array.reshape(()).item()
-        return (inputs[0] if value == 0 else max(inputs[0], Lanes.FINITE),)
+            value = 1.0 if array is None else array  # a computed one is finite, as data is
+        return (max(inputs[0], state_of(np.asarray(value))),)
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
         """Always: the pads of the physical axes."""
@@ -260,7 +259,8 @@ class Pad(AxiswiseRule):
         if op.version < 11:
             attributes["pads" if "pads" in op.attributes else "paddings"] = flat
         else:
-            inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *inputs[2:3]]
+            value = inputs[2:3] if len(op.inputs) > 2 and op.inputs[2] is not None else []
+            inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *value]
         (result,) = build.op("Pad", inputs, [build.output_type(0)], attributes)
         build.set_output(0, result)
 
@@ -285,5 +285,3 @@ class Gather(OneAxis):
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """They stay as they are."""
         return (inputs[0],)
-
-

@@ -32,7 +32,9 @@ class Rename(LayoutRule):
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return Inapplicable("the rank of an operand is unknown")
-        given = known[X] if X in known else known[Y] if Y in known else None
+        if len({dim for dim in y.shape if isinstance(dim, str)} - set(x.shape)) > 1:
+            return Inapplicable("the extents of the result are unknown")
+        given = known.get(X) or known.get(Y)
         if given is None:
             return Inapplicable("neither side is given")
         if not given.fits(x.shape if X in known else y.shape):
@@ -56,7 +58,7 @@ class Rename(LayoutRule):
         return None
 
     def moves(self, op: Op) -> bool:
-        """Whether bytes move under the op's signature, because the output was given another format than the same bytes have."""
+        """Whether bytes move, because the signature gives the output another format than the same bytes have."""
         x, y = op.signature and op.signature.inputs[0], op.signature and op.signature.outputs[0]
         value = op.outputs[0]
         if not x or not y or value is None or value.shape is None:

@@ -10,8 +10,8 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import canonical_storage, rule_of
 from layoutopt.planner.candidates import Candidates, Key, propose, storage_key
-from layoutopt.planner.problem import Option, Problem, Tensor
-from layoutopt.planner.solver import TOLERANCE, solve
+from layoutopt.planner.problem import TOLERANCE, Option, Problem, Tensor
+from layoutopt.planner.solver import solve
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def make_plan(
         PinError: if no plan meets a pin.
     """
     pins = dict(pins or {})
-    check_pins(pins)
+    check_pins(graph, pins)
     candidates = propose(graph, cost_model, pins)
     enforce_pins(graph, candidates, pins)
     formulation = _Formulation(graph, cost_model, candidates, pins, free_constants)
@@ -86,8 +86,8 @@ def make_plan(
     )
 
 
-def check_pins(pins: Mapping[Value, Format]) -> None:
-    """Whether every pinned format fits its tensor."""
+def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
+    """Whether every pinned format fits its tensor, and is the only one that is wanted under its name."""
     for value, format in pins.items():
         if value.shape is None:
             raise PinError(
@@ -98,6 +98,13 @@ def check_pins(pins: Mapping[Value, Format]) -> None:
                 f"cannot be pinned to {format}: its shape is {value.type}",
                 where=value.name,
                 hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
+            )
+        reader = next((use.op for use in graph.uses(value) if use.is_capture), None)
+        if reader is not None and not format.is_canonical and (value in graph.inputs or graph.is_output(value)):
+            raise PinError(
+                f"cannot be pinned to {format}: a subgraph of {reader.name or reader.kind} reads it by this name",
+                where=value.name,
+                hint="let the subgraph read a copy (an Identity) of it",
             )
 
 

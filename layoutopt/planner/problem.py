@@ -8,8 +8,10 @@ consumers that are due the same cast share it and it is paid once:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+
+TOLERANCE = 1e-6  # relative; a smaller gap is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,18 @@ class Solution:
         choice: the number of the chosen option, per op.
         price: what it costs.
         lower_bound: no choice can cost less.
-        optimal: whether the bound was proven to meet the price, within the solver's tolerance of 1e-6.
+        optimal: whether the bound was proven to meet the price, within the tolerance.
     """
 
     choice: tuple[int, ...]
     price: float
     lower_bound: float
     optimal: bool
+
+    def closed(self) -> "Solution":
+        """The same, optimal if the gap is within the tolerance."""
+        optimal = self.price - self.lower_bound <= TOLERANCE * self.price
+        return replace(self, optimal=True, lower_bound=self.price) if optimal else self
 
     @property
     def gap(self) -> float:

@@ -5,9 +5,13 @@
                              sum over needed = what the producer gives;  sum over given = what the consumer needs
     y[tensor, cast]          the cast is due:  y >= sum of the flows of each single use that are due it
 
-The flows make the relaxation tight: with two states per tensor it is a cut problem and its vertices are integral, so the
-first linear program nearly always is the answer. Ops with one option left are no variables, and the rest falls apart into
-independent components.
+Ops with one option left are no variables, and the rest falls apart into independent parts. The flows make the relaxation
+tight: with two states per tensor it is a cut problem and its vertices are integral. So the relaxation is solved first, and
+only where its answer is fractional the integer program. What is minimised is the excess over the cheapest option of every op.
+
+The bound does not rest on the solver's tolerances: with all variables in [0, 1], any multipliers u of the rows prove
+
+    min cx  >=  sum of u_i * (the bound of row i that u_i pushes against)  +  sum of min(0, (c - uA)_j)
 """
 
 from collections import defaultdict
@@ -21,9 +25,9 @@ import highspy
 import networkx as nx
 import numpy as np
 
-from layoutopt.planner.problem import Problem, Solution, Tensor
+from layoutopt.planner.problem import Option, Problem, Solution, Tensor
 
-TOLERANCE = 1e-6  # relative; what HiGHS guarantees of its bounds
+MUCH = 10.0  # the range of prices that floating-point tolerances of 1e-7 leave room for
 
 
 def solve(problem: Problem, start: Sequence[int], time_limit: float | None = None) -> Solution:
@@ -37,104 +41,127 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
     deadline = None if time_limit is None else monotonic() + time_limit
     choice = list(start)
     slack = 0.0
-    optimal = True
-    settled = _Settled(problem)
-    for component in _components(problem):
+    for ops, part in _parts(problem):
         remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-        program = _Program(problem, settled, component, start)
-        chosen, gap, proven = program.run(remaining)
-        for op, option in zip(component, chosen, strict=True):
+        solution = _solve_part(part, [start[op] for op in ops], remaining)
+        for op, option in zip(ops, solution.choice, strict=True):
             choice[op] = option
-        slack += gap
-        optimal = optimal and proven
+        slack += 0.0 if solution.optimal else solution.price - solution.lower_bound
     price = problem.price(choice)
-    floor = sum(min(option.price for option in options) for options in problem.ops)
-    return Solution(tuple(choice), price, price if optimal else max(price - slack, floor), optimal)
+    return Solution(tuple(choice), price, price - slack, False).closed()
 
 
-class _Settled:
-    """What is certain about each tensor: inputs and pins, and the operands of ops that have one option."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.given = {index: tensor.given for index, tensor in enumerate(problem.tensors) if tensor.given is not None}
-        self.needed: list[list[int]] = [list(tensor.needed) for tensor in problem.tensors]
-        for options in problem.ops:
-            if len(options) == 1:
-                self.given.update(options[0].gives)
-                for tensor, state in options[0].needs:
-                    self.needed[tensor].append(state)
-
-
-def _components(problem: Problem) -> Iterator[list[int]]:
-    """The ops with a choice, grouped so that no tensor lies between two groups."""
+def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
+    """Problems of the ops that have a choice, such that no tensor lies between two; and which ops they are."""
+    given = {index: tensor.given for index, tensor in enumerate(problem.tensors) if tensor.given is not None}
+    needed = [dict.fromkeys(tensor.needed) for tensor in problem.tensors]
     net: Any = nx.Graph()
     for op, options in enumerate(problem.ops):
-        if len(options) > 1:
+        if len(options) == 1:
+            given.update(options[0].gives)
+            for tensor, state in options[0].needs:
+                needed[tensor][state] = None
+        else:
             net.add_node(op)
-            for tensor in sorted({tensor for option in options for tensor, _ in (*option.gives, *option.needs)}):
-                net.add_edge(op, (tensor,))
+            net.add_edges_from((op, (tensor,)) for option in options for tensor, _ in (*option.gives, *option.needs))
     for component in nx.connected_components(net):
-        yield sorted(node for node in component if isinstance(node, int))
+        ops = sorted(node for node in component if isinstance(node, int))
+        number = {tensor: place for place, (tensor,) in enumerate(sorted(component.difference(ops)))}
+        tensors = [problem.tensors[tensor] for tensor in number]
+        yield ops, Problem(
+            [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
+            [
+                Tensor(each.casts, each.prices, given.get(tensor), list(needed[tensor]))
+                for tensor, each in zip(number, tensors, strict=True)
+            ],
+        )
+
+
+def _renumbered(option: Option, number: dict[int, int]) -> Option:
+    gives = tuple((number[tensor], state) for tensor, state in option.gives)
+    return Option(option.price, gives, tuple((number[tensor], state) for tensor, state in option.needs))
+
+
+def _solve_part(problem: Problem, start: list[int], time_limit: float | None) -> Solution:
+    """The relaxation, and the integer program where that leaves a gap; again where the answer is much below the limit."""
+    deadline = None if time_limit is None else monotonic() + time_limit
+    floor = sum(min(option.price for option in options) for options in problem.ops)
+    best = Solution(tuple(start), problem.price(start), floor, False).closed()
+    for integral in (False, True):
+        limit = inf
+        while not best.optimal and best.price - floor < limit / MUCH:
+            limit = best.price - floor
+            remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+            choice, bound = _Program(problem, limit).run(integral, best.choice, remaining)
+            price, choice = min((problem.price(choice), choice), (best.price, best.choice))
+            if integral and price - floor < limit / MUCH:
+                bound = 0.0  # it is right by the limit's standards only
+            best = Solution(choice, price, max(best.lower_bound, floor + bound), False).closed()
+    return best
 
 
 @dataclass(slots=True)
 class _Rows:
     """A sparse matrix with bounds on its rows, as it grows."""
 
-    starts: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
     columns: list[int] = field(default_factory=list)
     factors: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
 
-    def add(self, entries: list[tuple[int, float]], lower: float, upper: float) -> None:
+    def add(self, plus: Sequence[int], minus: Sequence[int], lower: float, upper: float) -> None:
+        """lower <= sum of some columns - sum of others <= upper."""
+        self.columns += (*plus, *minus)
+        self.factors += (*(1.0,) * len(plus), *(-1.0,) * len(minus))
         self.starts.append(len(self.columns))
-        for column, factor in entries:
-            self.columns.append(column)
-            self.factors.append(factor)
         self.lower.append(lower)
         self.upper.append(upper)
 
 
 class _Program:
-    """The linear program of one component; ops outside of it keep the only option that they have."""
+    """The linear program of a part.
 
-    def __init__(self, problem: Problem, settled: _Settled, component: list[int], start: Sequence[int]) -> None:
+    Args:
+        problem: the part.
+        limit: the excess of a known choice. What is dearer than that cannot be in a better one, and is priced at the limit,
+            which keeps the prices in a range that floating-point numbers can tell apart.
+    """
+
+    def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
-        self.settled = settled
-        self.component = component
+        self.limit = limit
         self.prices: list[float] = []
         self.rows = _Rows()
-        self.first: dict[int, int] = {}
-        for op in component:
-            self.first[op] = len(self.prices)
-            self.prices += [option.price for option in problem.ops[op]]
-            self.rows.add([(self.first[op] + index, 1.0) for index in range(len(problem.ops[op]))], 1.0, 1.0)
+        self.first: list[int] = []
+        for options in problem.ops:
+            least = min(option.price for option in options)
+            self.first.append(len(self.prices))
+            columns = [self._column(option.price - least) for option in options]
+            self.rows.add(columns, (), 1.0, 1.0)
         self.binaries = len(self.prices)
-        self.start = [start[op] for op in component]
         self._add_tensors()
 
     def _add_tensors(self) -> None:
-        gives: dict[int, dict[int, list[int]]] = {}
-        needs: dict[int, list[dict[int, list[int]]]] = defaultdict(list)
-        for op in self.component:
+        gives: list[dict[int, list[int]]] = [{} for _ in self.problem.tensors]
+        needs: list[list[dict[int, list[int]]]] = [
+            [{state: []} for state in tensor.needed] for tensor in self.problem.tensors
+        ]
+        for first, options in zip(self.first, self.problem.ops, strict=True):
             uses: dict[tuple[int, int], dict[int, list[int]]] = {}
-            for index, option in enumerate(self.problem.ops[op]):
-                column = self.first[op] + index
+            for column, option in enumerate(options, first):
                 for tensor, state in option.gives:
-                    gives.setdefault(tensor, {}).setdefault(state, []).append(column)
+                    gives[tensor].setdefault(state, []).append(column)
                 for place, (tensor, state) in enumerate(option.needs):
                     uses.setdefault((place, tensor), {}).setdefault(state, []).append(column)
             for (_, tensor), states in uses.items():
                 needs[tensor].append(states)
-        for tensor in sorted({*gives, *needs}):
-            given = gives.get(tensor) or {self.settled.given[tensor]: []}
-            certain: list[dict[int, list[int]]] = [{state: []} for state in dict.fromkeys(self.settled.needed[tensor])]
-            self._add_tensor(self.problem.tensors[tensor], given, certain + needs[tensor])
+        for tensor, given, uses_of_it in zip(self.problem.tensors, gives, needs, strict=True):
+            self._add_tensor(tensor, given or {tensor.given: []}, uses_of_it)  # type: ignore[dict-item]
 
     def _add_tensor(self, tensor: Tensor, given: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
         """Flows and casts of one tensor. An empty column list stands for a state that is certain."""
-        shared = {cast: self._column(price) for cast, price in enumerate(tensor.prices)} if len(uses) > 1 else None
+        shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
         for use in uses:
             flows: dict[tuple[int, int], int] = {}
             due: dict[int, list[int]] = defaultdict(list)
@@ -151,66 +178,70 @@ class _Program:
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
             if shared is not None:
                 for cast, parts in due.items():
-                    self.rows.add([(shared[cast], 1.0), *((part, -1.0) for part in parts)], 0.0, highspy.kHighsInf)
+                    self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
 
     def _column(self, price: float) -> int:
-        self.prices.append(price)
+        self.prices.append(min(price / self.limit, 1.0))
         return len(self.prices) - 1
 
     def _balance(self, flows: list[int], columns: list[int]) -> None:
         right = 0.0 if columns else 1.0
-        self.rows.add([*((flow, 1.0) for flow in flows), *((column, -1.0) for column in columns)], right, right)
+        self.rows.add(flows, columns, right, right)
 
-    def run(self, time_limit: float | None) -> tuple[list[int], float, bool]:
-        """The chosen options, the proven gap in price, and whether it is nothing."""
-        scale = max(self.prices, default=0.0) or 1.0
+    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> tuple[tuple[int, ...], float]:
+        """A choice, the start if none is found in time, and a bound on the excess of all choices."""
         solver = highspy.Highs()
-        for name, setting in {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "mip_rel_gap": 0.0,
-            "mip_abs_gap": 0.0,
-            **({} if time_limit is None else {"time_limit": time_limit}),
-        }.items():
+        settings = {"output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "mip_abs_gap": 0.0}
+        if not integral:
+            settings["presolve"] = "off"  # the dual simplex method is faster than what it saves here
+        if time_limit is not None:
+            settings["time_limit"] = time_limit
+        for name, setting in settings.items():
             solver.setOptionValue(name, setting)
-        solver.passModel(self._model(scale))
-        self._suggest(solver)
+        solver.passModel(self._model(integral))
+        if integral:
+            self._suggest(solver, start)
         solver.run()
-        info = solver.getInfo()
+        info, solution = solver.getInfo(), solver.getSolution()
+        bound = info.mip_dual_bound if integral else self._bound(np.asarray(solution.row_dual))
+        values = np.asarray(solution.col_value[: self.binaries])
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return self.start, inf, False
-        solution = np.asarray(solver.getSolution().col_value[: self.binaries])
-        chosen = []
-        for op in self.component:
-            first = self.first[op]
-            chosen.append(int(np.argmax(solution[first : first + len(self.problem.ops[op])])))
-        found = info.objective_function_value
-        gap = max(0.0, found - info.mip_dual_bound)
-        proven = gap <= TOLERANCE * max(abs(found), TOLERANCE)
-        return chosen, 0.0 if proven else gap * scale, proven
+            return tuple(start), bound * self.limit
+        ends = [*self.first[1:], self.binaries]
+        choice = tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
+        return choice, bound * self.limit
 
-    def _model(self, scale: float) -> Any:
+    def _bound(self, multipliers: Any) -> float:
+        """What multipliers of the rows prove; see the module's docstring."""
+        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
+        if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
+            return 0.0
+        multipliers = np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
+        spread = np.repeat(multipliers, np.diff(self.rows.starts)) * self.rows.factors
+        reduced = np.asarray(self.prices) - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
+        return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
+
+    def _model(self, integral: bool) -> Any:
         model = highspy.HighsLp()
         count = len(self.prices)
         model.num_col_ = count
         model.num_row_ = len(self.rows.lower)
-        model.col_cost_ = np.asarray(self.prices) / scale
+        model.col_cost_ = np.asarray(self.prices)
         model.col_lower_ = np.zeros(count)
         model.col_upper_ = np.ones(count)
         model.row_lower_ = np.asarray(self.rows.lower)
         model.row_upper_ = np.asarray(self.rows.upper)
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = np.asarray([*self.rows.starts, len(self.rows.columns)], dtype=np.int32)
+        model.a_matrix_.start_ = np.asarray(self.rows.starts, dtype=np.int32)
         model.a_matrix_.index_ = np.asarray(self.rows.columns, dtype=np.int32)
         model.a_matrix_.value_ = np.asarray(self.rows.factors)
-        kinds = [highspy.HighsVarType.kInteger] * self.binaries
-        model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (count - self.binaries)
+        if integral:
+            kinds = [highspy.HighsVarType.kInteger] * self.binaries
+            model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (count - self.binaries)
         return model
 
-    def _suggest(self, solver: Any) -> None:
+    def _suggest(self, solver: Any, start: Sequence[int]) -> None:
         """Hand in the start as an incumbent; the solver completes flows and casts."""
-        picked = [self.first[op] + option for op, option in zip(self.component, self.start, strict=True)]
         values = np.zeros(self.binaries)
-        values[picked] = 1.0
+        values[[first + option for first, option in zip(self.first, start, strict=True)]] = 1.0
         solver.setSolution(self.binaries, np.arange(self.binaries, dtype=np.int32), values)

@@ -89,7 +89,8 @@ GRAPHS = {
     "undefined_output": ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "'y' is not defined"),
     "undefined_inside": (
         "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
-        "<then_branch = t () => (float[2] u) { [inner] u = Relu(gone) }, else_branch = e () => (float[2] v) { v = Relu(x) }> }",
+        "<then_branch = t () => (float[2] u) { [inner] u = Relu(gone) }, "
+        "else_branch = e () => (float[2] v) { v = Relu(x) }> }",
         "inner: input 'gone'",
     ),
     "two_producers": (
@@ -132,10 +133,13 @@ GRAPHS = {
         "w: .*needs 3 elements.* has 2",
     ),
     "inside_subgraph": (
-        "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) <then_branch = t () => (float[2] u) { u = Relu(x) }, "
+        "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
+        "<then_branch = t () => (float[2] u) { u = Relu(x) }, "
         "else_branch = e () => (float[2] v) { k = Constant <value = float[3] {1, 2, 3}> () [inner] v = Add(x, k) }> }",
         "inner: incompatible dimensions",
     ),
+    "absent_input": ("g (float[2] x) => (float[2] y) { [bad] y = Add(, x) }", "bad: input 'A' is required"),
+    "split_count": ("g (float[2] x) => (y) { [bad] y, z = Split <num_outputs = 1> (x) }", "bad: num_outputs is 1"),
     "unnamed_node": ("g (float[2] x) => (float[2] y) { y = Add(x, missing) }", "Add -> y: input 'missing'"),
 }
 
@@ -157,9 +161,7 @@ def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
     ],
 )
 def test_versions(tmp_path: Path, header: str, said: str) -> None:
-    assert said in refused(
-        tmp_path / "m.onnx", parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", header)
-    )
+    assert said in refused(tmp_path / "m.onnx", parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", header))
 
 
 def _repeat_attribute(model: onnx.ModelProto) -> None:
@@ -179,9 +181,7 @@ def _sparse_constant(model: onnx.ModelProto) -> None:
 
 
 def _map_type(model: onnx.ModelProto) -> None:
-    type_ = helper.make_map_type_proto(
-        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None)
-    )
+    type_ = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     model.graph.input.append(helper.make_value_info("dictionary", type_))
 
 
@@ -301,7 +301,8 @@ def test_mutants(tmp_path: Path) -> None:
     body = (
         "g (float[2,3] x, bool c) => (float[2,3] y) <float[3] w = {1, 2, 3}, int64[2] s = {2, 3}> { "
         "[r] a = Reshape(x, s) k = Constant <value_floats = [1.0, 2.0, 3.0]> () [m] b = Mul(a, k) [cond] y = If (c) "
-        "<then_branch = t () => (float[2,3] u) { u = Add(b, w) }, else_branch = e () => (float[2,3] v) { v = Relu(b) }> }"
+        "<then_branch = t () => (float[2,3] u) { u = Add(b, w) }, "
+        "else_branch = e () => (float[2,3] v) { v = Relu(b) }> }"
     )
     content = parse(body).SerializeToString()
     draw = random.Random(0)

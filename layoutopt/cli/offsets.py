@@ -1,0 +1,66 @@
+"""The memory of a tensor, cut into runs: offsets that follow each other and hold elements that do so too."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from layoutopt.formats import Layout
+
+_SCANNED = 1 << 16  # offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Some offsets.
+
+    Attributes:
+        first: the first offset.
+        last: the last offset.
+        start: the coordinate of the first element; None for lanes.
+        axis: the axis along which the elements follow each other; None for a single element.
+    """
+
+    first: int
+    last: int
+    start: tuple[int, ...] | None
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        """The elements in the notation of arrays, with the last index of the run included."""
+        count = self.last - self.first + 1
+        if self.start is None:
+            return f"{count} lane{'s' if count > 1 else ''}"
+        indices = (f"{at}…{at + count - 1}" if axis == self.axis else str(at) for axis, at in enumerate(self.start))
+        return f"x[{', '.join(indices)}]"
+
+    def record(self) -> dict[str, object]:
+        """The fields."""
+        return asdict(self)
+
+    def with_next(self, coord: tuple[int, ...] | None) -> "Run | None":
+        """The run with what is at the next offset; None if that does not continue it."""
+        if self.start is None or coord is None:
+            return Run(self.first, self.last + 1, None) if self.start is coord else None
+        steps = [(axis, new - old) for axis, (old, new) in enumerate(zip(self.start, coord, strict=True))]
+        moved = [(axis, step) for axis, step in steps if step]
+        if len(moved) != 1 or self.axis not in (None, moved[0][0]) or moved[0][1] != self.last + 1 - self.first:
+            return None
+        return Run(self.first, self.last + 1, self.start, moved[0][0])
+
+
+def runs(layout: Layout) -> Iterator[Run]:
+    """The runs from the first offset on, as far as memory is looked at."""
+    offsets = np.arange(min(layout.capacity, _SCANNED))
+    held = layout.holds(offsets)
+    axes = [axis.tolist() for axis in layout.inverse(offsets[held])]
+    coords = zip(*axes, strict=True) if axes else iter([()] * int(held.sum()))
+    current: Run | None = None
+    for offset, is_held in enumerate(held.tolist()):
+        coord = tuple(next(coords)) if is_held else None
+        longer = None if current is None else current.with_next(coord)
+        if current is not None and longer is None:
+            yield current
+        current = longer or Run(offset, offset, coord)
+    if current is not None:
+        yield current

@@ -1,0 +1,130 @@
+"""What `inspect` finds: a model before and after, or what a model of ours says of itself."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layoutopt import api, onnx_io
+from layoutopt.account import op_reports
+from layoutopt.cli.progress import Steps
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import load_target
+from layoutopt.ir.cast import DOMAIN, is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.pass_base import Pass
+from layoutopt.report import OpReport, Report
+from layoutopt.stamp import KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One op, before and after; None where it is not there."""
+
+    before: OpReport | None
+    after: OpReport | None
+
+    @property
+    def op(self) -> OpReport:
+        """The op as it was, or as it is if it is new."""
+        op = self.before or self.after
+        assert op is not None
+        return op
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A model with a plan for a target."""
+
+    report: Report
+    changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One op of a model of ours, and what it says of its formats; empty where it says nothing."""
+
+    name: str
+    kind: str
+    formats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a model of ours says of itself.
+
+    Attributes:
+        model: the file.
+        stamp: what it was made for.
+        is_intact: whether it is as it was written.
+        calls: its ops.
+    """
+
+    model: str
+    stamp: dict[str, Any]
+    is_intact: bool
+    calls: list[Call]
+
+
+@dataclass(slots=True)
+class _Before:
+    """The ops before the first pass, which is called around every pass."""
+
+    cost_model: CostModel
+    ops: list[Op] = field(default_factory=list)
+    reports: list[OpReport] = field(default_factory=list)
+
+    def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
+        if not self.ops:
+            self.ops = [op for op in graph.ops if not is_cast(op)]
+            self.reports = op_reports(graph, self.cost_model)
+
+
+def survey(model: Path, target: str | None) -> Planned | Recorded:
+    """Plan a model for a target; without one, let a model of ours speak for itself.
+
+    Raises:
+        ModelError, TargetError: the model or the target cannot be read.
+    """
+    with Steps() as steps:
+        cost_model = load_target(target or "cpu")
+        if target is None and (recorded := _recorded(model)) is not None:
+            return recorded
+        before = _Before(cost_model)
+        result = api.optimize(model, cost_model, verify=False, watch=before, progress=steps)
+        if result.plan is None and (recorded := _recorded(model)) is not None:
+            return recorded
+    after = [op for op in result.graph.ops if not is_cast(op)]
+    return Planned(result.report, _paired(before, after, result.report.ops))
+
+
+def _paired(before: _Before, ops: list[Op], reports: list[OpReport]) -> list[Change]:
+    """Every op before with itself after, then those that are new."""
+    left = dict(zip(ops, reports, strict=True))
+    changes = [Change(old, left.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
+    return changes + [Change(None, new) for new in left.values()]
+
+
+def _recorded(path: Path) -> Recorded | None:
+    model = onnx_io.read(path)
+    if KEY not in model.metadata_props:
+        return None
+    try:
+        stamp = json.loads(model.metadata_props[KEY])
+    except ValueError:
+        return None
+    if not isinstance(stamp, dict) or not {"version", "target", "dialect", "mode", "pins"} <= stamp.keys():
+        return None
+    is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
+    return Recorded(str(path), stamp, is_intact, [_call(op) for op in onnx_io.lift(model).ops])
+
+
+def _call(op: Op) -> Call:
+    if op.domain != DOMAIN:
+        return Call(op.name, op.kind, "")
+    if is_cast(op):
+        formats = f"{op.attributes.get('src_format', '?')} -> {op.attributes.get('dst_format', '?')}"
+    else:
+        formats = str(op.attributes.get("formats", ""))
+    return Call(op.name, op.op_type, formats.replace("->", "→"))

@@ -1,0 +1,360 @@
+"""Laws of planning on graphs: the plan is the cheapest combination of candidates, and the passes build what it paid for.
+
+The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, renames, values that
+are shared, captured or graph outputs, channel counts that leave lanes. So are the prices.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+
+from layoutopt.cost import CostModel
+from layoutopt.errors import PinError
+from layoutopt.formats import Format
+from layoutopt.ir import DType, Graph, Lanes, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.types import Array, ArrayData, Attribute
+from layoutopt.ops import Known, Rename, canonical_storage, rule_of
+from layoutopt.pass_base import Mode, PassContext, Pipeline
+from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, FoldAffines, FoldConstants
+from layoutopt.planner import Plan, make_plan, propose
+from layoutopt.planner.plan import enforce_pins
+
+BLOCKS = 10
+GRAPHS_PER_BLOCK = 110
+MOST_COMBINATIONS = 60_000
+FORMATS = {
+    2: ["NM", "NM16m8n", "MN16m8n"],
+    3: ["ACB", "BAC", "ABC8b"],
+    4: ["NHWC", "NCHW8c", "NCHW16c", "CHWN", "NHWC8c"],
+}
+
+
+@dataclass(frozen=True)
+class RandomCosts:
+    """A target of which nothing is known but that bytes that stay where they are cost nothing."""
+
+    seed: int
+    name: str = "random"
+    dialect: str = "ops"
+
+    def _random(self, *key: object) -> random.Random:
+        return random.Random(f"{self.seed} {key}")
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        rng = self._random("kernels", op.name)
+        x, y = op.operand(Slot("in", 0)), op.operand(Slot("out", 0))
+        if op.op_type not in ("Conv", "MatMul") or x is None or y is None or x.rank is None:
+            return []
+        wishes: list[Known] = []
+        for _ in range(rng.randint(1, 2)):
+            wish = {Slot("in", 0): Format.parse(rng.choice(FORMATS[x.rank]))}
+            if rng.random() < 0.4 and y.rank == x.rank:
+                wish[Slot("out", 0)] = Format.parse(rng.choice([*FORMATS[x.rank]]))
+            wishes.append(wish)
+        return wishes
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        rule = rule_of(op)
+        if rule is not None and rule.is_rename:
+            return 0.0
+        return self._random(op.name, str(signature)).random()
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        assert value.shape is not None
+        keys = sorted(str(storage.format.key(value.shape)) for storage in (src, dst))
+        if keys[0] == keys[1] and src.lanes <= dst.lanes:
+            return 0.0
+        return 0.6 * self._random(value.tensor, keys).random()
+
+
+class Generator:
+    """Builds one random graph."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.graph = Graph("random", {"": 18})
+        self.batch = self.rng.choice([1, 2])
+        self.extents = self.rng.choice([(1, 1), (2, 3), (4, 4)])
+        for index in range(self.rng.randint(1, 2)):
+            value = self._value(f"x{index}", (self.batch, self._channels(), *self.extents))
+            self.graph.inputs.append(value)
+
+    def build(self) -> Graph:
+        makers = [self.conv, self.unary, self.binary, self.broadcast, self.concat, self.rename, self.reduce]
+        makers += [self.conv, self.unary, self.binary, self.rename, self.matmul, self.unknown]
+        for _ in range(self.rng.randint(2, 6)):
+            self.rng.choice(makers)()
+        unread = [value for value in self._computed() if not self.graph.uses(value)]
+        also = [value for value in self._computed() if self.graph.uses(value) and self.rng.random() < 0.15]
+        self.graph.outputs.extend(unread + also)
+        if self.rng.random() < 0.05 and self.graph.outputs:
+            self.graph.outputs.append(self.graph.outputs[0])
+        return self.graph
+
+    def conv(self) -> None:
+        x = self._pick(4)
+        channels, kernel = self._channels(), self.rng.choice([1, 3])
+        shape = (*x[:1], channels, *x[2:])
+        w = self._constant((channels, x[1], kernel, kernel))
+        self._op("Conv", (self.picked, w), shape, {"kernel_shape": (kernel,) * 2, "pads": (kernel // 2,) * 4})
+
+    def unary(self) -> None:
+        shape = self._pick()
+        self._op(self.rng.choice(["Relu", "Sigmoid", "Exp", "Log", "Neg"]), (self.picked,), shape)
+
+    def binary(self) -> None:
+        shape = self._pick()
+        a = self.picked
+        same = [value for value in self._readable() if value.shape == shape]
+        self._op(self.rng.choice(["Add", "Mul", "Div", "Max"]), (a, self.rng.choice(same)), shape)
+
+    def broadcast(self) -> None:
+        shape = self._pick()
+        start = self.rng.randint(0, len(shape) - 1)
+        small = tuple(dim if self.rng.random() < 0.6 else 1 for dim in shape)[start:]
+        fitting = [value for value in self._readable() if value.shape == small]
+        other = self.rng.choice(fitting) if fitting else self._constant(small)
+        pair = (self.picked, other) if self.rng.random() < 0.7 else (other, self.picked)
+        self._op(self.rng.choice(["Add", "Mul", "Div"]), pair, shape)
+
+    def concat(self) -> None:
+        shape = self._pick()
+        axis = self.rng.randrange(len(shape))
+        others = [
+            value
+            for value in self._readable()
+            if value.static_shape is not None
+            and value.rank == len(shape)
+            and all(value.static_shape[at] == shape[at] for at in range(len(shape)) if at != axis)
+        ]
+        other = self.rng.choice(others)
+        assert other.static_shape is not None
+        joint = (*shape[:axis], shape[axis] + other.static_shape[axis], *shape[axis + 1 :])
+        self._op("Concat", (self.picked, other), joint, {"axis": axis})
+
+    def rename(self) -> None:
+        shape = self._pick()
+        if self.rng.random() < 0.6:
+            perm = self.rng.sample(range(len(shape)), len(shape))
+            self._op("Transpose", (self.picked,), tuple(shape[axis] for axis in perm), {"perm": tuple(perm)})
+            return
+        place = self.rng.randrange(len(shape) - 1) if len(shape) > 2 else 0
+        merged = (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :])
+        split = (*shape[:place], 1, *shape[place:])
+        target = merged if len(shape) > 2 else split
+        self._op("Reshape", (self.picked, self._numbers(target)), target)
+
+    def reduce(self) -> None:
+        shape = self._pick(4)
+        if self.rng.random() < 0.5:
+            self._op("GlobalAveragePool", (self.picked,), (*shape[:2], 1, 1))
+        else:
+            self._op("Softmax", (self.picked,), shape, {"axis": 1})
+
+    def matmul(self) -> None:
+        shape = self._pick(2)
+        n = self.rng.choice([5, 8])
+        self._op("MatMul", (self.picked, self._constant((shape[1], n))), (shape[0], n))
+
+    def unknown(self) -> None:
+        shape = self._pick()
+        captures = (self.rng.choice(self._readable()),) if self.rng.random() < 0.5 else ()
+        self._op("Mystery", (self.picked,), shape, domain="elsewhere", captures=captures)
+
+    def _op(
+        self,
+        kind: str,
+        inputs: tuple[Value, ...],
+        shape: tuple[int, ...],
+        attributes: dict[str, Attribute] | None = None,
+        domain: str = "",
+        captures: tuple[Value, ...] = (),
+    ) -> None:
+        if prod(shape) > 4000:
+            return
+        name = f"v{len(self.graph)}"
+        op = Op(kind, inputs, (self._value(name, shape),), name=f"{kind}_{name}", domain=domain, captures=captures)
+        op.version, op.attributes = (1 if domain else 18), attributes or {}
+        self.graph.add_op(op)
+
+    def _pick(self, rank: int | None = None) -> tuple[int, ...]:
+        """Choose a value to read, the latest more likely; its shape."""
+        values = [value for value in self._readable() if rank is None or value.rank == rank]
+        if not values:
+            shape = (6, 8) if rank == 2 else (self.batch, self._channels(), *self.extents)
+            values = [self._value(f"x{len(self.graph.values)}", shape)]
+            self.graph.inputs.append(values[0])
+        self.picked = self.rng.choice([*values, *values[-2:], *values[-1:]])
+        assert self.picked.static_shape is not None
+        return self.picked.static_shape
+
+    def _readable(self) -> list[Value]:
+        return [value for value in self.graph.values if not value.is_constant]
+
+    def _computed(self) -> list[Value]:
+        return [value for value in self.graph.values if self.graph.producer(value) is not None]
+
+    def _channels(self) -> int:
+        return self.rng.choice([3, 8, 16, 17])
+
+    def _value(self, name: str, shape: tuple[int, ...]) -> Value:
+        return self.graph.add_value(Value(name, TensorType(DType.FLOAT32, shape)))
+
+    def _constant(self, shape: tuple[int, ...]) -> Value:
+        return self.graph.new_value("w", TensorType(DType.FLOAT32, shape), data=ArrayData(np.ones(shape, np.float32)))
+
+    def _numbers(self, numbers: tuple[int, ...]) -> Value:
+        array = np.asarray(numbers, dtype=np.int64)
+        return self.graph.new_value("shape", TensorType(DType.INT64, array.shape), data=ArrayData(array))
+
+
+def random_pins(graph: Graph, seed: int) -> dict[Value, Format]:
+    """Formats for some of the inputs and outputs, now and then for a value in between."""
+    rng = random.Random(f"pins {seed}")
+    if rng.random() < 0.6:
+        return {}
+    values = [value for value in (*graph.inputs, *graph.outputs) if value.rank in FORMATS]
+    values += [value for value in graph.values if not value.is_constant and value.rank in FORMATS and rng.random() < 0.1]
+    return {value: Format.parse(rng.choice(FORMATS[value.rank or 0])) for value in values if rng.random() < 0.5}
+
+
+def cheapest(
+    graph: Graph, model: CostModel, signatures: Mapping[Op, Sequence[Signature]], pins: Mapping[Value, Format], mode: Mode
+) -> float:
+    """The price of the cheapest combination: one axis per op, all combinations at once, straight from the definition."""
+    ops = list(signatures)
+
+    def along(op: Op | None, array: Array, other: Op | None = None) -> Array:
+        """An array over the signatures of one op, or of two, as one over all combinations."""
+        shape = [len(signatures[each]) if each is op or each is other else 1 for each in ops]
+        if op is not None and other is not None and ops.index(op) > ops.index(other):
+            array = array.T
+        return array.reshape(shape)
+
+    total = np.zeros([len(signatures[op]) for op in ops])
+    for op in ops:
+        total = total + along(op, np.asarray([model.kernel_seconds(op, each) for each in signatures[op]]))
+    for value in graph.values:
+        if value.shape is None or (value.is_constant and mode == "inference" and not graph.is_output(value)):
+            continue
+        canonical = canonical_storage(value)
+        pinned = Storage(pins[value]) if value in pins else canonical
+        producer = graph.producer(value)
+        if producer is None:
+            given = [pinned]
+        else:
+            given = [each.outputs[graph.output_index(value)] for each in signatures[producer]]
+        readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if graph.is_output(value) else []
+        for use in graph.uses(value):
+            wants = [canonical] if use.is_capture else [each.inputs[use.index] for each in signatures[use.op]]
+            readers.append((None if use.is_capture else use.op, wants))
+        formats = {each.format.key(value.shape): each.format for _, wants in readers for each in wants if each}
+        for key, format in formats.items():
+            due = np.zeros([1] * len(ops), dtype=bool)
+            for reader, wants in readers:
+                grid = [[_is_due(value, has, want, key) for want in wants] for has in given]
+                due = due | along(producer, np.asarray(grid), reader)
+            prices = [model.conversion_seconds(value, has, Storage(format)) for has in given if has]
+            total = total + due * along(producer, np.asarray(prices))
+    return float(total.min())
+
+
+def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object) -> bool:
+    """Whether a reader needs the copy whose bytes are `key`."""
+    assert value.shape is not None and has is not None and want is not None
+    if want.format.key(value.shape) != key:
+        return False
+    return has.format.key(value.shape) != key or has.lanes > want.lanes
+
+
+def built(graph: Graph, model: CostModel) -> float:
+    """What a planned graph costs: its kernels, its casts, and its renames that move bytes."""
+    total = 0.0
+    for op in graph.ops:
+        x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
+        assert op.signature is not None and y is not None
+        if is_cast(op):
+            assert x is not None and x.storage is not None and y.storage is not None
+            total += model.conversion_seconds(x, x.storage, y.storage)
+            continue
+        total += model.kernel_seconds(op, op.signature)
+        rule, source, target = rule_of(op), op.signature.inputs[0], op.signature.outputs[0]
+        if isinstance(rule, Rename) and source is not None and target is not None:
+            same = rule.forward(op, source.format)
+            assert same is not None
+            total += model.conversion_seconds(y, Storage(same, source.lanes), target)
+    return total
+
+
+def plan_of(seed: int, mode: Mode, time_limit: float | None = None) -> tuple[Graph, RandomCosts, dict[Value, Format], Plan] | None:
+    """A random graph with its plan; None if there are too many combinations or no plan meets the pins."""
+    graph, model = Generator(seed).build(), RandomCosts(seed)
+    pins = random_pins(graph, seed)
+    try:
+        plan = make_plan(graph, model, pins=pins, free_constants=mode == "inference", time_limit=time_limit)
+    except PinError:
+        return None
+    return graph, model, pins, plan
+
+
+def candidates_of(graph: Graph, model: CostModel, pins: dict[Value, Format]) -> Mapping[Op, Sequence[Signature]] | None:
+    candidates = propose(graph, model, pins)
+    enforce_pins(graph, candidates, pins)
+    few = prod(len(each) for each in candidates.signatures.values()) <= MOST_COMBINATIONS
+    return candidates.signatures if few else None
+
+
+def mode_of(seed: int) -> Mode:
+    return "training" if seed % 5 == 0 else "inference"
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build_it(block: int) -> None:
+    compared = 0
+    lanes = 0
+    for seed in range(block * GRAPHS_PER_BLOCK, (block + 1) * GRAPHS_PER_BLOCK):
+        mode = mode_of(seed)
+        case = plan_of(seed, mode)
+        if case is None:
+            continue
+        graph, model, pins, plan = case
+        signatures = candidates_of(graph, model, pins)
+        if signatures is not None:
+            compared += 1
+            lanes += any(each.lanes > Lanes.ZERO for group in signatures.values() for one in group for each in one.inputs if each)
+            assert plan.seconds == pytest.approx(cheapest(graph, model, signatures, pins, mode), rel=1e-6), seed
+        assert plan.optimal, seed
+        assert plan.gap == 0, seed
+        pipeline = TRAINING_PIPELINE if mode == "training" else DEFAULT_PIPELINE
+        steps = tuple(step for step in pipeline.passes if not isinstance(step, FoldAffines | FoldConstants))
+        context = PassContext(model, mode, {value.name: format for value, format in pins.items()})
+        Pipeline(steps).run(graph, context)
+        assert context.plan is not None
+        assert context.plan.seconds == plan.seconds, seed
+        assert built(graph, model) == pytest.approx(plan.seconds, rel=1e-9), seed
+    assert compared >= GRAPHS_PER_BLOCK * 0.8
+    assert lanes > 5
+
+
+def test_without_time_there_is_a_plan_with_an_honest_bound() -> None:
+    for seed in range(100):
+        mode = mode_of(seed)
+        case, best = plan_of(seed, mode, time_limit=0.0), plan_of(seed, mode)
+        assert (case is None) == (best is None), seed
+        if case is not None and best is not None:
+            assert case[3].lower_bound <= best[3].seconds * (1 + 1e-6), seed
+            assert best[3].seconds <= case[3].seconds * (1 + 1e-6), seed
+            assert 0 <= case[3].gap <= 1, seed
+
+
+def test_planning_again_gives_the_same() -> None:
+    for seed in range(50):
+        first, second = plan_of(seed, "inference"), plan_of(seed, "inference")
+        if first is not None and second is not None:
+            assert [*first[3].signatures.values()] == [*second[3].signatures.values()], seed
+            assert first[3].seconds == second[3].seconds, seed

@@ -1,0 +1,209 @@
+"""Run one op under one signature, with the worst that its lanes may hold: the means of the laws of layout rules."""
+
+from typing import cast
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from test_rules_handmade import Feed, session
+
+from layoutopt.cost import CostModel
+from layoutopt.dialects import DIALECTS
+from layoutopt.formats import Format, Part, pack, unpack
+from layoutopt.ir.cast import insert_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.verify import violations
+from layoutopt.onnx_io import check, emit, lift, to_bytes
+from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.pass_base import PassContext
+from layoutopt.passes import PretransformWeights
+from layoutopt.verify import compare
+
+_NO_TARGET = cast(CostModel, None)
+_LARGE = 1e4  # what a finite lane may grow to, times the largest number that went in
+
+
+def lifted(model: onnx.ModelProto) -> Graph:
+    return lift(ir.serde.deserialize_model(model))
+
+
+def clone(graph: Graph) -> tuple[Graph, Op]:
+    """A copy of a graph of one op, and its op."""
+    result = Graph(graph.name, graph.opsets, graph.origin)
+    values = {
+        value: result.add_value(Value(value.name, value.type, data=value.data, origin=value.origin))
+        for value in graph.values
+    }
+    result.inputs = [values[value] for value in graph.inputs]
+    (op,) = graph.ops
+    copy = Op(
+        op.op_type,
+        tuple(value and values[value] for value in op.inputs),
+        tuple(value and values[value] for value in op.outputs),
+        domain=op.domain,
+        version=op.version,
+        name=op.name,
+        attributes=dict(op.attributes),
+        order=op.order,
+        origin=op.origin,
+    )
+    result.add_op(copy)
+    result.outputs = [values[value] for value in graph.outputs]
+    return result, copy
+
+
+def forced(graph: Graph, signature: Signature) -> Graph:
+    """The graph with its op under a signature: graph inputs and outputs lie as it wants them, lanes included."""
+    graph, op = clone(graph)
+    op.signature = signature
+    for value in graph.inputs:
+        wanted = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
+        storages = [storage for storage in wanted if storage is not None]
+        if storages:
+            alike = [storage.lanes for storage in storages if storage.format == storages[0].format]
+            value.storage = Storage(storages[0].format, min(alike))
+    for value, storage in zip(op.outputs, signature.outputs, strict=True):
+        if value is not None and storage is not None:
+            value.storage = storage
+    for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
+        if value is not None and storage is not None and value.storage != storage:
+            _cast(graph, op, index, value, storage)
+    graph.stage = "cast"
+    PretransformWeights().run(graph, PassContext(_NO_TARGET))
+    assert not list(violations(graph))
+    return graph
+
+
+def _cast(graph: Graph, op: Op, index: int, value: Value, storage: Storage) -> None:
+    if value.storage is not None and value.storage.format != storage.format:
+        graph.set_input(op, index, insert_cast(graph, value, Storage(storage.format)))
+
+
+def lanes_of(format: Format, shape: tuple[int, ...]) -> np.ndarray:
+    """Where the physical array has lanes."""
+    return ~pack(np.ones(shape, np.bool_), format)
+
+
+def garbage(physical: np.ndarray, where: np.ndarray, state: Lanes) -> np.ndarray:
+    """The array with the worst that a lane state allows in its lanes."""
+    if state is Lanes.ZERO or not where.any():
+        return physical
+    kind, numbers = physical.dtype.kind, []
+    if kind == "f":
+        numbers = [3.7, -3.7, 1.0] if state is Lanes.FINITE else [np.nan, np.inf, -np.inf]
+    elif kind in "iu":
+        info = np.iinfo(physical.dtype)
+        numbers = [3, 1, -3 if kind == "i" else 2] if state is Lanes.FINITE else [info.max, info.min]
+    else:
+        numbers = [True]
+    filled = physical.copy()
+    filled[where] = np.resize(np.asarray(numbers, physical.dtype), int(where.sum()))
+    return filled
+
+
+def formats(shape: tuple[int | str, ...], *, thorough: bool) -> list[Format]:
+    """Formats to ask for: orders, channels last, blocks of one axis, of two, of one axis in two places."""
+    rank = len(shape)
+    if rank == 0:
+        return []
+    plain = Format.canonical(rank)
+    orders = [plain.order[::-1], (0, *range(2, rank), 1), (*range(1, rank), 0), (1, 0, *range(2, rank))]
+    if thorough and rank <= 4:
+        orders += [(*first,) for first in _permutations(rank)]
+    elif rank > 2:
+        orders += [(*range(rank - 2), rank - 1, rank - 2), (rank - 1, *range(rank - 1))]
+    found = [Format.plain(order) for order in orders if sorted(order) == list(range(rank))]
+    blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(rank - 1, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
+    blocks += [[(rank - 2, 2), (rank - 1, 4)], [(2, 2)]]
+    bases = [plain, found[min(1, len(found) - 1)], *(found[2:4] if thorough else ())]
+    for base in bases:
+        for chosen in blocks:
+            inner = [Part(axis, block) for axis, block in chosen]
+            found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
+    if rank > 2:  # both levels of an axis away from each other
+        found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
+    return list(dict.fromkeys(found))
+
+
+def _formats_of(value: Value | None, *, thorough: bool) -> list[Format]:
+    return [] if value is None or value.shape is None else formats(value.shape, thorough=thorough)
+
+
+def _permutations(rank: int) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for axis in range(rank):
+        found = [(*each[:at], axis, *each[at:]) for each in found for at in range(len(each) + 1)]
+    return found
+
+
+def _independent(op: Op, thorough: bool) -> list[dict[Slot, Format]]:
+    """Combinations of formats for ops whose operands have formats of their own."""
+    slots = [slot for slot in op.slots() if (value := op.operand(slot)) is not None and value.rank]
+    seeds = {slot: _formats_of(op.operand(slot), thorough=thorough) for slot in slots}
+    found = []
+    for turn in range(400 if thorough else 60):
+        known = {}
+        for place, slot in enumerate(slots):
+            options = [None, *seeds[slot]]
+            chosen = options[(turn * (7 + 4 * place) + turn // 5 + place) % len(options)]
+            if chosen is not None:
+                known[slot] = chosen
+        found.append(known)
+    return found
+
+
+def signatures(op: Op, *, thorough: bool) -> list[Signature]:
+    """What the rule completes; it never raises, whatever it is asked."""
+    rule = rule_of(op)
+    assert rule is not None
+    asked: list[dict[Slot, Format]] = []
+    for slot in op.slots():
+        asked += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
+    if rule.is_anchor or rule.is_independent:
+        asked += _independent(op, thorough)
+    found = [rule.complete(op, known) for known in asked]
+    return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
+
+
+def outcome(graph: Graph, feeds: tuple[Feed, ...], wants: list[list[np.ndarray]], dialect: str) -> str:
+    """What is wrong with a forced graph, written in a dialect; empty if nothing is."""
+    lowered = emit(DIALECTS[dialect].lower(graph))
+    check(lowered)
+    runner = session(to_bytes(lowered))
+    storages = {value.name: value.storage for value in (*graph.inputs, *graph.outputs)}
+    for feed, want in zip(feeds, wants, strict=True):
+        physical = {name: _dirty(array, storages[name]) for name, array in feed.items()}
+        numbers = [array.astype(np.float64) for array in feed.values() if array.dtype.kind in "fiu"]
+        largest = max(float(np.abs(array).max(initial=1)) for array in [*numbers, np.ones(1)])
+        for value, expected, got in zip(graph.outputs, want, runner.run(None, physical), strict=True):
+            fault = _judge(value, expected, np.asarray(got), largest)
+            if fault:
+                return f"{dialect}: {value.name} {fault}"
+    return ""
+
+
+def _dirty(array: np.ndarray, storage: Storage | None) -> np.ndarray:
+    if storage is None:
+        return array
+    where = lanes_of(storage.format, array.shape)
+    return garbage(pack(array, storage.format), where, storage.lanes)
+
+
+def _judge(value: Value, want: np.ndarray, got: np.ndarray, largest: float) -> str:
+    storage = value.storage
+    if storage is None:
+        return "" if compare(value.name, want, got).passed else "differs"
+    expected = storage.format.physical_shape(want.shape)
+    if got.shape != expected:
+        return f"has the physical shape {got.shape}, not {expected}"
+    comparison = compare(value.name, want, unpack(got, storage.format, want.shape))
+    if not comparison.passed:
+        return f"differs by {comparison.error:.2g}"
+    lanes = got[lanes_of(storage.format, want.shape)]
+    if storage.lanes is Lanes.ZERO and lanes.size and (lanes != 0).any():
+        return f"has {lanes[lanes != 0][0]} in zero lanes"
+    sizes = np.abs(lanes.astype(np.float64)) if lanes.dtype.kind == "f" else np.zeros(0)
+    if storage.lanes is Lanes.FINITE and not (sizes <= _LARGE * largest).all():
+        return f"has {sizes.max()} in finite lanes"
+    return ""

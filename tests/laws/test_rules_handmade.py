@@ -1,0 +1,283 @@
+"""Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasting, infinities."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+Feed = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A model of one node, and inputs for it."""
+
+    name: str
+    model: onnx.ModelProto
+    feeds: tuple[Feed, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def random(shape: tuple[int, ...], seed: str) -> np.ndarray:
+    """Normal numbers that depend on the seed only."""
+    return np.random.default_rng(zlib.crc32(seed.encode())).normal(size=shape).astype(np.float32)
+
+
+def made(
+    text: str, *, opset: int = 17, out: int = onnx.TensorProto.FLOAT, types: tuple[int, ...] = (), **given: object
+) -> Sample:
+    """A model of one node in onnx's own notation; inputs are arrays, or shapes of random ones."""
+    node = onnx.parser.parse_node(text)
+    feed = {}
+    for name in dict.fromkeys(filter(None, node.input)):
+        value = given[name]
+        feed[name] = random(value, f"{text} {name}") if isinstance(value, tuple) else np.asarray(value)
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feed.items()
+    ]
+    kinds = types or (out,) * len(node.output)
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(node.output, kinds, strict=True)]
+    graph = helper.make_graph([node], "sample", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    for info, array in zip(model.graph.output, run(model, feed), strict=True):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, array.shape))
+    shapes = ",".join("x".join(map(str, array.shape)) for array in feed.values())
+    return Sample(f"{text} [{shapes}] opset {opset}", model, (feed,))
+
+
+def run(model: onnx.ModelProto, feed: Feed) -> list[np.ndarray]:
+    """What a model computes."""
+    return session(model.SerializeToString()).run(None, feed)  # type: ignore[no-any-return]
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    """The model in onnxruntime, as it is."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def ints(*numbers: int, kind: type = np.int64) -> np.ndarray:
+    return np.asarray(numbers, dtype=kind)
+
+
+def floats(*numbers: float) -> np.ndarray:
+    return np.asarray(numbers, dtype=np.float32)
+
+
+def _convolutions() -> Iterator[Sample]:
+    x = (2, 17, 5, 5)
+    yield made("y = Conv <pads=[1,1,1,1]> (x, w, b)", x=x, w=(19, 17, 3, 3), b=(19,))
+    yield made('y = Conv <strides=[2,2], auto_pad="SAME_UPPER"> (x, w)', x=x, w=(8, 17, 3, 3))
+    yield made("y = Conv <dilations=[2,2]> (x, w)", x=x, w=(1, 17, 2, 2))
+    yield made("y = Conv (x, w)", x=(1, 16, 1, 1), w=(32, 16, 1, 1))
+    yield made("y = Conv <group=17> (x, w, b)", x=x, w=(17, 1, 3, 3), b=(17,))
+    yield made("y = Conv <group=5> (x, w)", x=(1, 5, 4, 4), w=(10, 1, 3, 3))
+    yield made("y = Conv <group=2> (x, w, b)", x=(1, 32, 4, 4), w=(48, 16, 2, 2), b=(48,))
+    yield made("y = Conv <group=2> (x, w)", x=(1, 6, 4, 4), w=(10, 3, 2, 2))
+    yield made("y = Conv (x, w, b)", x=(2, 5, 9), w=(6, 5, 3), b=(6,))
+    yield made("y = Conv <strides=[1,2,1]> (x, w)", x=(1, 3, 4, 4, 4), w=(5, 3, 2, 2, 2))
+    yield made("y = Conv <pads=[1,0,0,1]> (x, w, b)", x=(1, 3, 4, 4), w=(5, 3, 3, 3), b=(5,), opset=8)
+    text = "y = ConvTranspose <strides=[2,2], output_padding=[1,1]> (x, w, b)"
+    yield made(text, x=(1, 5, 3, 3), w=(5, 7, 3, 3), b=(7,))
+    yield made("y = ConvTranspose <group=2> (x, w)", x=(1, 6, 3, 3), w=(6, 4, 2, 2))
+    yield made("y = ConvTranspose <group=2> (x, w)", x=(1, 16, 3, 3), w=(16, 8, 2, 2))
+    yield made("y = ConvTranspose <pads=[1,1]> (x, w)", x=(1, 5, 6), w=(5, 3, 3))
+
+
+def _matrices() -> Iterator[Sample]:
+    yield made("y = MatMul (a, b)", a=(5, 7), b=(7, 3))
+    yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7, 3))
+    yield made("y = MatMul (a, b)", a=(2, 1, 5, 7), b=(3, 7, 4))
+    yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7,))
+    yield made("y = MatMul (a, b)", a=(7,), b=(2, 7, 4))
+    yield made("y = MatMul (a, b)", a=(1, 8), b=(8, 1))
+    for c in ((5, 3), (3,), (1, 3), (5, 1), (1,), ()):
+        yield made("y = Gemm <alpha=0.5, beta=2.0> (a, b, c)", a=(5, 7), b=(7, 3), c=c)
+    yield made("y = Gemm <transA=1, transB=1> (a, b)", a=(7, 5), b=(3, 7))
+    yield made("y = Gemm <transB=1> (a, b, c)", a=(5, 7), b=(3, 7), c=(3,), opset=7)
+
+
+def _elementwise() -> Iterator[Sample]:
+    shapes = [
+        ((2, 17, 3, 3), (17, 1, 1)),
+        ((2, 16, 3, 3), (2, 16, 1, 1)),
+        ((2, 1, 3, 3), (2, 17, 3, 3)),
+        ((3, 5), (5,)),
+        ((3, 5), (1, 5)),
+        ((3, 1), (1, 5)),
+        ((2, 17, 2), ()),
+    ]
+    for kind in ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Mean", "Min", "PRelu"):
+        for a, b in shapes:
+            if kind != "PRelu" or np.broadcast_shapes(a, b) == a:
+                positive = np.abs(random(a, f"{kind}{a}")) + 0.5
+                yield made(f"y = {kind} (a, b)", a=positive if kind == "Pow" else a, b=b)
+    yield made("y = Mul (x, x)", x=(2, 17, 3, 3))
+    yield made("y = Add (x, x)", x=(2, 17, 3, 3))
+    yield made("y = Sum (a, b, c)", a=(2, 17, 1, 3), b=(17, 3, 1), c=(1,))
+    yield made("y = Sum (a, b)", a=(2, 5, 3), b=(2, 5, 3), opset=7)
+    mask = random((2, 17, 3, 3), "mask") > 0
+    for other in ((), (17, 1, 1), (2, 17, 3, 3)):
+        yield made("y = Where (c, a, b)", c=mask, a=(2, 17, 3, 3), b=other)
+    yield made("y = Where (c, a, b)", c=mask, a=(2, 17, 3, 3), b=np.float32(-np.inf))
+    yield made("y = Where (c, a, b)", c=mask[:, :1], a=(1, 17, 1, 1), b=(2, 17, 3, 3))
+    yield made("y = Max (a, b)", a=(2, 17, 3, 3), b=np.float32(np.inf))
+    whole = np.arange(2 * 5 * 4).reshape(2, 5, 4).astype(np.int32)
+    for kind in ("Div", "Mod"):
+        yield made(f"y = {kind} (a, b)", a=whole, b=whole + 1, out=onnx.TensorProto.INT32)
+        yield made(f"y = {kind} (a, b)", a=whole, b=ints(-1, kind=np.int32), out=onnx.TensorProto.INT32)
+    x = (2, 17, 3, 3)
+    for kind in ("Relu", "Sigmoid", "Exp", "Elu", "Identity", "HardSigmoid", "LeakyRelu", "Selu"):
+        yield made(f"y = {kind} (x)", x=x)
+        yield made(f"y = {kind} (x)", x=(2, 1, 3, 3))
+    yield made("y = LeakyRelu <alpha=2.0> (x)", x=x)
+    yield made("y = Mish (x)", x=x, opset=18)
+    yield made("y = Cast <to=7> (x)", x=x, out=onnx.TensorProto.INT64)
+    yield made("y = CastLike (x, t)", x=x, t=np.float16(1), out=onnx.TensorProto.FLOAT16)
+    yield made("y = CastLike (x, t)", x=x, t=ints(1, 2, 3), out=onnx.TensorProto.INT64)
+    yield made("y = Clip <min=-0.5, max=0.5> (x)", x=x, opset=7)
+    yield made("y = Clip <min=0.25> (x)", x=x, opset=10)
+    yield made("y = Clip (x, low, high)", x=x, low=np.float32(0), high=np.float32(6))
+    yield made("y = Clip (x, , high)", x=x, high=np.float32(-1), opset=11)
+    yield made("y = Clip (x, low)", x=x, low=np.float32(1e30))
+    yield made("y = Dropout <ratio=0.5> (x)", x=x, opset=7)
+    yield made("y = Dropout (x)", x=x, opset=10)
+    yield made("y = Dropout (x, r)", x=x, r=np.float32(0.5), opset=12)
+    yield made("y = Dropout (x, r, t)", x=x, r=np.float32(0.5), t=np.bool_(False), opset=13)
+    yield made("y = Dropout (x, , t)", x=x, t=np.bool_(False), opset=13)
+
+
+def _along_axes() -> Iterator[Sample]:
+    for kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceLogSum"):
+        for keep in (0, 1):
+            x = np.abs(random((2, 17, 4, 3), kind)) + 0.1
+            yield made(f"y = {kind} <axes=[1], keepdims={keep}> (x)", x=x, opset=11)
+            yield made(f"y = {kind} <axes=[-2,-1], keepdims={keep}> (x)", x=x, opset=11)
+            yield made(f"y = {kind} <axes=[1,3], keepdims={keep}> (x)", x=x[:, :16], opset=11)
+        yield made(f"y = {kind} (x)", x=x, opset=11)
+    yield made("y = ReduceSum <keepdims=0> (x, a)", x=(2, 17, 4), a=ints(-2), opset=13)
+    yield made("y = ReduceSum <noop_with_empty_axes=1> (x, a)", x=(2, 17, 4), a=ints(), opset=13)
+    yield made("y = ReduceSum <noop_with_empty_axes=1> (x)", x=(2, 17, 4), opset=13)
+    for kind in ("Softmax", "LogSoftmax", "Hardmax"):
+        yield made(f"y = {kind} (x)", x=(3, 17), opset=11)
+        yield made(f"y = {kind} <axis=3> (x)", x=(2, 17, 3, 4), opset=11)
+        yield made(f"y = {kind} <axis=1> (x)", x=(2, 17, 3, 1), opset=11)
+        yield made(f"y = {kind} <axis=2> (x)", x=(4, 17, 3, 1), opset=11)
+        yield made(f"y = {kind} <axis=1> (x)", x=(2, 17, 3, 4))
+        yield made(f"y = {kind} <axis=-1> (x)", x=(2, 17, 3, 4))
+    for kind in ("ArgMax", "ArgMin"):
+        yield made(f"y = {kind} <axis=1, keepdims=0> (x)", x=(2, 17, 3, 4), out=onnx.TensorProto.INT64)
+        yield made(f"y = {kind} <axis=-1> (x)", x=(2, 17, 3, 4), out=onnx.TensorProto.INT64, opset=11)
+
+
+def _rearrangements() -> Iterator[Sample]:
+    yield made("y = Concat <axis=1> (a, b)", a=(2, 16, 3, 3), b=(2, 17, 3, 3))
+    yield made("y = Concat <axis=-3> (a, b, c)", a=(2, 1, 3, 3), b=(2, 1, 3, 3), c=(2, 2, 3, 3))
+    yield made("y = Concat <axis=2> (a, b, a)", a=(2, 17, 3, 3), b=(2, 17, 1, 3))
+    yield made("a, b = Split <axis=1, split=[16,17]> (x)", x=(2, 33, 3, 3), opset=11)
+    yield made("a, b = Split <axis=1> (x, s)", x=(2, 33, 3, 3), s=ints(16, 17), opset=13)
+    yield made("a, b = Split <axis=-3> (x)", x=(2, 32, 3, 3), opset=13)
+    yield made("a, b = Split <axis=1, num_outputs=2> (x)", x=(2, 31, 3, 3), opset=18)
+    yield made("a, b, c = Split <axis=2> (x)", x=(2, 17, 3, 3), opset=7)
+    for kind in (np.int64, np.int32):
+        s, e, a = ints(1, -2, kind=kind), ints(3, 9, kind=kind), ints(2, -1, kind=kind)
+        yield made("y = Slice (x, s, e, a)", x=(2, 17, 4, 4), s=s, e=e, a=a)
+        yield made("y = Slice (x, s, e)", x=(4, 4, 17), s=s, e=e, opset=10)
+        yield made("y = Slice (x, s, e, a, t)", x=(2, 17, 4, 4), s=e, e=s, a=a, t=ints(-1, -1, kind=kind))
+    yield made("y = Slice <starts=[1], ends=[2], axes=[2]> (x)", x=(2, 17, 4, 4), opset=9)
+    yield made("y = Slice <starts=[0,1], ends=[1,2]> (x)", x=(2, 17, 4, 4), opset=9)
+    for value in (0.0, 1.5, -np.inf):
+        pads, number = ints(0, 0, 1, 0, 0, 0, 2, 1), np.float32(value)
+        yield made("y = Pad (x, p, v)", x=(2, 17, 3, 3), p=pads, v=number)
+        yield made("y = Pad (x, p, v)", x=(2, 17, 3, 3), p=pads, v=number, opset=11)
+    yield made("y = Pad <pads=[0,0,1,1,0,0,1,1], value=1.5> (x)", x=(2, 17, 3, 3), opset=7)
+    yield made('y = Pad <pads=[0,0,1,1,0,0,1,1], mode="edge"> (x)', x=(2, 17, 3, 3), opset=10)
+    yield made("y = Pad (x, p, , a)", x=(2, 17, 3, 3), p=ints(1, 1, 1, 1), a=ints(-1, 2), opset=18)
+    yield made("y = Pad (x, p)", x=(2, 1, 3, 3), p=ints(0, 1, 0, 0, 0, 1, 0, 0))
+    yield made("y = Gather <axis=1> (x, i)", x=(2, 17, 3, 3), i=ints(4))
+    yield made("y = Gather <axis=-1> (x, i)", x=(2, 17, 3, 3), i=np.int64(1))
+    yield made("y = Gather (x, i)", x=(5, 17), i=ints(4, -1, 0))
+    yield made("y = Transpose (x)", x=(2, 17, 3, 3))
+    yield made("y = Transpose <perm=[0,2,3,1]> (x)", x=(2, 16, 1, 1))
+    yield made("y = Reshape (x, s)", x=(2, 32, 3, 3), s=ints(2, 2, 16, 9))
+    yield made("y = Reshape (x, s)", x=(2, 17, 3, 3), s=ints(0, 17, -1))
+    yield made("y = Flatten (x)", x=(2, 17, 1, 1), opset=9)
+    for opset in (7, 11):
+        yield made("y = Squeeze <axes=[2]> (x)", x=(2, 17, 1, 3), opset=opset)
+        yield made("y = Unsqueeze <axes=[0,3]> (x)", x=(2, 17, 3), opset=opset)
+    yield made("y = DepthToSpace <blocksize=2> (x)", x=(5, 12, 2, 3), opset=11)
+    yield made("y = SpaceToDepth <blocksize=2> (x)", x=(5, 3, 4, 2), opset=7)
+
+
+def _windows() -> Iterator[Sample]:
+    x = (2, 17, 4, 4)
+    yield made('y = Upsample <scales=[1.0,1.0,2.0,2.0], mode="nearest"> (x)', x=x, opset=7)
+    yield made('y = Upsample <mode="linear"> (x, s)', x=x, s=floats(1, 1, 2, 3), opset=9)
+    yield made("y = Resize (x, s)", x=x, s=floats(1, 1, 2, 0.5), opset=10)
+    yield made("y = Resize (x, r, s)", x=x, r=floats(), s=floats(1, 1, 2, 2), opset=11)
+    yield made("y = Resize (x, , s)", x=x, s=floats(1, 1.05, 2, 2), opset=13)
+    for mode in ("nearest", "linear", "cubic"):
+        node = f'y = Resize <mode="{mode}"> (x, , , z)'
+        yield made(node, x=x, z=ints(2, 17, 6, 7), opset=13)
+    yield made('y = Resize <mode="linear"> (x, , , z)', x=(2, 17, 1, 1), z=ints(2, 17, 6, 7), opset=13)
+    yield made("y = Resize <axes=[2,3]> (x, , , z)", x=x, z=ints(6, 7), opset=18)
+    policy = 'y = Resize <axes=[2,3], keep_aspect_ratio_policy="not_larger"> (x, , , z)'
+    yield made(policy, x=x, z=ints(6, 7), opset=18)
+    policy = 'y = Resize <keep_aspect_ratio_policy="not_larger", mode="linear"> (x, , , z)'
+    yield made(policy, x=(2, 17, 4, 5), z=ints(9, 17, 9, 9), opset=18)
+    policy = 'y = Resize <keep_aspect_ratio_policy="not_smaller", axes=[2, 3], mode="linear"> (x, , , z)'
+    yield made(policy, x=(2, 17, 4, 5), z=ints(6, 8), opset=18)
+    for kind in ("GlobalLpPool", "GlobalAveragePool", "GlobalMaxPool"):
+        yield made(f"y = {kind} (x)", x=x)
+        yield made(f"y = {kind} (x)", x=(3, 16, 5))
+    for kind in ("MaxPool", "AveragePool", "LpPool"):
+        yield made(f"y = {kind} <kernel_shape=[2,2], strides=[2,2]> (x)", x=x, opset=8)
+        yield made(f"y = {kind} <kernel_shape=[3,3], pads=[1,1,1,1]> (x)", x=x, opset=7)
+        yield made(f'y = {kind} <kernel_shape=[2,2], auto_pad="SAME_LOWER"> (x)', x=(3, 5, 5, 3), opset=10)
+        yield made(f"y = {kind} <kernel_shape=[3], strides=[2]> (x)", x=(3, 17, 7), opset=11)
+        yield made(f"y = {kind} <kernel_shape=[2,1,2]> (x)", x=(1, 5, 3, 3, 3))
+    for kind in ("MaxPool", "AveragePool"):
+        yield made(f"y = {kind} <kernel_shape=[3,3], strides=[2,2], ceil_mode=1> (x)", x=x)
+    yield made("y = AveragePool <kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1> (x)", x=x)
+    yield made("y = MaxPool <kernel_shape=[2,2], dilations=[2,2]> (x)", x=x)
+    yield made("y, i = MaxPool <kernel_shape=[2,2]> (x)", x=x, types=(onnx.TensorProto.FLOAT, onnx.TensorProto.INT64))
+
+
+def _normalizations() -> Iterator[Sample]:
+    x, c = (3, 17, 2, 2), (17,)
+    var = np.abs(random(c, "var")) + 0.1
+    for opset in (7, 9, 14):
+        yield made("y = BatchNormalization (x, s, b, m, v)", x=x, s=c, b=c, m=c, v=var, opset=opset)
+        yield made("y = BatchNormalization (x, s, b, m, v)", x=(3, 17), s=c, b=c, m=c, v=var, opset=opset)
+    yield made("y = InstanceNormalization (x, s, b)", x=x, s=c, b=c)
+    yield made("y = InstanceNormalization <epsilon=0.0> (x, s, b)", x=(3, 17, 5), s=c, b=c)
+    yield made("y = LRN <size=3> (x)", x=x)
+    yield made("y = LRN <size=3, bias=0.0> (x)", x=x)
+    yield made("y = LayerNormalization (x, s, b)", x=(3, 5, 17), s=c, b=c)
+    yield made("y = LayerNormalization (x, s)", x=(2, 4, 5, 17), s=(1, 17))
+    yield made("y = LayerNormalization <axis=2, epsilon=0.0> (x, s)", x=(2, 5, 4, 6), s=(4, 6))
+    yield made("y = RMSNormalization (x, s)", x=(3, 5, 17), s=c, opset=23)
+    yield made("y = GroupNormalization <num_groups=4> (x, s, b)", x=(3, 16, 2, 2), s=(16,), b=(16,), opset=21)
+
+
+@lru_cache(maxsize=1)
+def handmade() -> dict[str, list[Sample]]:
+    """Every sample here, by op type."""
+    found: dict[str, list[Sample]] = {}
+    families = (
+        _convolutions, _matrices, _elementwise, _along_axes, _rearrangements, _windows, _normalizations,
+    )  # fmt: skip
+    for sample in (sample for family in families for sample in family()):
+        found.setdefault(sample.model.graph.node[0].op_type, []).append(sample)
+    return found

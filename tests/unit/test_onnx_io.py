@@ -1,0 +1,352 @@
+"""Reading, lifting, emitting: what becomes of each part of a model, and that nothing of it is lost."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, parser
+
+from layoutopt.errors import InvariantError, ModelError
+from layoutopt.ir.graph import Function, Graph, Reference
+from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
+from layoutopt.onnx_io import check, emit, fingerprint, lift, read, to_bytes
+
+DATA = Path(onnx.__file__).parent / "backend/test/data"
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
+CONDITIONAL = (
+    "g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> { a = Abs(x) [cond] y = If (c) "
+    "<then_branch = t () => (float[2] u) { x2 = Relu(a) u = Add(x2, w) }, "
+    "else_branch = e () => (float[2] v) { n = Neg(x) v = Neg(n) }> }"
+)
+
+
+def parse(body: str, header: str = HEADER) -> onnx.ModelProto:
+    return parser.parse_model(header + body)
+
+
+def lifted(model: onnx.ModelProto | str) -> Graph:
+    return lift(ir.from_proto(parse(model) if isinstance(model, str) else model))
+
+
+def emitted(model: onnx.ModelProto | str) -> onnx.ModelProto:
+    """A model after lift and emit, which must be stable and leave the original as it was."""
+    model = parse(model) if isinstance(model, str) else model
+    original = ir.from_proto(model)
+    before = to_bytes(original)
+    content = to_bytes(emit(lift(original)))
+    assert to_bytes(original) == before
+    result = onnx.ModelProto.FromString(content)
+    assert to_bytes(emit(lift(ir.from_proto(result)))) == content
+    return result
+
+
+def names(values: list[Value]) -> list[str]:
+    return [value.name for value in values]
+
+
+def plain(message: object) -> str:
+    """A message as text; fields that are there but empty do not count."""
+    return re.sub(r'(?m)^ *\w+: ""\n', "", str(message))
+
+
+def nodes(model: onnx.ModelProto) -> list[str]:
+    """Every node as text, without the types in subgraphs, of which emit knows more."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    for node in copy.graph.node:
+        for attr in node.attribute:
+            if attr.HasField("g"):
+                attr.g.ClearField("value_info")
+    return [plain(node) for node in copy.graph.node]
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(array) for array in session.run(None, feeds)]
+
+
+def test_values_and_ops() -> None:
+    graph = lifted(
+        "g (float[N,3] x) => (float[N,3] y) <float[3] w = {1, 2, 3}> "
+        '{ [one] a = Mul(x, w) [two] y, gone = custom.Two <n = 2, f = 0.5, s = "t", l = [1, 2]> (a, , a) }'
+    )
+    one, two = graph.ops
+    assert (one.kind, one.version, one.name) == ("Mul", 18, "one")
+    assert two.kind == "custom::Two"
+    assert two.inputs == (graph.value("a"), None, graph.value("a"))
+    assert two.attributes == {"n": 2, "f": 0.5, "s": "t", "l": (1, 2)}
+    assert graph.value("a").type == TensorType(DType.FLOAT32, ("N", 3))
+    assert graph.value("gone").type == OpaqueType()
+    weight = graph.value("w")
+    assert weight.is_constant
+    assert weight.data is not None
+    assert np.array_equal(weight.data.numpy(), [1, 2, 3])
+    assert names(graph.inputs) == ["x"]
+    assert names(graph.outputs) == ["y"]
+
+
+def test_absent_outputs() -> None:
+    body = "g (float[4] x) => (float[2] y) { [drop] y, = Split <num_outputs = 2> (x) }"
+    model = parse(body.replace("y, =", "y, z ="))
+    model.graph.node[0].output[1] = ""
+    graph = lifted(model)
+    assert graph.ops[0].outputs == (graph.value("y"), None)
+
+
+def test_unknown_dimensions_are_names_of_their_own() -> None:
+    graph = lifted("g (float[?,?,N] x) => (float[?,?,N] y) { y = Relu(x) }")
+    assert graph.value("x").shape == ("?1", "?2", "N")
+    shape = emitted("g (float[?,?,N] x) => (float[?,?,N] y) { a = Abs(x) y = Relu(a) }").graph.value_info[0].type
+    assert [dim.dim_param for dim in shape.tensor_type.shape.dim] == ["", "", "N"]
+
+
+def test_constant_nodes() -> None:
+    body = (
+        "g (float[2] x) => (float[2] y, int64[2] i) { k = Constant <value = float[2] {1, 2}> () [add] a = Add(x, k) "
+        "[named] f = Constant <value_float = 2.0> () i = Constant <value_ints = [3, 4]> () y = Mul(a, f) }"
+    )
+    graph = lifted(body)
+    assert len(graph) == 2
+    assert graph.value("f").type == TensorType(DType.FLOAT32, ())
+    assert [node.op_type for node in emitted(body).graph.node] == ["Constant", "Add", "Constant", "Constant", "Mul"]
+    graph.value("k").data = ArrayData(np.array([5, 6], np.float32))
+    model = onnx.ModelProto.FromString(to_bytes(emit(graph)))
+    assert [node.op_type for node in model.graph.node] == ["Add", "Constant", "Constant", "Mul"]
+    assert [tensor.name for tensor in model.graph.initializer] == ["k"]
+
+
+def test_overridable_initializers_are_inputs() -> None:
+    model = parse("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    graph = lifted(model)
+    assert names(graph.inputs) == ["x", "w"]
+    assert not graph.value("w").is_constant
+    result = emitted(model)
+    assert [info.name for info in result.graph.input] == ["x", "w"]
+    assert [tensor.name for tensor in result.graph.initializer] == ["w"]
+
+
+def test_old_files_list_initializers_as_inputs() -> None:
+    body = "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+    model = parse(body, '<ir_version: 3, opset_import: ["" : 9]>')
+    graph = lifted(model)
+    assert names(graph.inputs) == ["x"]
+    assert graph.value("w").is_constant
+    result = emitted(model)
+    assert [info.name for info in result.graph.input] == ["x", "w"]
+    onnx.checker.check_model(result)
+
+
+def test_subgraphs_capture_by_name() -> None:
+    graph = lifted(CONDITIONAL)
+    cond = graph.ops[-1]
+    assert {value.name for value in cond.captures} == {"a", "w", "x"}
+    attribute = cond.attributes["then_branch"]
+    assert isinstance(attribute, Opaque)
+    assert attribute.kind == "graph"
+    assert graph.fresh_name("x2") == "x2_2"
+    assert nodes(emitted(CONDITIONAL)) == nodes(parse(CONDITIONAL))
+    graph.rename(graph.value("w"), "renamed")
+    with pytest.raises(InvariantError, match="'w'"):
+        emit(graph)
+
+
+def test_nested_subgraphs() -> None:
+    inner = (
+        "If (c) <then_branch = t2 () => (float[2] u2) { u2 = Add(deep, h) }, "
+        "else_branch = e2 () => (float[2] v2) { v2 = Relu(h) }>"
+    )
+    graph = lifted(
+        "g (float[2] x, bool c) => (float[2] y) { deep = Abs(x) y = If (c) "
+        f"<then_branch = t () => (float[2] u) {{ h = Neg(x) u = {inner} }}, "
+        "else_branch = e () => (float[2] v) { v = Relu(x) }> }"
+    )
+    assert {value.name for value in graph.ops[-1].captures} == {"deep", "c", "x"}
+
+
+def test_unsorted_graphs() -> None:
+    result = emitted("g (float[2] x) => (float[2] y) { y = Relu(b) b = Abs(a) a = Neg(x) }")
+    assert [node.op_type for node in result.graph.node] == ["Neg", "Abs", "Relu"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "g (float[2] x) => (float[2] x) { }",
+        "g (float[2] x) => (float[2] x, float[2] y, float[2] y) { y = Relu(x) }",
+        "g (float[2] x) => (float[2] y, float[2] w) <float[2] w = {1, 2}> { y = Add(x, w) }",
+        "g () => (float[2] k) { k = Constant <value = float[2] {1, 2}> () }",
+        "g (float[2] x) => (float[2] y) <float[2] unused = {1, 2}> { z = Relu(x) y = Abs(x) }",
+        "g (float[2] x, float[3] unused) => (float[2] y) { y = Relu(x) }",
+        "g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }",
+        "g (float[2] x) => (y) { y = Relu(x) }",
+        "g (float[N] x) => (float[M] y) { y = Relu(x) }",
+        CONDITIONAL,
+    ],
+)
+def test_odd_interfaces_round_trip(body: str) -> None:
+    model = parse(body)
+    result = emitted(model)
+    assert nodes(result) == nodes(model)
+    for side in ("input", "output"):
+        before, after = getattr(model.graph, side), getattr(result.graph, side)
+        assert [info.name for info in after] == [info.name for info in before]
+        assert all(new == old for new, old in zip(after, before, strict=True) if old.HasField("type"))
+    check(ir.from_proto(result))
+
+
+def test_everything_that_is_not_modelled_is_kept() -> None:
+    model = parse(
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { [one] a = Mul(x, w) [two] y = loc.f(a) }",
+        (
+            '<ir_version: 10, opset_import: ["" : 18, "loc" : 1], producer_name: "me", producer_version: "2", '
+            'domain: "d", model_version: 7, doc_string: "model", metadata_props: ["k" : "v"]>'
+        ),
+    )
+    function = helper.make_function(
+        "loc", "f", ["p"], ["r"], [helper.make_node("Relu", ["p"], ["r"])], [helper.make_opsetid("", 18)]
+    )
+    function.doc_string = "function"
+    model.functions.append(function)
+    graph = model.graph
+    graph.doc_string = graph.node[0].doc_string = graph.input[0].doc_string = "text"
+    annotation = graph.quantization_annotation.add(tensor_name="a")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="w")
+    for part in (graph, graph.node[0], graph.input[0], graph.initializer[0]):
+        part.metadata_props.add(key="from", value="test")
+    graph.input[0].type.denotation = "IMAGE"
+    graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_CHANNEL"
+    result = emitted(model)
+    result.graph.ClearField("value_info")
+    model.graph.ClearField("value_info")
+    assert plain(result) == plain(model)
+
+
+def test_functions_of_the_graph() -> None:
+    graph = lifted(
+        parse(
+            "g (float[2,3] x) => (float[3,2] y) { y = Transpose <perm = [1, 0]> (x) }",
+            '<ir_version: 7, opset_import: ["" : 15]>',
+        )
+    )
+    body = Graph("body", graph.opsets)
+    source, half = (
+        body.add_value(Value("p", OpaqueType())),
+        body.add_value(Value("half", TensorType(DType.FLOAT32, ()))),
+    )
+    half.data = ArrayData(np.array(0.5, np.float32))
+    turned, result = (body.add_value(Value(name, OpaqueType())) for name in ("q", "r"))
+    body.inputs, body.outputs = [source], [result]
+    body.add_op(Op("Transpose", (source,), (turned,), attributes={"perm": Opaque("ref", Reference("order", "INTS"))}))
+    body.add_op(Op("Mul", (turned, half), (result,)))
+    graph.functions.append(Function("layoutopt", "Turn", ("p",), ("r",), ("order",), body, "turns"))
+    old = graph.ops[0]
+    graph.outputs = []
+    graph.remove_op(old)
+    graph.outputs = [graph.add_value(Value("y", TensorType(DType.FLOAT32, (3, 2))))]
+    graph.add_op(Op("Turn", (graph.inputs[0],), (graph.outputs[0],), domain="layoutopt", attributes={"order": (1, 0)}))
+    model = emit(graph)
+    check(model)
+    assert model.ir_version == 8
+    assert model.opset_imports == {"": 15, "layoutopt": 1}
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.array_equal(run(onnx.ModelProto.FromString(to_bytes(model)), {"x": x})[0], x.T / 2)
+
+
+def test_attributes_take_the_type_that_the_schema_says() -> None:
+    graph = lifted("g (float[2] x) => (float[2] y) { y = LeakyRelu <alpha = 0.5> (x) }")
+    graph.ops[0].attributes["alpha"] = 1
+    assert emit(graph).graph.node(0).attributes["alpha"].type == ir.AttributeType.FLOAT
+
+
+def test_a_constant_must_be_what_it_is_declared_as() -> None:
+    graph = lifted("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    graph.value("w").data = ArrayData(np.zeros(3, np.float32))
+    with pytest.raises(InvariantError, match="declared"):
+        to_bytes(emit(graph))
+
+
+def test_element_types_raise_the_ir_version() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", '<ir_version: 8, opset_import: ["" : 21]>')
+    graph = lifted(model)
+    graph.add_value(Value("q", TensorType(DType.INT4, (3,)), data=ArrayData(np.zeros(3, DType.INT4.numpy))))
+    assert emit(graph).ir_version == 10
+    result = onnx.ModelProto.FromString(to_bytes(emit(graph)))
+    assert len(result.graph.initializer[0].raw_data) == 2
+
+
+def test_fingerprint() -> None:
+    base = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    value = fingerprint(ir.from_proto(base))
+    assert value == fingerprint(emit(lifted(base)))
+    base.metadata_props.add(key="a", value="b")
+    base.graph.node[0].doc_string = "text"
+    assert value == fingerprint(ir.from_proto(base))
+    base.graph.initializer[0].float_data[0] = 3
+    assert value != fingerprint(ir.from_proto(base))
+    large = [helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, fill)) for fill in (1, 2)]
+    made = [
+        helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Relu", ["w"], ["y"])],
+                "g",
+                [],
+                [helper.make_tensor_value_info("y", 1, [2000])],
+                [tensor],
+            )
+        )
+        for tensor in large
+    ]
+    assert fingerprint(ir.from_proto(made[0])) == fingerprint(ir.from_proto(made[1]))
+
+
+def assert_round_trip(model: onnx.ModelProto) -> None:
+    result = emitted(model)
+    assert nodes(result) == nodes(model)
+    assert plain(result.graph.input) == plain(model.graph.input)
+    assert plain(result.graph.output) == plain(model.graph.output)
+    assert plain(result.functions) == plain(model.functions)
+    check(ir.from_proto(result))
+    onnx.checker.check_model(result)
+
+
+@pytest.mark.thorough
+def test_every_operator_round_trips() -> None:
+    """The models of onnx's own tests, some 1,900; collecting them runs them all in numpy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        models = {case.name: case.model for case in collect_testcases(None) if case.model is not None}
+    assert len(models) > 1000
+    for name, model in models.items():
+        try:
+            assert_round_trip(model)
+        except (AssertionError, ModelError) as error:
+            raise AssertionError(name) from error
+
+
+@pytest.mark.parametrize("folder", ["simple", "pytorch-operator", "pytorch-converted"])
+def test_exported_models_round_trip(folder: str) -> None:
+    paths = sorted((DATA / folder).glob("*/model.onnx"))
+    assert paths
+    for path in paths:
+        assert_round_trip(onnx.load(path))
+
+
+@pytest.mark.parametrize("name", ["densenet121", "inception_v2", "resnet50", "shufflenet", "squeezenet"])
+def test_networks_compute_the_same(name: str) -> None:
+    path = DATA / f"light/light_{name}.onnx"
+    before = onnx.load(path)
+    after = onnx.ModelProto.FromString(to_bytes(emit(lift(read(path)))))
+    listed = {tensor.name for tensor in before.graph.initializer}
+    feeds = {
+        info.name: np.ones([dim.dim_value for dim in info.type.tensor_type.shape.dim], np.float32)
+        for info in before.graph.input
+        if info.name not in listed
+    }
+    for old, new in zip(run(before, feeds), run(after, feeds), strict=True):
+        assert np.array_equal(old, new)
