@@ -140,4 +140,4 @@ def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
     graph.remove_op(op)
     if side == "out":
         graph.rename(x, name)
-        x.tensor = name
+        x.tensor, x.origin = name, y.origin

@@ -56,7 +56,7 @@ class InsertCasts(Pass):
         if present is not None and satisfies(present, wanted):
             return present
         if present is not None:
-            graph.rename(present, graph.fresh_name(f"{present.tensor}__{present.storage}"))
+            graph.rename(present, graph.fresh_name(f"{present.tensor}__{present.storage and present.storage.format}"))
         copy = insert_cast(graph, value, wanted)
         if copy.name != copy.tensor:
             graph.rename(copy, copy.tensor)

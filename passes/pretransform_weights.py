@@ -36,6 +36,8 @@ class PretransformWeights(Pass):
                 copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor
             )
             graph.replace_uses(copy, packed)
+            name = copy.name
             graph.remove_op(op)
+            graph.rename(packed, name)
             if not graph.uses(source) and not graph.is_output(source):
                 graph.remove_value(source)

@@ -19,6 +19,7 @@ class Packed:
     """A constant in a format: packed every time it is read, held by nobody."""
 
     def __init__(self, data: Data, format: Format, nbytes: int) -> None:
+        """Remember what to pack, and how large it will be."""
         self._data = data
         self._format = format
         self.nbytes = nbytes
@@ -119,10 +120,11 @@ class _Lowering:
         value = builder.input(0)
         assert source is not None and copy is not None and value is not None and source.shape is not None
         assert source.storage is not None and copy.storage is not None
-        if source.storage.format == copy.storage.format:
-            builder.set_output(0, builder.mask(value, source.storage, source.shape))
-        else:
-            builder.set_output(0, builder.convert(value, source.storage.format, copy.storage.format, source.shape))
+        src, dst, shape = source.storage, copy.storage, source.shape
+        extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
+        if src.lanes > dst.lanes and any(old == new != dim for old, new, dim in extents):
+            value = builder.mask(value, src, shape)  # a conversion leaves an axis alone that both pad to the same extent
+        builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
 
 
 def _volume(type: object) -> int:

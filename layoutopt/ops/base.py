@@ -166,7 +166,7 @@ class LayoutRule(ABC):
         return None
 
     def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """New constant inputs with which the op does the affine's work too, on its input or output; None if it cannot."""
+        """New constant inputs with which the op does the affine's work too, on its input or output; None if not."""
         del op, affine, side
         return None
 

@@ -1,6 +1,6 @@
 """From a graph to a plan: candidates, prices, the problem, its solution, and what it means for the graph."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layoutopt.cost import CostModel
@@ -71,13 +71,14 @@ def make_plan(
     start = formulation.start
     baseline = problem.price(start)
     solution = solve(problem, start, time_limit)
-    choice = solution.choice if pins or solution.price < baseline * (1 - TOLERANCE) else start
+    better = pins or solution.price < baseline * (1 - TOLERANCE)
+    choice = formulation.tightened(solution.choice) if better else start
     signatures = {
         op: candidates.signatures[op][index] for op, index in zip(formulation.ops, choice, strict=True)
     }
     return Plan(
         signatures,
-        min(problem.price(choice), baseline) if not pins else problem.price(choice),
+        problem.price(choice),
         baseline,
         solution.lower_bound,
         solution.gap,
@@ -223,6 +224,38 @@ class _Formulation:
         price = self.cost_model.kernel_seconds(op, signature)
         return Option(price, pairs(op.outputs, signature.outputs), pairs(op.inputs, signature.inputs))
 
+    def tightened(self, choice: Sequence[int]) -> list[int]:
+        """The same formats with lanes no worse than they have to be: among signatures that tie the solver takes any."""
+        numbers = dict(zip(self.ops, choice, strict=True))
+        for op, options in zip(self.ops, self.problem.ops, strict=True):
+            signatures = self.signatures[op]
+            chosen = signatures[numbers[op]]
+            if not any(_lanes(chosen)):
+                continue
+            reads = [
+                self._lanes_read(value, storage, numbers)
+                for value, storage in zip(op.inputs, chosen.inputs, strict=True)
+            ]
+            alike = [
+                number
+                for number, each in enumerate(signatures)
+                if _formats(each) == _formats(chosen)
+                and options[number].price <= options[numbers[op]].price
+                and all(has <= stands for has, stands in zip(reads, _lanes(each), strict=False))
+            ]
+            numbers[op] = min(alike, key=lambda number: _lanes(signatures[number])[::-1])
+        return [numbers[op] for op in self.ops]
+
+    def _lanes_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Op, int]) -> Lanes:
+        """What the lanes of an operand hold under a choice; a cast leaves zeros."""
+        producer = None if value is None else self.graph.producer(value)
+        if value is None or wanted is None or producer is None:
+            return Lanes.ZERO
+        given = self.signatures[producer][numbers[producer]].outputs[self.graph.output_index(value)]
+        if given is None or given.lanes > wanted.lanes or storage_key(value, given) != storage_key(value, wanted):
+            return Lanes.ZERO
+        return given.lanes
+
     def _start(self, op: Op) -> int:
         """The signature of the op as it stands: canonical inputs, and canonical outputs unless it is a rename."""
         rule = rule_of(op)
@@ -236,3 +269,11 @@ class _Formulation:
             ):
                 return number
         return 0
+
+
+def _formats(signature: Signature) -> list[Format | None]:
+    return [storage and storage.format for storage in (*signature.inputs, *signature.outputs)]
+
+
+def _lanes(signature: Signature) -> list[Lanes]:
+    return [storage.lanes if storage else Lanes.ZERO for storage in (*signature.inputs, *signature.outputs)]

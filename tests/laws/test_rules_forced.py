@@ -63,12 +63,12 @@ def forced(graph: Graph, signature: Signature) -> Graph:
         if storages:
             alike = [storage.lanes for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
-    for value, storage in zip(op.outputs, signature.outputs, strict=True):
-        if value is not None and storage is not None:
-            value.storage = storage
-    for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
-        if value is not None and storage is not None and value.storage != storage:
-            _cast(graph, op, index, value, storage)
+    for result, storage in zip(op.outputs, signature.outputs, strict=True):
+        if result is not None and storage is not None:
+            result.storage = storage
+    for index, (operand, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
+        if operand is not None and storage is not None and operand.storage != storage:
+            _cast(graph, op, index, operand, storage)
     graph.stage = "cast"
     PretransformWeights().run(graph, PassContext(_NO_TARGET))
     assert not list(violations(graph))

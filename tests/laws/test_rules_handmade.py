@@ -1,4 +1,4 @@
-"""Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasting, infinities."""
+"""Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasts, infinities."""
 
 import zlib
 from collections.abc import Iterator

@@ -35,7 +35,7 @@ def node_tests(kind: str) -> Iterator[Sample]:
     """Onnx's backend tests of one op type, at an opset that onnxruntime knows."""
     if kind not in _modules():
         return
-    node_cases._TargetOpType = kind
+    node_cases._TargetOpType = kind  # type: ignore[assignment]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numpy, where a case divides by zero
         importlib.import_module(f"{node_cases.__name__}.{_modules()[kind]}")

@@ -1,0 +1,170 @@
+"""Golden cases: one text file per case, in the folder of the pass that it is about.
+
+    # why the case is there
+    # constants: w               inputs of the model that are constants with random elements
+    # mode: training             inference by default
+    # pins: x=NHWC
+    # wants: conv=NCHW8c         the format that the target has a kernel in, by the op's name; else 1x1 wants NHWC, the rest NCHW
+    # detour: a NHWC             before the pass, a is cast there and back for all its readers
+    # casts: 2                   how many CastData of activations there have to be in the end
+    # weight_casts: 2            and of constants, in training mode; in inference there are none
+    <ir_version: 9, opset_import: ["" : 18]>
+    agraph (...) => (...) {...}
+    # output
+    graph ...
+
+The output is the text form of the graph after the pass, with all passes of the pipeline before it; in the folder `pipeline`
+after all passes. Every case is also run to its end, lowered to both dialects and compared with the model that it came from.
+`pytest tests/cases --update-golden` writes the outputs.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import onnx_ir
+import pytest
+
+from layoutopt import onnx_io
+from layoutopt.dialects import DIALECTS
+from layoutopt.formats import Format
+from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.cast import insert_cast, is_cast
+from layoutopt.ir.text import to_text
+from layoutopt.ops import Known, rule_of
+from layoutopt.pass_base import Mode, PassContext, Pipeline
+from layoutopt.passes import default_pipeline
+from layoutopt.verify import verify_models
+
+HERE = Path(__file__).parent
+CASES = sorted(HERE.glob("*/*.txt"))
+X, Y = Slot("in", 0), Slot("out", 0)
+
+
+@dataclass(frozen=True)
+class PreferenceCosts:
+    """1x1 convolutions want NHWC, others NCHW, unless their name says otherwise. A cast is dear, a wrong format dearer."""
+
+    wants: dict[str, Format] = field(default_factory=dict)
+    name: str = "preferences"
+    dialect: str = "ops"
+
+    def wanted(self, op: Op) -> Format | None:
+        rule, w = rule_of(op), op.inputs[1] if len(op.inputs) > 1 else None
+        if op.name in self.wants:
+            return self.wants[op.name]
+        if rule is None or rule.family != "convolution" or w is None or w.shape is None:
+            return None
+        return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        format = self.wanted(op)
+        return [] if format is None else [{X: format, Y: format}]
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        rule, format = rule_of(op), self.wanted(op)
+        if rule is not None and rule.is_rename:
+            return 0.0
+        ends = (*signature.inputs[:1], *signature.outputs[:1])
+        satisfied = format is None or all(storage is None or storage.format == format for storage in ends)
+        return 1.0 if satisfied else 10.0
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        assert value.shape is not None
+        same = src.format.key(value.shape) == dst.format.key(value.shape) and src.lanes <= dst.lanes
+        return 0.0 if same else 2.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A parsed file."""
+
+    comments: list[str]
+    text: str
+    expected: str
+    options: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Case":
+        """Split a file into its comments, its model and the expected output."""
+        source, _, expected = path.read_text().partition("# output\n")
+        lines = source.splitlines()
+        comments = [line for line in lines if line.startswith("#")]
+        options: dict[str, list[str]] = {}
+        for line in comments:
+            key, colon, value = line.removeprefix("# ").partition(": ")
+            if colon and key in ("constants", "mode", "pins", "wants", "detour", "casts", "weight_casts"):
+                options[key] = value.split()
+        return cls(comments, "\n".join(line for line in lines if not line.startswith("#")), expected, options)
+
+    def formats(self, option: str) -> dict[str, Format]:
+        """The names and formats of an option."""
+        pairs = (item.split("=") for item in self.options.get(option, []))
+        return {name: Format.parse(format) for name, format in pairs}
+
+    @property
+    def mode(self) -> Mode:
+        """Inference, unless it says training."""
+        return "training" if self.options.get("mode") == ["training"] else "inference"
+
+    def model(self) -> onnx.ModelProto:
+        """The model, with random constants."""
+        model = onnx.parser.parse_model(self.text)
+        for name in self.options.get("constants", []):
+            info = next(each for each in model.graph.input if each.name == name)
+            shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+            array = np.random.default_rng(zlib.crc32(name.encode())).uniform(-0.5, 1.0, shape)
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(dtype), name))
+            model.graph.input.remove(info)
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+def detour(graph: Graph, name: str, format: Format) -> None:
+    """Cast a value, and back for its readers."""
+    value = graph.value(name)
+    assert value.storage is not None
+    uses = [use for use in graph.uses(value) if not use.is_capture]
+    there = insert_cast(graph, value, Storage(format))
+    back = insert_cast(graph, there, Storage(value.storage.format))
+    graph.replace_uses(value, back, uses)
+
+
+@pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
+def test_case(path: Path, update_golden: bool) -> None:
+    case, name = Case.read(path), path.parent.name
+    model = case.model()
+    passes = default_pipeline(case.mode).passes
+    places = [place for place, step in enumerate(passes) if step.name == name]
+    place = places[0] if places else len(passes)
+    assert places or name == "pipeline", f"there is no pass {name}"
+    graph = onnx_io.lift(onnx_ir.serde.deserialize_model(model))
+    pins = case.formats("pins")
+    context = PassContext(
+        PreferenceCosts(case.formats("wants")), case.mode, pins, None, onnx_io.is_foldable, onnx_io.evaluate
+    )
+    Pipeline(passes[:place]).run(graph, context)
+    if "detour" in case.options:
+        target, format = case.options["detour"]
+        detour(graph, target, Format.parse(format))
+    Pipeline(passes[place : place + 1]).run(graph, context)
+    output = to_text(graph)
+    if update_golden:
+        path.write_text("\n".join([*case.comments, case.text.strip(), "# output", output]))
+    else:
+        assert output == case.expected
+    Pipeline(passes[place + 1 :]).run(graph, context)
+    sources = [op.inputs[0] for op in graph.ops if is_cast(op)]
+    of_weights = sum(source is not None and source.is_constant for source in sources)
+    assert [str(of_weights)] == case.options.get("weight_casts", ["0"])
+    assert [str(len(sources) - of_weights)] == case.options.get("casts")
+    for dialect in DIALECTS.values():
+        emitted = onnx_io.to_bytes(onnx_io.emit(dialect.lower(graph)))
+        verdict = verify_models(model.SerializeToString(), emitted, pins=pins)
+        assert verdict.status == "passed", f"{dialect.name}: {verdict.reason}"

@@ -1,0 +1,115 @@
+"""How dialects spell ops: which functions there are, and what their calls say."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from layoutopt.dialects import DIALECTS
+from layoutopt.formats import Format, pack
+from layoutopt.ir.cast import insert_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import (
+    ArrayData,
+    Attribute,
+    DType,
+    Lanes,
+    Op,
+    Opaque,
+    Signature,
+    Slot,
+    Storage,
+    TensorType,
+    Value,
+)
+from layoutopt.onnx_io import check, emit, to_bytes
+from layoutopt.ops import Inapplicable, rule_of
+
+X = Slot("in", 0)
+
+
+def chain(kind: str, format: str, shape: tuple[int, ...], count: int, opset: int, **attributes: Attribute) -> Graph:
+    """Some ops of one kind behind each other, all in one format."""
+    graph = Graph("chain", {"": opset})
+    value = graph.new_value("x", TensorType(DType.FLOAT32, shape))
+    graph.inputs = [value]
+    for number in range(count):
+        result = graph.new_value(f"y{number}", value.type)
+        weights = [weight(graph, shape, number)] if kind == "Conv" else []
+        op = graph.add_op(Op(kind, (value, *weights), (result,), version=opset, attributes=dict(attributes)))
+        rule = rule_of(op)
+        assert rule is not None
+        signature = rule.complete(op, {X: Format.parse(format)})
+        assert not isinstance(signature, Inapplicable)
+        op.signature = signature
+        for operand, storage in zip((*op.inputs, result), (*signature.inputs, *signature.outputs), strict=True):
+            assert operand is not None
+            operand.storage = storage
+        value = result
+    graph.outputs = [value]
+    graph.stage = "cast"
+    return graph
+
+
+def weight(graph: Graph, shape: tuple[int, ...], number: int) -> Value:
+    channels = (shape[1], shape[1], 3, 3)
+    data = ArrayData(np.ones(channels, np.float32))
+    return graph.new_value(f"w{number}", TensorType(DType.FLOAT32, channels), data=data)
+
+
+@pytest.mark.parametrize("opset", [7, 8, 11, 12, 17])
+def test_calls_that_differ_in_numbers_share_a_function(opset: int) -> None:
+    graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, opset, pads=(1, 1, 1, 1))
+    lowered = DIALECTS["functions"].lower(graph)
+    assert [op.op_type for op in lowered.ops] == ["Conv_NHWC", "Conv_NHWC"]
+    assert [function.name for function in lowered.functions] == ["Conv_NHWC"]
+    assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
+    assert str(lowered.ops[0].attributes["formats"]).startswith("(NHWC, ")
+    check(emit(lowered))
+
+
+@pytest.mark.parametrize("opset", [8, 17])
+def test_the_paddings_of_a_convolution_are_not_those_of_the_pad_next_to_it(opset: int) -> None:
+    graph = chain("Conv", "NCHW", (1, 5, 5, 5), 1, opset, pads=(1, 1, 1, 1))
+    (op,) = graph.ops
+    rule = rule_of(op)
+    assert rule is not None
+    signature = rule.complete(op, {X: Format.parse("NCHW"), Slot("out", 0): Format.parse("NCHW8c")})
+    assert isinstance(signature, Signature)
+    op.signature = signature
+    graph.outputs[0].storage = signature.outputs[0]
+    graph.value("w0").storage = Storage(Format.parse("OIHW"))
+    lowered = DIALECTS["functions"].lower(graph)
+    assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
+    check(emit(lowered))
+
+
+def test_an_empty_list_stands_in_the_body() -> None:
+    graph = chain("MaxPool", "NHWC", (1, 4, 5, 5), 1, 17, kernel_shape=(1, 1), pads=())
+    lowered = DIALECTS["functions"].lower(graph)
+    (pool,) = (op for op in lowered.functions[0].body.ops if op.op_type == "MaxPool")
+    assert pool.attributes["pads"] == ()
+    assert isinstance(pool.attributes["kernel_shape"], Opaque)
+    assert "pads" not in lowered.ops[0].attributes
+
+
+def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
+    graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, 17, pads=(1, 1, 1, 1))
+    lowered = DIALECTS["ops"].lower(graph)
+    assert {op.domain for op in lowered.ops} == {""}
+    assert not lowered.functions
+    assert all(onnx.defs.has(op.op_type) for op in lowered.ops)
+    check(emit(lowered))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_cast_to_the_same_format_sets_the_lanes_to_zero(dialect: str) -> None:
+    graph = chain("Sigmoid", "NCHW8c", (1, 5, 2, 2), 1, 17)
+    format = Format.parse("NCHW8c")
+    graph.value("y0").storage = Storage(format, Lanes.FINITE)
+    graph.outputs = [insert_cast(graph, graph.value("y0"), Storage(format))]
+    lowered = emit(DIALECTS[dialect].lower(graph))
+    check(lowered)
+    session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {"x": pack(np.zeros((1, 5, 2, 2), np.float32), format)})
+    assert np.array_equal(got, pack(np.full((1, 5, 2, 2), 0.5, np.float32), format))

@@ -1,0 +1,118 @@
+"""What becomes of lanes: where a rule must not be too optimistic, and where it need not be careful."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from layoutopt.formats import Format
+from layoutopt.ir.types import ArrayData, Attribute, DType, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ops import Inapplicable, rule_of, with_lanes
+
+ZERO, FINITE, ANY = Lanes
+X, Y = Slot("in", 0), Slot("out", 0)
+IMAGE = (2, 17, 3, 3)
+
+
+def op_of(
+    kind: str, *inputs: object, out: tuple[int, ...] = IMAGE, dtype: DType = DType.FLOAT32, **attributes: Attribute
+) -> Op:
+    """An op on values of these shapes; an array is a constant."""
+    values = []
+    for index, each in enumerate(inputs):
+        data = ArrayData(each) if isinstance(each, np.ndarray) else None
+        shape = each.shape if isinstance(each, np.ndarray) else each
+        assert isinstance(shape, tuple)
+        values.append(Value(f"x{index}", TensorType(dtype, shape), data=data))
+    result = Value("y", TensorType(dtype, out))
+    return Op(kind, tuple(values), (result,), version=17, attributes=dict(attributes))
+
+
+def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
+    """Those that have the given formats, with all lane states."""
+    rule = rule_of(op)
+    assert rule is not None
+    found = rule.complete(op, {slot: Format.parse(text) for slot, text in known.items()})
+    return [] if isinstance(found, Inapplicable) else list(with_lanes(rule, op, found))
+
+
+def left(op: Op, format: str, *states: Lanes, slot: Slot = X) -> Lanes | None:
+    """What the output's lanes hold if the inputs' hold this; None if the op does not take that."""
+    for signature in signatures(op, {slot: format}):
+        got = tuple(storage.lanes if storage is not None else ZERO for storage in signature.inputs)
+        if got == states:
+            assert signature.outputs[0] is not None
+            return signature.outputs[0].lanes
+    return None
+
+
+def number(value: float) -> np.ndarray:
+    return np.asarray(value, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("op", "states", "result"),
+    [
+        (op_of("Relu", IMAGE), (ZERO,), ZERO),
+        (op_of("Sigmoid", IMAGE), (ZERO,), FINITE),
+        (op_of("Exp", IMAGE), (FINITE,), ANY),
+        (op_of("Log", IMAGE), (ZERO,), ANY),
+        (op_of("Selu", IMAGE), (FINITE,), ANY),
+        (op_of("Mul", IMAGE, (2, 17, 1, 1)), (ZERO, FINITE), ZERO),
+        (op_of("Mul", IMAGE, IMAGE), (ZERO, ANY), ANY),
+        (op_of("Add", IMAGE, (17, 1, 1)), (ZERO, ZERO), ZERO),
+        (op_of("Add", IMAGE, (2, 1, 3, 3)), (ZERO, ZERO), FINITE),
+        (op_of("Add", IMAGE, number(0)), (FINITE, ZERO), FINITE),
+        (op_of("Add", IMAGE, number(-np.inf)), (ZERO, ZERO), ANY),
+        (op_of("Max", IMAGE, number(3e38)), (ZERO, ZERO), ANY),
+        (op_of("Div", IMAGE, number(2)), (ZERO, ZERO), ZERO),
+        (op_of("Div", IMAGE, (17, 1, 1)), (ZERO, ZERO), ANY),
+        (op_of("Where", IMAGE, IMAGE, number(-np.inf)), (ZERO, ZERO, ZERO), ANY),
+        (op_of("Where", IMAGE, IMAGE, IMAGE), (ANY, ANY, ANY), ANY),
+        (op_of("Clip", IMAGE, number(0), number(6)), (ZERO, ZERO, ZERO), ZERO),
+        (op_of("Clip", IMAGE, number(1), number(6)), (ZERO, ZERO, ZERO), FINITE),
+        (op_of("Clip", IMAGE, number(1e30)), (ZERO, ZERO), ANY),
+        (op_of("LRN", IMAGE, size=3), (FINITE,), None),
+        (op_of("LRN", IMAGE, size=3, bias=0.0), (ZERO,), ANY),
+        (op_of("Conv", IMAGE, (17, 17, 1, 1)), (FINITE, ZERO), ZERO),
+        (op_of("Conv", IMAGE, (17, 17, 1, 1)), (ANY, ZERO), None),
+        (op_of("ReduceMax", IMAGE, out=(1, 1, 1, 1)), (ZERO,), None),
+    ],
+    ids=str,
+)
+def test_lanes_of_channels(op: Op, states: tuple[Lanes, ...], result: Lanes | None) -> None:
+    assert left(op, "NCHW8c", *states) is result
+
+
+def test_an_operand_covers_the_lanes_of_its_own_axes_only() -> None:
+    scaled = op_of("Mul", IMAGE, (1, 17, 1, 1))
+    assert left(scaled, "NCHW8c8n", FINITE, ZERO) is ANY  # its elements meet the lanes of the batch
+    assert left(scaled, "NCHW8c8n", ZERO, ZERO) is ZERO
+
+
+def test_images_that_are_lanes_are_normalised_to_the_bias() -> None:
+    ones = np.ones(17, np.float32)
+    norm = op_of("InstanceNormalization", IMAGE, ones, ones)
+    assert left(norm, "NCHW8c", FINITE, ZERO, ZERO) is ZERO
+    assert left(norm, "NCHW4n", ZERO, ZERO, ZERO) is ANY
+
+
+def test_whole_numbers_are_not_divided_by_lanes() -> None:
+    whole = op_of("Div", IMAGE, IMAGE, dtype=DType.INT32)
+    assert left(whole, "NCHW8c", ZERO, ZERO) is None
+    by_number = op_of("Div", IMAGE, (1,), dtype=DType.INT32)
+    assert left(by_number, "NCHW8c", ZERO, ZERO) is not None
+    assert left(by_number, "NCHW8c", ANY, ZERO) is None
+
+
+def test_a_bias_reaches_the_lanes_that_it_broadcasts_over() -> None:
+    for bias, lanes in (((5, 3), ZERO), ((3,), FINITE), ((5, 1), FINITE)):
+        product = op_of("Gemm", (5, 7), (7, 3), bias, out=(5, 3))
+        assert left(product, "MN8m8n", ZERO, ZERO, ZERO, slot=Y) is lanes
+    product = op_of("Gemm", (5, 7), (7, 3), (3,), out=(5, 3))
+    assert left(product, "MN8n", ZERO, ZERO, ZERO, slot=Y) is ZERO
+
+
+def test_strings_have_no_lanes() -> None:
+    assert not signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NCHW8c"})
+    assert signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NHWC"})
