@@ -48,13 +48,9 @@ class BoundKernel:
         """Whether operands in these formats are what the kernel reads and writes."""
         if self.kernel.strided:
             return all(
-                is_strided_matrix(formats[slot], shape)
-                for slot, shape in self.shapes.items()
-                if slot in formats
+                is_strided_matrix(formats[slot], shape) for slot, shape in self.shapes.items() if slot in formats
             )
-        return all(
-            slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items()
-        )
+        return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
 
     def padding(self, formats: Formats) -> float:
         """How much more arithmetic the padded problem is: padded over logical iterations.
@@ -63,8 +59,7 @@ class BoundKernel:
         mn, so it is the root of their product; a filter has all axes of a convolution that are ever padded.
         """
         ratios = {
-            role: elements(formats[slot].padded_shape(self.shapes[slot]))
-            / max(elements(self.shapes[slot]), 1)
+            role: elements(formats[slot].padded_shape(self.shapes[slot])) / max(elements(self.shapes[slot]), 1)
             for role, slot in self.roles.items()
             if slot in formats
         }
@@ -101,10 +96,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             or value.dtype.label not in kernel.dtypes
             or (kernel.ops is not None and op.op_type not in kernel.ops)
             or (kernel.variant is not None and variant not in kernel.variant)
-            or (
-                kernel.max_channels is not None
-                and (isinstance(channels, str) or channels > kernel.max_channels.value)
-            )
+            or (kernel.max_channels is not None and (isinstance(channels, str) or channels > kernel.max_channels.value))
         ):
             continue
         row = _bind_row(spec, kernel, op, rule, roles)

@@ -49,9 +49,7 @@ def builtin(name: str) -> Path:
     names = (HOST, *target_names())
     close = get_close_matches(name, names, n=1)
     guess = f"did you mean {close[0]}? " if close else ""
-    raise TargetError(
-        f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml"
-    )
+    raise TargetError(f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml")
 
 
 def parent_of(name: str, child: Path) -> Path:

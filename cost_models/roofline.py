@@ -119,9 +119,7 @@ class RooflineModel:
             inner = [(row, {**plain, **row.formats}) for row in profile.rows]
         return min(self._emulate(op, profile, formats, *way) for way in inner)
 
-    def _emulate(
-        self, op: Op, profile: "_Profile", formats: Formats, row: BoundKernel | None, inner: Formats
-    ) -> float:
+    def _emulate(self, op: Op, profile: "_Profile", formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
         """Convert to what a kernel takes, run it, convert back; constants were converted ahead of time.
 
         Hidden conversions are a little dearer than casts between ops, which can be shared and seen.
@@ -203,9 +201,7 @@ def formats_of(op: Op, signature: Signature) -> dict[Slot, Format]:
 
 def dtype_of(op: Op) -> DType:
     """The element type of the first operand that is a tensor; float32 if there is none."""
-    found = (
-        value.dtype for value in (*op.inputs, *op.outputs) if value is not None and value.dtype is not None
-    )
+    found = (value.dtype for value in (*op.inputs, *op.outputs) if value is not None and value.dtype is not None)
     return next(found, DType.FLOAT32)
 
 

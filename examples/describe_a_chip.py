@@ -1,6 +1,6 @@
 """Plan one network for a chip described in a TOML file, and for one described by a class.
 
-    python examples/describe_a_chip.py
+python examples/describe_a_chip.py
 """
 
 import tempfile
@@ -43,7 +43,9 @@ def main() -> None:
         for target in (str(described), Toy()):
             report = layoutopt.optimize(path, target).report
             formats = sorted({op.outputs[0] or "-" for op in report.ops})
-            print(f"{report.target}: {report.after.casts} casts, formats {', '.join(formats)}, {report.verification.status}")
+            print(
+                f"{report.target}: {report.after.casts} casts, formats {', '.join(formats)}, {report.verification.status}"
+            )
 
 
 if __name__ == "__main__":

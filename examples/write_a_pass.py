@@ -2,8 +2,8 @@
 
     python examples/write_a_pass.py
 
-The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options; whether it changed the
-graph is read off the graph, and if it breaks an invariant it is caught by name.
+The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options; whether it
+changed the graph is read off the graph, and if it breaks an invariant it is caught by name.
 """
 
 import tempfile
@@ -48,7 +48,9 @@ def main() -> None:
     for note in result.report.notes:
         if note.source == NoteSharedWeights.name:
             print(f"{note.where}: {note.reason}")
-    print(", ".join(f"{each.name}{'*' if each.changed else ''}" for each in result.report.passes), "(* changed the graph)")
+    print(
+        ", ".join(f"{each.name}{'*' if each.changed else ''}" for each in result.report.passes), "(* changed the graph)"
+    )
 
 
 if __name__ == "__main__":

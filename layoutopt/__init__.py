@@ -10,7 +10,7 @@ Names are loaded when they are first used, so importing the package, and `layout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from layoutopt.version import VERSION as __version__
+from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.api import Result, optimize
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from layoutopt.planner import Plan
     from layoutopt.report import Report
     from layoutopt.verify import Verification, verify_models
+
+__version__ = VERSION
 
 _HOMES = {
     "Conversion": "layoutopt.formats",

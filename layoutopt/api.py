@@ -26,7 +26,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.pass_base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.probes import Probe, found_again, spread, squashed
+from layoutopt.probes import Probe, found_again, inner, spread, squashed
 from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.verify import Verification, verify_models
@@ -111,16 +111,14 @@ def optimize(
     job = _Job.make(model, target, dialect, mode, pins or {})
     progress("reading")
     source = _read(model)
-    context = PassContext(
-        job.cost_model, mode, job.pins, time_limit, onnx_io.is_foldable, onnx_io.evaluate
-    )
+    context = PassContext(job.cost_model, mode, job.pins, time_limit, onnx_io.is_foldable, onnx_io.evaluate)
     if job.is_done(source):
         graph = onnx_io.lift(source)
         return job.finish(source, graph, context, unchanged="it has been optimised like this before")
     progress("lifting")
     graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
     job.before = counts(graph)
-    probes, inner = squashed(graph), spread(graph, INNER_PROBES)
+    probes, tensors = squashed(graph), inner(graph)
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -134,7 +132,7 @@ def optimize(
         progress("verifying")
         verdict = job.compare(source, emitted, found_again(graph, lowered, probes))
         if verdict.comparisons and not verdict.sensitive:
-            verdict = job.compare(source, emitted, found_again(graph, lowered, inner))
+            verdict = job.compare(source, emitted, spread(found_again(graph, lowered, tensors), INNER_PROBES))
         job.verification = verdict
     return job.finish(emitted, graph, context)
 

@@ -35,11 +35,15 @@ def squashed(graph: Graph) -> list[str]:
     return found
 
 
-def spread(graph: Graph, count: int) -> list[str]:
-    """Tensors evenly spread over a graph, for models whose outputs hardly depend on their inputs."""
-    names = [value.name for op in graph.ops for value in op.outputs if value is not None and value.shape is not None]
-    step = max(1, len(names) // count)
-    return names[step - 1 :: step]
+def inner(graph: Graph) -> list[str]:
+    """All tensors that ops compute."""
+    return [value.name for op in graph.ops for value in op.outputs if value is not None and value.shape is not None]
+
+
+def spread(probes: list[Probe], count: int) -> list[Probe]:
+    """Some probes, evenly spread from the first to the last."""
+    step = max(1, len(probes) // count)
+    return probes[::step]
 
 
 def found_again(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Probe]:

@@ -68,7 +68,7 @@ class Verification:
     @property
     def worst(self) -> Comparison | None:
         """The comparison with the largest error for its tolerance."""
-        return max(self.comparisons, key=lambda each: each.error / (each.tolerance or 1e-300), default=None)
+        return max(self.comparisons, key=_badness, default=None)
 
 
 def verify_models(
@@ -115,7 +115,9 @@ def verify_models(
     plain = [_session(original, optimised=False).run(None, feed) for feed in feeds]
     second = _compare_all(outputs, plain, gots, formats)
     if _first_failed(second) is None:
-        reason = f"with its optimisations onnxruntime runs the original itself wrong, by {worst.error:.2g} in {worst.name}"
+        reason = (
+            f"with its optimisations onnxruntime runs the original itself wrong, by {worst.error:.2g} in {worst.name}"
+        )
         return Verification("passed", reason, second, sensitive)
     return Verification("failed", f"{worst.name} differs by {worst.error:.2g}", comparisons, sensitive)
 
@@ -164,7 +166,13 @@ def _random(type: str, shape: Sequence[int], generator: np.random.Generator, nam
 
 
 def compare(name: str, want: Any, got: Any) -> Comparison:
-    """One output against another; anything but tensors has to be equal."""
+    """One output against another; a sequence or map is judged by its worst element, anything but tensors has to be equal."""
+    if isinstance(want, dict) and isinstance(got, dict) and list(want) == list(got):
+        want, got = list(want.values()), list(got.values())
+    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got) > 0:
+        return max((compare(name, a, b) for a, b in zip(want, got, strict=True)), key=_badness)
+    if isinstance(want, float) and isinstance(got, float):
+        want, got = np.asarray(want, np.float32), np.asarray(got, np.float32)
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return Comparison(name, "object", 0.0 if _same(want, got) else np.inf, 0.0)
     dtype = str(want.dtype)
@@ -192,9 +200,11 @@ def _error(want: Array, got: Array) -> float:
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
+    return type(a) is type(b) and not isinstance(a, np.ndarray) and bool(a == b)
+
+
+def _badness(comparison: Comparison) -> float:
+    return comparison.error / (comparison.tolerance or 1e-300)
 
 
 def _packed(name: str, value: Array, pins: Mapping[str, Format]) -> Array:

@@ -6,10 +6,10 @@ after:  every op has its signature, every value lies where its producer leaves i
 
 from dataclasses import dataclass
 
+from layoutopt.errors import PinError
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Storage
-from layoutopt.errors import PinError
 from layoutopt.pass_base import Pass, PassContext
 from layoutopt.planner import make_plan
 

@@ -23,15 +23,14 @@ class FoldAffines(Pass):
     name = "fold-affines"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order: what follows a folded affine finds the same op again."""
+        """Back in topological order, on against it: the next affine finds the op that took in the last one."""
         if context.mode == "training":
             return
-        for op in graph.ops:
-            rule = rule_of(op)
-            affine = rule.affine(op) if rule is not None else None
-            if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None:
-                continue
-            reason = self._fold_back(graph, op, affine) and self._fold_on(graph, op, affine)
+        left = [op for op in graph.ops if (affine := _affine(op)) and self._fold_back(graph, op, affine)]
+        for op in reversed(left):
+            affine = _affine(op)
+            assert affine is not None and op.outputs[0] is not None
+            reason = self._fold_on(graph, op, affine)
             if reason:
                 context.note(self, op.name or op.outputs[0].name, reason)
 
@@ -82,6 +81,13 @@ class FoldAffines(Pass):
         return _absorb(graph, op, use.op, affine.moved(axis), "in", path[1:])
 
 
+def _affine(op: Op) -> Affine | None:
+    """What an op does to one of its inputs, if that is an affine."""
+    rule = rule_of(op)
+    affine = rule.affine(op) if rule is not None else None
+    return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
+
+
 def _is_private(graph: Graph, value: Value) -> bool:
     """Whether one op reads the value and nobody else knows it."""
     uses = graph.uses(value)
@@ -117,13 +123,14 @@ def _set_constant(graph: Graph, host: Op, index: int, array: Array, type: Tensor
     stem = old.tensor if old is not None else f"{host.name or host.kind}_bias"
     new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=ArrayData(array))
     padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(host.inputs))
-    inputs = list((*host.inputs, *padding))
+    inputs = [*host.inputs, *padding]
     inputs[index] = new
     graph.set_inputs(host, tuple(inputs))
     if old is not None and not graph.uses(old) and not graph.is_output(old):
         name = old.name
         graph.remove_value(old)
         graph.rename(new, name)
+        new.tensor = old.tensor
 
 
 def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:

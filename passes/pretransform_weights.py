@@ -32,9 +32,7 @@ class PretransformWeights(Pass):
             assert copy is not None and copy.storage is not None
             if graph.is_output(copy) or any(use.is_capture for use in graph.uses(copy)):
                 continue
-            packed = graph.new_value(
-                copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor
-            )
+            packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
             graph.replace_uses(copy, packed)
             name = copy.name
             graph.remove_op(op)

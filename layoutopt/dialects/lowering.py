@@ -123,7 +123,9 @@ class _Lowering:
         src, dst, shape = source.storage, copy.storage, source.shape
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
         if src.lanes > dst.lanes and any(old == new != dim for old, new, dim in extents):
-            value = builder.mask(value, src, shape)  # a conversion leaves an axis alone that both pad to the same extent
+            value = builder.mask(
+                value, src, shape
+            )  # a conversion leaves an axis alone that both pad to the same extent
         builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
 
 

@@ -48,9 +48,7 @@ def carry(fmt: Format, before: Shape, after: Shape) -> Format | None:
     fmt.check(before)
     stored, wanted = volume(before), volume(after)
     if stored != wanted and not stored[1] and not wanted[1]:
-        raise FormatError(
-            f"a Reshape from {before} to {after} changes the number of elements", where=str(fmt)
-        )
+        raise FormatError(f"a Reshape from {before} to {after} changes the number of elements", where=str(fmt))
     if before == after:
         return fmt
     if fmt.is_canonical or not stored[0]:
@@ -81,28 +79,17 @@ class _Group:
         if len(self.here) != 1 or len(self.there) != 1:
             return None
         spans, extents = self.fmt.spans, self.fmt.physical_shape(self.before)
-        return {
-            index: [_Factor(self.there[0], spans[index], extents[index], rigid=True)]
-            for index in self._parts()
-        }
+        return {index: [_Factor(self.there[0], spans[index], extents[index], rigid=True)] for index in self._parts()}
 
     def refined(self) -> _Pieces | None:
         """The factors between the cuts of both sides, if these divide one another and there are no lanes."""
         here, there = _weights(self.here, self.before), _weights(self.there, self.after)
-        if (
-            here is None
-            or there is None
-            or any(size % self.fmt.block(axis) for axis, (_, size) in here.items())
-        ):
+        if here is None or there is None or any(size % self.fmt.block(axis) for axis, (_, size) in here.items()):
             return None
         extents = self.fmt.physical_shape(self.before)
-        start = {
-            index: here[self.fmt.parts[index].axis][0] * self.fmt.spans[index] for index in self._parts()
-        }
+        start = {index: here[self.fmt.parts[index].axis][0] * self.fmt.spans[index] for index in self._parts()}
         stop = {index: low * int(extents[index]) for index, low in start.items()}
-        cuts = sorted(
-            {*start.values(), *stop.values(), *(weight for weight, _ in there.values())}, reverse=True
-        )
+        cuts = sorted({*start.values(), *stop.values(), *(weight for weight, _ in there.values())}, reverse=True)
         if any(outer % inner for outer, inner in pairwise(cuts)):
             return None
         factors = {
@@ -111,9 +98,7 @@ class _Group:
             for outer, cut in pairwise(cuts)
             if weight <= cut < weight * size
         }
-        return {
-            index: [factors[cut] for cut in cuts if low <= cut < stop[index]] for index, low in start.items()
-        }
+        return {index: [factors[cut] for cut in cuts if low <= cut < stop[index]] for index, low in start.items()}
 
     def opaque(self) -> _Pieces | None:
         """Axes that lie together, in order, hold the new axes in order, whatever the extents."""

@@ -201,12 +201,8 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
     try:
         return Format.parse(_spelling(name), axes)
     except FormatError as error:
-        close = difflib.get_close_matches(name, _BY_NAME, n=1) or difflib.get_close_matches(
-            name.upper(), _BY_NAME, n=1
-        )
-        raise FormatError(
-            error.what, where=name, hint=f"did you mean {close[0]}?" if close else error.hint
-        ) from None
+        close = difflib.get_close_matches(name, _BY_NAME, n=1) or difflib.get_close_matches(name.upper(), _BY_NAME, n=1)
+        raise FormatError(error.what, where=name, hint=f"did you mean {close[0]}?" if close else error.hint) from None
 
 
 def c0(dtype: str) -> int:
@@ -232,9 +228,7 @@ def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
         FormatError: the rank is below 2.
     """
     if rank < 2:
-        raise FormatError(
-            f"is for matrices, not for rank {rank}", where="FRACTAL_NZ", hint="unsqueeze the tensor"
-        )
+        raise FormatError(f"is for matrices, not for rank {rank}", where="FRACTAL_NZ", hint="unsqueeze the tensor")
     rows, columns = rank - 2, rank - 1
     outer = (*range(rows), columns, rows)
     return Format((*map(Part, outer), Part(rows, m0), Part(columns, c0)))

@@ -38,9 +38,7 @@ class Conversion:
     def __post_init__(self) -> None:
         """Check that both formats can be of one tensor."""
         if self.src.rank != self.dst.rank:
-            raise FormatError(
-                f"{self.src} and {self.dst} have different ranks", hint="convert one logical tensor"
-            )
+            raise FormatError(f"{self.src} and {self.dst} have different ranks", hint="convert one logical tensor")
 
     def then(self, other: Self) -> Self:
         """This conversion followed by another one.
@@ -96,9 +94,7 @@ class Conversion:
         """
         expected = self.src.physical_shape(shape)
         if physical.shape != expected:
-            raise FormatError(
-                f"an array of shape {physical.shape} is given, not {expected}", where=str(self.src)
-            )
+            raise FormatError(f"an array of shape {physical.shape} is given, not {expected}", where=str(self.src))
         for step in self.steps(shape, trust_lanes=trust_lanes):
             physical = run(step, physical)
         return physical

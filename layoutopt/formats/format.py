@@ -67,9 +67,7 @@ class Format:
         """Check the parts and bring them into their one canonical form."""
         outer = [part.axis for part in self.parts if not part.block]
         if sorted(outer) != list(range(len(outer))):
-            raise FormatError(
-                f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once"
-            )
+            raise FormatError(f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once")
         parts: list[Part] = []
         seen: set[int] = set()
         for part in self.parts:
@@ -195,9 +193,7 @@ class Format:
         """
         self.check(shape)
         blocks = self._blocks()
-        return tuple(
-            _round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape)
-        )
+        return tuple(_round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape))
 
     @_remembered
     def physical_shape(self, shape: Shape) -> Shape:
@@ -207,9 +203,7 @@ class Format:
             FormatError: the format does not fit the shape.
         """
         padded, blocks = self.padded_shape(shape), self._blocks()
-        return tuple(
-            part.block or quotient(padded[part.axis], blocks.get(part.axis, 1)) for part in self.parts
-        )
+        return tuple(part.block or quotient(padded[part.axis], blocks.get(part.axis, 1)) for part in self.parts)
 
     def lanes(self, shape: Shape) -> int:
         """Number of physical elements without a logical counterpart.
@@ -219,9 +213,7 @@ class Format:
         """
         (stored, symbols), (logical, _) = volume(self.padded_shape(shape)), volume(shape)
         if symbols:
-            raise FormatError(
-                f"the number of lanes depends on {symbols}", where=str(self), hint="ask has_lanes"
-            )
+            raise FormatError(f"the number of lanes depends on {symbols}", where=str(self), hint="ask has_lanes")
         return stored - logical
 
     @_remembered
@@ -294,9 +286,7 @@ class Format:
         return blocks
 
     def _renamed(self, names: dict[int, int]) -> Self:
-        return type(self)(
-            tuple(Part(names[part.axis], part.block) for part in self.parts if part.axis in names)
-        )
+        return type(self)(tuple(Part(names[part.axis], part.block) for part in self.parts if part.axis in names))
 
 
 def volume(dims: Iterable[Dim]) -> Volume:

@@ -47,9 +47,7 @@ class Layout:
         reach = 0
         for stride, extent, _ in reversed(self._descending()):
             if stride <= reach:
-                raise FormatError(
-                    f"the strides {self.strides} overlap", where=str(self.format), hint="let them nest"
-                )
+                raise FormatError(f"the strides {self.strides} overlap", where=str(self.format), hint="let them nest")
             reach += stride * (extent - 1)
 
     @classmethod
@@ -66,9 +64,7 @@ class Layout:
         """
         needed, given = known(format.physical_shape(tuple(shape))), tuple(physical_extents)
         if len(given) != len(needed) or any(have < need for have, need in zip(given, needed, strict=True)):
-            raise FormatError(
-                f"the extents {given} do not hold {needed}", where=str(format), hint="enlarge them"
-            )
+            raise FormatError(f"the extents {given} do not hold {needed}", where=str(format), hint="enlarge them")
         strides = tuple(math.prod(dim or 1 for dim in given[index + 1 :]) for index in range(len(given)))
         return cls(format, tuple(shape), strides)
 
@@ -115,9 +111,7 @@ class Layout:
         arrays = [np.asarray(coord, np.int64) for coord in coords]
         for axis, (coord, dim) in enumerate(zip(arrays, self.shape, strict=True)):
             if np.any((coord < 0) | (coord >= dim)):
-                raise FormatError(
-                    f"a coordinate of axis {axis} is outside 0 .. {dim - 1}", where=str(self.format)
-                )
+                raise FormatError(f"a coordinate of axis {axis} is outside 0 .. {dim - 1}", where=str(self.format))
         total = np.zeros(np.broadcast_shapes(*(coord.shape for coord in arrays)), np.int64)
         for axis, span, extent, stride in self._digits():
             total += arrays[axis] // span % extent * stride

@@ -12,29 +12,23 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     resize,
 )
 from layoutopt.ops.affine import Affine
-from layoutopt.ops.base import (
-    Builder,
+from layoutopt.ops.base import Builder, LayoutRule, Side, register, rule_of, rules
+from layoutopt.ops.lanes import has_lanes, with_lanes
+from layoutopt.ops.rename import Rename
+from layoutopt.ops.signatures import (
     Inapplicable,
     Known,
-    LayoutRule,
-    Side,
     X,
     Y,
     canonical_signature,
     canonical_storage,
     elements,
     extent,
-    has_lanes,
     is_canonical,
     padded_type,
     physical_type,
-    register,
-    rule_of,
-    rules,
     signature_of,
-    with_lanes,
 )
-from layoutopt.ops.rename import Rename
 
 __all__ = [
     "Affine",

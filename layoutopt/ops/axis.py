@@ -5,17 +5,9 @@ import numpy as np
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import (
-    Builder,
-    Inapplicable,
-    Known,
-    X,
-    Y,
-    elements,
-    has_lanes,
-    is_canonical,
-    register,
-)
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.lanes import has_lanes
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical
 
 _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from layoutopt.formats import Dim, Format, Part, Shape
 from layoutopt.ir.types import Op, Signature, Slot, Value
-from layoutopt.ops.base import Builder, Inapplicable, Known, LayoutRule, Y, elements, signature_of
+from layoutopt.ops.base import Builder, LayoutRule
+from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, signature_of
 
 Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 

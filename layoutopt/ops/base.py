@@ -13,32 +13,17 @@ An op type without a rule runs in the canonical format on all its tensors. That 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
-import numpy as np
-
-from layoutopt.formats import Dim, Format, Shape
-from layoutopt.ir.types import Array, Attribute, DType, Lanes, Op, Signature, Slot, Storage, TensorType, Value
+from layoutopt.formats import Format, Shape
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical, padded_type
 
 Side: TypeAlias = Literal["in", "out"]
-Known: TypeAlias = Mapping[Slot, Format]
-
-X, Y = Slot("in", 0), Slot("out", 0)
 
 OLDEST_OPSET = 7
-LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in a mask, say
-
-
-@dataclass(frozen=True, slots=True)
-class Inapplicable:
-    """Why an op has no signature with the formats asked for. The report shows it; it is not an error."""
-
-    reason: str
 
 
 class Builder(Protocol):
@@ -199,135 +184,3 @@ def rule_of(op: Op) -> LayoutRule | None:
 def rules() -> dict[str, LayoutRule]:
     """Every op type that has a rule, in alphabetical order."""
     return dict(sorted(_RULES.items()))
-
-
-# --- small facts about ops and shapes ----------------------------------------------------------------------------
-
-
-def extent(dim: Dim) -> int:
-    """A number to count with: a symbolic dimension counts as 1."""
-    return dim if isinstance(dim, int) else 1
-
-
-def elements(shape: Shape) -> int:
-    """How many elements a tensor of that shape has, symbolic dimensions counting as 1."""
-    return prod(extent(dim) for dim in shape)
-
-
-def canonical_storage(value: Value | None) -> Storage | None:
-    """The canonical storage of a value; None if it has no known rank."""
-    return None if value is None or value.rank is None else Storage(Format.canonical(value.rank))
-
-
-def canonical_signature(op: Op) -> Signature:
-    """All operands in canonical format: legal for every op."""
-    return Signature(
-        tuple(canonical_storage(value) for value in op.inputs), tuple(canonical_storage(value) for value in op.outputs)
-    )
-
-
-def is_canonical(signature: Signature) -> bool:
-    """Whether all operands are in canonical format."""
-    return all(storage is None or storage.format.is_canonical for storage in (*signature.inputs, *signature.outputs))
-
-
-def padded_type(value: Value | None, storage: Storage | None) -> TensorType | None:
-    """The type of a value in canonical order with its axes padded up to their blocks."""
-    if value is None or not isinstance(value.type, TensorType):
-        return None
-    if storage is None or value.type.shape is None:
-        return value.type
-    return TensorType(value.type.dtype, storage.format.padded_shape(value.type.shape))
-
-
-def physical_type(value: Value, storage: Storage | None) -> TensorType:
-    """The type of the array that holds a value in a storage."""
-    assert isinstance(value.type, TensorType)
-    if storage is None or value.type.shape is None:
-        return value.type
-    return TensorType(value.type.dtype, storage.format.physical_shape(value.type.shape))
-
-
-def signature_of(op: Op, formats: Known) -> Signature | Inapplicable:
-    """A signature from the formats of some slots, the rest canonical; checks that every format fits its tensor.
-
-    A format that is the canonical order for the shape at hand (NHWC where H and W are 1) becomes the canonical one.
-    """
-    formats = dict(formats)
-    for slot, format in formats.items():
-        value = op.operand(slot)
-        if value is None or value.shape is None:
-            return Inapplicable(f"the rank of {slot} is unknown")
-        if format.is_canonical:
-            continue
-        if not format.fits(value.shape):
-            return Inapplicable(f"{format} does not fit the shape of {value.name}")
-        if 0 in value.shape:
-            return Inapplicable(f"{value.name} is empty")
-        if value.dtype is DType.STRING and not format.is_plain:
-            return Inapplicable(f"{value.name} holds strings, and there is no zero among them")
-        canonical = Format.canonical(format.rank)
-        if format.key(value.shape) == canonical.key(value.shape):
-            formats[slot] = canonical
-
-    def storages(side: str, values: Sequence[Value | None]) -> tuple[Storage | None, ...]:
-        chosen: list[Storage | None] = []
-        for index, value in enumerate(values):
-            slot = Slot("in", index) if side == "in" else Slot("out", index)
-            chosen.append(Storage(formats[slot]) if slot in formats else canonical_storage(value))
-        return tuple(chosen)
-
-    return Signature(storages("in", op.inputs), storages("out", op.outputs))
-
-
-def laned_axes(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
-    """The axes of a value that are padded in a storage."""
-    if value is None or value.shape is None or storage is None or 0 in value.shape:
-        return ()
-    padded = storage.format.padded_shape(value.shape)
-    return tuple(axis for axis, dim in enumerate(value.shape) if dim != padded[axis])
-
-
-def has_lanes(value: Value | None, storage: Storage | None) -> bool:
-    """Whether a value has lanes in a storage."""
-    return bool(laned_axes(value, storage))
-
-
-def state_of(numbers: Array) -> Lanes:
-    """The state of lanes that are made of these numbers."""
-    if not numbers.any():
-        return Lanes.ZERO
-    return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
-
-
-def with_lanes(rule: LayoutRule, op: Op, signature: Signature) -> Iterable[Signature]:
-    """A signature once for every lane state that its inputs may have. Constants have zero lanes always."""
-    laned = [
-        index
-        for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
-        if value is not None and not value.is_constant and has_lanes(value, storage)
-    ]
-    laned_outputs = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    if not laned and not any(laned_outputs):
-        yield signature
-        return
-    # Beyond two laned inputs only uniform states: 3**n combinations would not pay for themselves.
-    cases = product(Lanes, repeat=len(laned)) if len(laned) <= 2 else ((state,) * len(laned) for state in Lanes)
-    for case in cases:
-        states = [Lanes.ZERO] * len(op.inputs)
-        for index, state in zip(laned, case, strict=True):
-            states[index] = state
-        results = rule.lanes(op, signature, tuple(states))
-        if results is None:
-            continue
-        padded = (*results, *(Lanes.ANY,) * (len(op.outputs) - len(results)))
-        yield Signature(
-            tuple(
-                storage and Storage(storage.format, state)
-                for storage, state in zip(signature.inputs, states, strict=True)
-            ),
-            tuple(
-                storage and Storage(storage.format, state if laned_output else Lanes.ZERO)
-                for storage, state, laned_output in zip(signature.outputs, padded, laned_outputs, strict=True)
-            ),
-        )

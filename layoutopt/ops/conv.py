@@ -15,20 +15,17 @@ import numpy as np
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
-from layoutopt.ops.base import (
-    Builder,
+from layoutopt.ops.base import Builder, LayoutRule, Side, register
+from layoutopt.ops.lanes import has_lanes
+from layoutopt.ops.signatures import (
     Inapplicable,
     Known,
-    LayoutRule,
-    Side,
     X,
     Y,
     elements,
     extent,
-    has_lanes,
     is_canonical,
     padded_type,
-    register,
     signature_of,
 )
 

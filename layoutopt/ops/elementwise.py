@@ -11,7 +11,9 @@ import numpy as np
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, along_one_axis, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
-from layoutopt.ops.base import Builder, Inapplicable, Y, has_lanes, laned_axes, register, state_of
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.lanes import has_lanes, laned_axes, state_of
+from layoutopt.ops.signatures import Inapplicable, Y
 
 ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
 

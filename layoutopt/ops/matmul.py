@@ -15,21 +15,9 @@ import numpy as np
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine, float_constant
-from layoutopt.ops.base import (
-    Builder,
-    Inapplicable,
-    Known,
-    LayoutRule,
-    Side,
-    Y,
-    elements,
-    extent,
-    laned_axes,
-    padded_type,
-    register,
-    signature_of,
-    state_of,
-)
+from layoutopt.ops.base import Builder, LayoutRule, Side, register
+from layoutopt.ops.lanes import laned_axes, state_of
+from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, extent, padded_type, signature_of
 
 A, B, C = Slot("in", 0), Slot("in", 1), Slot("in", 2)
 

@@ -9,8 +9,10 @@ import numpy as np
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Inapplicable, Side, X, Y, is_canonical, laned_axes, register
+from layoutopt.ops.base import Builder, Side, register
+from layoutopt.ops.lanes import laned_axes
 from layoutopt.ops.pool import Spatial
+from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
 
 
 @register

@@ -2,7 +2,8 @@
 
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Inapplicable, X, Y, elements, register
+from layoutopt.ops.base import register
+from layoutopt.ops.signatures import Inapplicable, X, Y, elements
 
 
 class Spatial(AxiswiseRule):

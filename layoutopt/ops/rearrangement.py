@@ -11,7 +11,9 @@ from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Inapplicable, X, Y, register, state_of
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.lanes import state_of
+from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
 def block_of(order: IterationOrder, axis: int) -> int:

@@ -10,7 +10,8 @@ from abc import abstractmethod
 
 from layoutopt.formats import Format, carry
 from layoutopt.ir.types import Lanes, Op, Signature
-from layoutopt.ops.base import Builder, Inapplicable, Known, LayoutRule, X, Y, register, signature_of
+from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, signature_of
 
 
 class Rename(LayoutRule):

@@ -4,7 +4,8 @@ import numpy as np
 
 from layoutopt.ir.types import Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Inapplicable, X, Y, extent, padded_type, register
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.signatures import Inapplicable, X, Y, extent, padded_type
 
 
 @register

@@ -73,9 +73,7 @@ def make_plan(
     solution = solve(problem, start, time_limit)
     better = pins or solution.price < baseline * (1 - TOLERANCE)
     choice = formulation.tightened(solution.choice) if better else start
-    signatures = {
-        op: candidates.signatures[op][index] for op, index in zip(formulation.ops, choice, strict=True)
-    }
+    signatures = {op: candidates.signatures[op][index] for op, index in zip(formulation.ops, choice, strict=True)}
     return Plan(
         signatures,
         problem.price(choice),
@@ -214,7 +212,9 @@ class _Formulation:
         return [self._option(op, signature) for signature in self.signatures[op]]
 
     def _option(self, op: Op, signature: Signature) -> Option:
-        def pairs(values: tuple[Value | None, ...], storages: tuple[Storage | None, ...]) -> tuple[tuple[int, int], ...]:
+        def pairs(
+            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...]
+        ) -> tuple[tuple[int, int], ...]:
             return tuple(
                 (self.index[value], self._state(value, storage))
                 for value, storage in zip(values, storages, strict=True)

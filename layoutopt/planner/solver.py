@@ -68,12 +68,15 @@ def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
         ops = sorted(node for node in component if isinstance(node, int))
         number = {tensor: place for place, (tensor,) in enumerate(sorted(component.difference(ops)))}
         tensors = [problem.tensors[tensor] for tensor in number]
-        yield ops, Problem(
-            [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
-            [
-                Tensor(each.casts, each.prices, given.get(tensor), list(needed[tensor]))
-                for tensor, each in zip(number, tensors, strict=True)
-            ],
+        yield (
+            ops,
+            Problem(
+                [[_renumbered(option, number) for option in problem.ops[op]] for op in ops],
+                [
+                    Tensor(each.casts, each.prices, given.get(tensor), list(needed[tensor]))
+                    for tensor, each in zip(number, tensors, strict=True)
+                ],
+            ),
         )
 
 

@@ -1,7 +1,7 @@
 """The light models of the onnx package, with weights that matter.
 
-They come with weights that ConstantOfShape makes, all elements equal, so that no mistake in the order of channels would show. Here
-each gets random weights of a size that keeps activations in range.
+They come with weights that ConstantOfShape makes, all elements equal, so that no mistake in the order of channels
+would show. Here each gets random weights of a size that keeps activations in range.
 """
 
 from pathlib import Path

@@ -1,0 +1,163 @@
+"""Operations on graphs, and the text form."""
+
+import numpy as np
+import pytest
+
+from layoutopt.formats import Format
+from layoutopt.ir import DType, Graph, Lanes, Op, Opaque, OpaqueType, Reference, Storage, TensorType, Use, Value, violations
+from layoutopt.ir.cast import insert_cast, is_cast, moves
+from layoutopt.ir.graph import CAPTURE
+from layoutopt.ir.text import to_text
+from layoutopt.ir.types import ArrayData
+
+FLOATS = TensorType(DType.FLOAT32, (1, 8, 4, 4))
+NHWC = Format.parse("NHWC")
+
+
+@pytest.fixture
+def graph() -> Graph:
+    """x -> Mul(x, x) -> a -> If(a) {captures x} -> y"""
+    graph = Graph("net", {"": 18})
+    x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
+    graph.add_op(Op("Mul", (x, x), (a,), name="mul", order=(0,)))
+    graph.add_op(Op("If", (a,), (y,), name="if", order=(1,), captures=(x,), attributes={"then_branch": Opaque("graph", None)}))
+    graph.inputs, graph.outputs = [x], [y]
+    return graph
+
+
+def test_every_use_is_listed_in_order(graph: Graph) -> None:
+    x, (mul, branch) = graph.value("x"), graph.ops
+    assert graph.uses(x) == [Use(mul, 0), Use(mul, 1), Use(branch, CAPTURE)]
+    assert [use.is_capture for use in graph.uses(x)] == [False, False, True]
+
+
+def test_producers_and_outputs(graph: Graph) -> None:
+    a, y = graph.value("a"), graph.value("y")
+    assert graph.producer(a) is graph.ops[0]
+    assert graph.output_index(a) == 0
+    assert graph.producer(graph.value("x")) is None
+    assert graph.is_output(y) and not graph.is_output(a)
+    assert len(graph) == 2 and a in graph and Value("a", FLOATS) not in graph
+    with pytest.raises(KeyError):
+        graph.output_index(graph.value("x"))
+
+
+def test_every_change_counts_and_no_reading_does(graph: Graph) -> None:
+    x, a, (mul, branch) = graph.value("x"), graph.value("a"), graph.ops
+    version = graph.version
+    assert graph.uses(x) and graph.values and to_text(graph) and not list(violations(graph))
+    graph.set_input(mul, 1, x)
+    assert graph.version == version
+    changes = [
+        lambda: graph.set_input(mul, 1, None),
+        lambda: graph.set_inputs(mul, (x, x)),
+        lambda: graph.rename(a, "b"),
+        lambda: graph.set_capture(branch, 0, a),
+        lambda: graph.set_output(0, a),
+        lambda: graph.new_value("c", FLOATS),
+        lambda: graph.remove_value(graph.value("c")),
+        graph.touch,
+    ]
+    for change in changes:
+        version = graph.version
+        change()
+        assert graph.version > version
+
+
+def test_replacing_uses_leaves_captures_and_outputs(graph: Graph) -> None:
+    x, new = graph.value("x"), graph.new_value("z", FLOATS)
+    graph.replace_uses(x, new)
+    assert graph.ops[0].inputs == (new, new)
+    assert graph.ops[1].captures == (x,)
+
+
+def test_what_is_in_use_cannot_be_removed(graph: Graph) -> None:
+    with pytest.raises(ValueError, match="'a' is still in use"):
+        graph.remove_op(graph.ops[0])
+    with pytest.raises(ValueError, match="'y' is still in use"):
+        graph.remove_op(graph.ops[1])
+    with pytest.raises(ValueError, match="'x' is still in use"):
+        graph.remove_value(graph.value("x"))
+
+
+def test_removing_an_op_takes_its_outputs_along(graph: Graph) -> None:
+    graph.outputs = [graph.value("a")]
+    graph.remove_op(graph.ops[1])
+    assert graph.find("y") is None
+    assert [op.name for op in graph.ops] == ["mul"]
+    assert list(violations(graph)) == []
+
+
+def test_names_are_unique(graph: Graph) -> None:
+    with pytest.raises(ValueError, match="duplicate"):
+        graph.add_value(Value("x", FLOATS))
+    with pytest.raises(ValueError, match="duplicate"):
+        graph.rename(graph.value("a"), "x")
+    graph.reserve(["x_2"])
+    assert graph.fresh_name("x") == "x_3"
+    assert graph.fresh_name("new") == "new"
+
+
+def test_a_cycle_is_named(graph: Graph) -> None:
+    assert graph.find_cycle() == []
+    graph.set_input(graph.ops[0], 0, graph.value("y"))
+    assert set(graph.find_cycle()) == {"mul", "a", "if", "y"}
+
+
+def test_ops_come_in_file_order_where_they_may() -> None:
+    graph = Graph()
+    values = [graph.add_value(Value(f"v{index}", FLOATS)) for index in range(6)]
+    graph.inputs = values[:1]
+    for index in (5, 3, 4, 2, 1):
+        graph.add_op(Op("Relu", (values[0],), (values[index],), name=str(index), order=(index,)))
+    assert [op.name for op in graph.ops] == ["1", "2", "3", "4", "5"]
+    near = Op("Relu", (values[0],), (graph.new_value("n", FLOATS),), name="near")
+    first = Op("Relu", (values[0],), (graph.new_value("f", FLOATS),), name="first")
+    graph.add_op(near, near=graph.ops[1])
+    graph.add_op(first, first=True)
+    assert [op.name for op in graph.ops] == ["first", "1", "2", "near", "3", "4", "5"]
+
+
+def test_a_cast_stands_right_behind_its_producer(graph: Graph) -> None:
+    copy = insert_cast(graph, graph.value("a"), Storage(NHWC))
+    assert is_cast(graph.ops[1]) and copy.name == "a__NHWC" and copy.tensor == "a"
+    again = insert_cast(graph, graph.value("a"), Storage(NHWC))
+    assert again.name == "a__NHWC_2"
+
+
+def test_a_cast_keeps_lanes_only_if_it_moves_nothing() -> None:
+    graph = Graph()
+    storage = Storage(Format.parse("NCHW8c"), Lanes.FINITE)
+    value = graph.add_value(Value("x", TensorType(DType.FLOAT32, (1, 17, 4, 4)), storage=storage))
+    same_bytes = Format.parse("CNHW8c", "NCHW")
+    assert not moves(value, Storage(same_bytes, Lanes.ANY))
+    assert moves(value, Storage(same_bytes, Lanes.ZERO))
+    assert insert_cast(graph, value, Storage(same_bytes, Lanes.ANY)).storage == Storage(same_bytes, Lanes.FINITE)
+    assert insert_cast(graph, value, Storage(same_bytes)).storage == Storage(same_bytes)
+    assert insert_cast(graph, value, Storage(NHWC, Lanes.ANY)).storage == Storage(NHWC)
+
+
+def test_text(graph: Graph) -> None:
+    w = graph.add_value(Value("w", FLOATS, storage=Storage(NHWC), data=ArrayData(np.zeros((1, 8, 4, 4), np.float32))))
+    lanes = Storage(Format.parse("NCHW16c"), Lanes.ANY)
+    b = graph.add_value(Value("b", FLOATS, storage=lanes))
+    sequence = graph.add_value(Value("s", OpaqueType("seq(float)")))
+    attributes = {"to": 1, "axes": (0, 1), "mode": "up", "alpha": 0.5, "r": Opaque("ref", Reference("q"))}
+    graph.add_op(Op("Odd", (w, None), (b, None, sequence), domain="other", attributes=dict(attributes), order=(2,)))
+    assert to_text(graph) == (
+        "graph net(x: float32[1,8,4,4]) -> (y)\n"
+        "  const w: float32[1,8,4,4] NHWC\n"
+        "  a: float32[1,8,4,4] = Mul(x, x)\n"
+        "  y: float32[1,8,4,4] = If(a) {then_branch=<graph>} captures(x)\n"
+        "  b: float32[1,8,4,4] NCHW16c(any lanes), _, s: seq(float) = "
+        "other::Odd(w, _) {alpha=0.5, axes=[0, 1], mode='up', r=@q, to=1}\n"
+    )
+
+
+def test_unknown_ranks_and_symbols_in_text() -> None:
+    graph = Graph("g")
+    graph.inputs = [
+        graph.add_value(Value("x", TensorType(DType.FLOAT16, ("N", 3)))),
+        graph.add_value(Value("u", TensorType(DType.INT64, None))),
+    ]
+    assert to_text(graph) == "graph g(x: float16[N,3], u: int64[?]) -> ()\n"

@@ -1,0 +1,152 @@
+"""Every invariant catches the pass that breaks it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from layoutopt.cost_models import load_target
+from layoutopt.errors import InvariantError
+from layoutopt.formats import Format
+from layoutopt.ir import INVARIANTS, DType, Graph, Lanes, Op, Signature, Storage, TensorType, Value, violations
+from layoutopt.ir.types import ArrayData
+from layoutopt.ops import canonical_signature
+from layoutopt.pass_base import Pass, PassContext, Pipeline
+
+FLOATS = TensorType(DType.FLOAT32, (1, 17, 4, 4))
+NHWC, BLOCKED = Format.parse("NHWC"), Format.parse("NCHW8c")
+
+
+def small_graph() -> Graph:
+    """x -> Relu -> a -> Add(a, w) -> y"""
+    graph = Graph("net", {"": 18})
+    x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
+    w = graph.add_value(Value("w", FLOATS, data=ArrayData(np.zeros((1, 17, 4, 4), np.float32))))
+    graph.add_op(Op("Relu", (x,), (a,), name="relu", version=18))
+    graph.add_op(Op("Add", (a, w), (y,), name="add", version=18))
+    graph.inputs, graph.outputs = [x], [y]
+    return graph
+
+
+def change_operands_behind_the_graphs_back(graph: Graph) -> None:
+    graph.ops[1].inputs = graph.ops[1].inputs[:1]
+
+
+def swap_an_operand_behind_the_graphs_back(graph: Graph) -> None:
+    graph.ops[1].inputs = (graph.value("x"), graph.value("w"))
+
+
+def swap_an_output_behind_the_graphs_back(graph: Graph) -> None:
+    graph.ops[0].outputs = (graph.value("w"),)
+
+
+def tie_a_knot(graph: Graph) -> None:
+    graph.set_input(graph.ops[0], 0, graph.value("y"))
+
+
+def compute_a_constant(graph: Graph) -> None:
+    graph.value("a").data = ArrayData(np.zeros((1, 17, 4, 4), np.float32))
+
+
+def read_what_nobody_computes(graph: Graph) -> None:
+    graph.set_input(graph.ops[1], 0, graph.new_value("orphan", FLOATS))
+
+
+def return_a_stranger(graph: Graph) -> None:
+    graph.outputs = [Value("y", FLOATS)]
+
+
+def give_a_format_of_another_rank(graph: Graph) -> None:
+    graph.value("a").storage = Storage(Format.parse("MN"))
+
+
+def block_a_symbolic_axis(graph: Graph) -> None:
+    graph.value("a").type = TensorType(DType.FLOAT32, (1, "C", 4, 4))
+    graph.value("a").storage = Storage(BLOCKED)
+
+
+def forget_the_storage(graph: Graph) -> None:
+    graph.value("a").storage = None
+
+
+def fill_lanes_that_are_not_there(graph: Graph) -> None:
+    graph.value("a").storage = Storage(NHWC, Lanes.ANY)
+
+
+def plan_half_the_graph(graph: Graph) -> None:
+    graph.ops[0].signature = canonical_signature(graph.ops[0])
+    graph.stage = "cast"
+
+
+def forget_a_cast(graph: Graph) -> None:
+    for op in graph.ops:
+        op.signature = canonical_signature(op)
+    plain = canonical_signature(graph.ops[1])
+    graph.ops[1].signature = Signature((Storage(NHWC), *plain.inputs[1:]), plain.outputs)
+    graph.stage = "cast"
+
+
+def feed_garbage_lanes(graph: Graph) -> None:
+    relu, add = graph.ops
+    relu.signature = Signature((Storage(Format.canonical(4)),), (Storage(BLOCKED, Lanes.ANY),))
+    add.signature = Signature((Storage(BLOCKED), Storage(Format.canonical(4))), (Storage(Format.canonical(4)),))
+    graph.value("a").storage = Storage(BLOCKED, Lanes.ANY)
+    graph.stage = "cast"
+
+
+CRIMES: dict[Callable[[Graph], None], str] = {
+    change_operands_behind_the_graphs_back: "edges are the operands of ops",
+    swap_an_operand_behind_the_graphs_back: "edges are the operands of ops",
+    swap_an_output_behind_the_graphs_back: "edges are the operands of ops",
+    tie_a_knot: "the graph has no cycle",
+    compute_a_constant: "every value has one source",
+    read_what_nobody_computes: "every value has one source",
+    return_a_stranger: "graph inputs and outputs are in the graph",
+    give_a_format_of_another_rank: "storages fit their tensors",
+    block_a_symbolic_axis: "storages fit their tensors",
+    forget_the_storage: "storages fit their tensors",
+    fill_lanes_that_are_not_there: "lanes hold zero unless there are some",
+    plan_half_the_graph: "planned ops find their operands as their signature says",
+    forget_a_cast: "planned ops find their operands as their signature says",
+    feed_garbage_lanes: "planned ops find their operands as their signature says",
+}
+
+
+@dataclass(frozen=True)
+class Culprit(Pass):
+    crime: Callable[[Graph], None]
+
+    name = "culprit"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        self.crime(graph)
+
+
+def test_a_sound_graph_violates_nothing() -> None:
+    assert list(violations(small_graph())) == []
+
+
+@pytest.mark.parametrize("crime", CRIMES, ids=lambda crime: crime.__name__)
+def test_a_bad_pass_is_caught_by_name(crime: Callable[[Graph], None]) -> None:
+    with pytest.raises(InvariantError) as caught:
+        Pipeline((Culprit(crime),)).run(small_graph(), PassContext(load_target("cpu-avx2")))
+    assert "culprit" in str(caught.value)
+    assert CRIMES[crime] in str(caught.value)
+
+
+def test_every_invariant_has_a_crime() -> None:
+    assert set(CRIMES.values()) == set(INVARIANTS)
+
+
+def test_a_broken_graph_is_refused_before_the_first_pass() -> None:
+    graph = small_graph()
+    runs: list[Graph] = []
+    tie_a_knot(graph)
+    with pytest.raises(InvariantError, match="the graph that came in"):
+        Pipeline((Culprit(runs.append),)).run(graph, PassContext(load_target("cpu-avx2")))
+    assert not runs
+
+
+def test_verification_can_be_switched_off() -> None:
+    Pipeline((Culprit(tie_a_knot),), verify=False).run(small_graph(), PassContext(load_target("cpu-avx2")))

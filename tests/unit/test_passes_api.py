@@ -1,0 +1,151 @@
+"""Writing a pass, putting it into a pipeline, watching it, reading its notes."""
+
+from dataclasses import FrozenInstanceError, dataclass, replace
+
+import onnx
+import onnx.parser
+import onnx_ir
+import pytest
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cost_models import load_target
+from layoutopt.ir import Graph, Op, Value
+from layoutopt.ir.text import to_text
+from layoutopt.pass_base import Note, Pass, PassContext, Pipeline
+from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, default_pipeline
+
+MODEL = """
+<ir_version: 9, opset_import: ["" : 18]>
+net (float[1,8,4,4] x) => (float[1,8,4,4] y) {
+  a = Relu(x)
+  b = Relu(a)
+  c = Neg(b)
+  y = Relu(c)
+}
+"""
+
+
+@dataclass(frozen=True)
+class DropRepeats(Pass):
+    """before: Relu -> Relu    after: Relu"""
+
+    kind: str = "Relu"
+
+    name = "drop-repeats"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        for op in graph.ops:
+            x, y = op.inputs[0], op.outputs[0]
+            if op.op_type != self.kind or x is None or y is None:
+                continue
+            if not self._repeats(graph.producer(x)):
+                context.note(self, op.name or y.name, "what is before it is another op")
+            elif not graph.is_output(y):
+                graph.replace_uses(y, x)
+                graph.remove_op(op)
+
+    def _repeats(self, before: Op | None) -> bool:
+        return before is not None and before.op_type == self.kind
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return onnx_io.lift(onnx_ir.serde.deserialize_model(onnx.parser.parse_model(MODEL)))
+
+
+@pytest.fixture
+def context() -> PassContext:
+    return PassContext(load_target("cpu-avx2"))
+
+
+def test_a_pass_runs_and_is_known_to_have_changed_something(graph: Graph, context: PassContext) -> None:
+    results = Pipeline((DropRepeats(), DropRepeats())).run(graph, context)
+    assert [(each.name, each.changed) for each in results] == [("drop-repeats", True), ("drop-repeats", False)]
+    assert [op.op_type for op in graph.ops] == ["Relu", "Neg", "Relu"]
+    assert all(each.seconds >= 0 for each in results)
+
+
+def test_a_change_in_place_is_known_if_touched(graph: Graph, context: PassContext) -> None:
+    @dataclass(frozen=True)
+    class Touch(Pass):
+        name = "touch"
+
+        def run(self, graph: Graph, context: PassContext) -> None:
+            graph.ops[0].attributes["note"] = "here"
+            graph.touch()
+
+    assert Pipeline((Touch(),)).run(graph, context)[0].changed
+
+
+def test_the_fields_of_a_pass_are_its_options(graph: Graph, context: PassContext) -> None:
+    step = DropRepeats(kind="Neg")
+    Pipeline((step,)).run(graph, context)
+    assert len(graph) == 4
+    with pytest.raises(FrozenInstanceError):
+        step.kind = "Relu"  # type: ignore[misc]
+
+
+def test_watching_sees_the_graph_before_and_after(graph: Graph, context: PassContext) -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    def watch(moment: str, step: Pass, graph: Graph) -> None:
+        seen.append((moment, step.name, to_text(graph)))
+
+    before = to_text(graph)
+    Pipeline((DropRepeats(), DropRepeats(kind="Neg"))).run(graph, context, watch)
+    after = to_text(graph)
+    assert before != after
+    assert seen == [
+        ("before", "drop-repeats", before),
+        ("after", "drop-repeats", after),
+        ("before", "drop-repeats", after),
+        ("after", "drop-repeats", after),
+    ]
+
+
+def test_notes_say_what_did_not_apply(graph: Graph, context: PassContext) -> None:
+    Pipeline((DropRepeats(),)).run(graph, context)
+    assert context.notes == [
+        Note("drop-repeats", "a", "what is before it is another op"),
+        Note("drop-repeats", "y", "what is before it is another op"),
+    ]
+
+
+def test_a_pass_of_ones_own_in_the_one_call() -> None:
+    pipeline = Pipeline((DropRepeats(), *DEFAULT_PIPELINE.passes))
+    result = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu-avx2", pipeline=pipeline)
+    assert result.report.changed
+    assert [note.where for note in result.report.notes if note.source == "drop-repeats"] == ["a", "y"]
+    assert [each.name for each in result.report.passes][0] == "drop-repeats"
+
+
+def test_the_watch_of_the_one_call() -> None:
+    moments: list[str] = []
+    layoutopt.optimize(
+        onnx.parser.parse_model(MODEL), "cpu-avx2", watch=lambda moment, step, graph: moments.append(f"{moment} {step.name}")
+    )
+    assert moments == [f"{moment} {step.name}" for step in DEFAULT_PIPELINE.passes for moment in ("before", "after")]
+
+
+def test_the_pipelines() -> None:
+    assert default_pipeline("inference") is DEFAULT_PIPELINE
+    assert default_pipeline("training") is TRAINING_PIPELINE
+    names = [step.name for step in DEFAULT_PIPELINE.passes]
+    assert [step.name for step in TRAINING_PIPELINE.passes] == [name for name in names if name in {
+        "assign-formats", "insert-casts", "share-casts", "cancel-casts", "absorb-casts"}]
+    assert all(step == replace(step) for step in DEFAULT_PIPELINE.passes)  # type: ignore[type-var]
+    assert all((type(step).__doc__ or "").strip() for step in DEFAULT_PIPELINE.passes)
+
+
+def test_a_pipeline_that_has_run_changes_nothing(graph: Graph, context: PassContext) -> None:
+    """The passes behind the planner, a second time on what they made."""
+    DEFAULT_PIPELINE.run(graph, context)
+    again = tuple(step for step in DEFAULT_PIPELINE.passes if step.name not in ("assign-formats", "insert-casts"))
+    assert not any(result.changed for result in Pipeline(again).run(graph, context))
+
+
+def test_values_that_nobody_reads_go_with_their_ops(graph: Graph, context: PassContext) -> None:
+    DropRepeats().run(graph, context)
+    gone: Value | None = graph.find("b")
+    assert gone is None

@@ -1,0 +1,183 @@
+"""The judge: what it lets pass, what it does not, and what it admits not to know."""
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import onnx_ir
+import pytest
+
+from layoutopt import onnx_io
+from layoutopt.formats import Format
+from layoutopt.probes import Probe
+from layoutopt.verify import TOLERANCES, compare, verify_models
+
+NHWC, NCHW = Format.parse("NHWC"), Format.parse("NCHW")
+
+
+def model(body: str, w: float = 1.0, shape: tuple[int, ...] = (1, 8, 4, 4), out: str = "y") -> onnx.ModelProto:
+    """x -> body -> y, with the constant w: 64 numbers of which the first is scaled."""
+    dims = ",".join(map(str, shape))
+    parsed = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 18]> net (float[{dims}] x) => (float[{dims}] {out}) {{ {body} }}'
+    )
+    weights = np.random.default_rng(7).normal(size=(8, 8, 1, 1)).astype(np.float32)
+    weights[0] *= w
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return parsed
+
+
+
+CONV = "y = Conv(x, w)"
+
+
+def test_a_model_equals_itself() -> None:
+    result = verify_models(model(CONV).SerializeToString(), model(CONV).SerializeToString())
+    assert result.status == "passed"
+    assert result.sensitive
+    assert [each.name for each in result.comparisons] == ["y", "y"]
+    assert result.worst is not None and result.worst.error == 0
+
+
+def test_one_percent_in_some_weights_fails() -> None:
+    result = verify_models(model(CONV).SerializeToString(), model(CONV, w=1.01).SerializeToString())
+    assert result.status == "failed"
+    assert "y differs by" in result.reason
+    assert result.worst is not None and 1e-3 < result.worst.error < 2e-2
+
+
+SOFT = "h = Conv(x, w) k = Mul(h, t) y = Softmax <axis = 1> (k)"
+
+
+def soft(w: float = 1.0) -> onnx.ModelProto:
+    """A Softmax so sharp that its output does not show a change of 1%."""
+    result = model(SOFT, w)
+    result.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(1e-3, np.float32), "t"))
+    return result
+
+
+def test_what_a_softmax_hides_is_seen_by_a_probe() -> None:
+    hidden = verify_models(soft().SerializeToString(), soft(1.01).SerializeToString())
+    assert hidden.status == "passed"
+    seen = verify_models(
+        onnx_io.to_bytes_exposing(onnx_ir.serde.deserialize_model(soft()), ["k"]),
+        onnx_io.to_bytes_exposing(onnx_ir.serde.deserialize_model(soft(1.01)), ["k"]),
+        probes=[Probe("k", "k", NCHW)],
+    )
+    assert seen.status == "failed"
+    assert seen.reason.startswith("k differs")
+
+
+def test_a_probe_has_another_name_and_format_in_the_rewritten_model() -> None:
+    renamed = model("q = Conv(x, w) p = Transpose <perm = [0, 2, 3, 1]> (q) y = Relu(q)")
+    result = verify_models(
+        onnx_io.to_bytes_exposing(onnx_ir.serde.deserialize_model(model("h = Conv(x, w) y = Relu(h)")), ["h"]),
+        onnx_io.to_bytes_exposing(onnx_ir.serde.deserialize_model(renamed), ["p"]),
+        probes=[Probe("h", "p", NHWC)],
+    )
+    assert result.status == "passed", result.reason
+    assert {each.name for each in result.comparisons} == {"y", "h"}
+
+
+def test_pinned_inputs_and_outputs_are_fed_and_read_in_their_format() -> None:
+    pinned = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> net (float[1,4,4,8] x) => (float[1,4,4,8] y) {'
+        " a = Transpose <perm = [0, 3, 1, 2]> (x) b = Conv(a, w) y = Transpose <perm = [0, 2, 3, 1]> (b) }"
+    )
+    pinned.graph.initializer.append(model(CONV).graph.initializer[0])
+    args = model(CONV).SerializeToString(), pinned.SerializeToString()
+    assert verify_models(*args, pins={"x": NHWC, "y": NHWC}).status == "passed"
+    assert verify_models(*args).status == "failed"
+
+
+def test_a_model_that_cannot_be_run_is_not_verified() -> None:
+    mystery = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18, "elsewhere" : 1]> net (float[2] x) => (float[2] y)'
+        " { y = elsewhere.Mystery(x) }"
+    )
+    result = verify_models(mystery.SerializeToString(), mystery.SerializeToString())
+    assert result.status == "not verified"
+    assert "the original cannot be run" in result.reason
+    assert "\n" not in result.reason
+    assert result.comparisons == ()
+    broken = verify_models(model(CONV).SerializeToString(), mystery.SerializeToString())
+    assert broken.status == "failed"
+    assert "the rewritten model cannot" in broken.reason
+
+
+def test_an_output_that_does_not_depend_on_the_input_is_told() -> None:
+    constant = model("z = Sub(x, x) y = Add(z, z)")
+    result = verify_models(constant.SerializeToString(), constant.SerializeToString())
+    assert result.status == "passed"
+    assert not result.sensitive
+
+
+def test_nan_has_to_stand_where_it_stood() -> None:
+    nan, inf = float("nan"), float("inf")
+    want = np.asarray([1.0, nan, inf, -inf], np.float32)
+    assert compare("y", want, want.copy()).passed
+    for other in ([1.0, 2.0, inf, -inf], [nan, nan, inf, -inf], [1.0, nan, -inf, -inf], [1.0, nan, inf, 5.0]):
+        assert not compare("y", want, np.asarray(other, np.float32)).passed
+    assert compare("y", want, np.asarray([1.00001, nan, inf, -inf], np.float32)).passed
+
+
+def test_the_measure_is_relative_to_the_largest_element() -> None:
+    want = np.asarray([100.0, 1e-9], np.float32)
+    assert compare("y", want, want + np.float32(1e-3)).passed
+    assert not compare("y", want, want + np.float32(0.1)).passed
+    zeros = np.zeros(3, np.float32)
+    assert compare("y", zeros, zeros).passed
+    assert not compare("y", zeros, zeros + np.float32(1e-30)).passed
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "passes"),
+    [
+        ("float64", 1e-8, True),
+        ("float64", 1e-6, False),
+        ("float32", 5e-5, True),
+        ("float32", 1e-3, False),
+        ("float16", 5e-3, True),
+        ("float16", 5e-2, False),
+    ],
+)
+def test_every_type_of_float_has_its_tolerance(dtype: str, error: float, passes: bool) -> None:
+    want = np.asarray([1.0, 0.5], dtype)
+    result = compare("y", want, (want.astype(np.float64) * (1 + error)).astype(dtype))
+    assert result.tolerance == TOLERANCES[dtype]
+    assert result.passed == passes
+
+
+def test_integers_and_booleans_are_equal_or_not() -> None:
+    for dtype in ("int64", "int32", "bool", "uint16"):
+        want = np.asarray([1, 0, 1], dtype)
+        assert compare("y", want, want.copy()).passed
+        assert not compare("y", want, np.asarray([1, 1, 1], dtype)).passed
+    steps = np.asarray([100, -100], np.int8)
+    assert compare("y", steps, steps + np.int8(1)).passed
+    assert not compare("y", steps, steps + np.int8(5)).passed
+    words = np.asarray(["a", "b"], dtype=object)
+    assert compare("y", words, words.copy()).passed
+    assert not compare("y", words, words[::-1]).passed
+
+
+def test_shapes_and_types_have_to_agree() -> None:
+    want = np.ones((2, 3), np.float32)
+    assert not compare("y", want, np.ones((3, 2), np.float32)).passed
+    assert not compare("y", want, np.ones((2, 3), np.float64)).passed
+    assert not compare("y", want, [1.0]).passed
+    assert not compare("y", [1.0], want).passed
+    empty = np.ones((0, 3), np.float32)
+    assert compare("y", empty, empty).passed
+
+
+def test_sequences_and_maps_are_judged_by_their_worst_element() -> None:
+    want = [np.ones(3, np.float32), {"a": 0.5, "b": 0.25}, {"n": 3}]
+    near = [np.ones(3, np.float32) * np.float32(1 + 1e-6), {"a": 0.5000001, "b": 0.25}, {"n": 3}]
+    assert compare("y", want, near).passed
+    assert not compare("y", want, [near[0] * np.float32(1.01), *near[1:]]).passed
+    assert not compare("y", want, [near[0], {"a": 0.6, "b": 0.25}, near[2]]).passed
+    assert not compare("y", want, [*near[:2], {"n": 4}]).passed
+    assert not compare("y", want, [near[0], {"a": 0.5, "c": 0.25}, near[2]]).passed
+    assert not compare("y", want, near[:2]).passed
+    assert compare("y", [], []).passed
