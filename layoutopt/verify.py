@@ -212,7 +212,10 @@ def _packed(name: str, value: Array, pins: Mapping[str, Format]) -> Array:
 
 
 def _unpacked(name: str, got: Any, want: Any, pins: Mapping[str, Format]) -> Any:
-    return unpack(got, pins[name], want.shape) if name in pins else got
+    if name not in pins:
+        return got
+    physical = pins[name].physical_shape(want.shape)  # a dialect may declare the array under another shape
+    return unpack(got.reshape(physical), pins[name], want.shape)
 
 
 def _session(model: Source, *, optimised: bool = True) -> Any:

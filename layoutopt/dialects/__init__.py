@@ -2,8 +2,9 @@
 
 from layoutopt.dialects.functions import Functions
 from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (Functions(), Ops())}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (Functions(), OnnxRuntime(), Ops())}
 
-__all__ = ["DIALECTS", "Dialect", "Functions", "Ops"]
+__all__ = ["DIALECTS", "Dialect", "Functions", "OnnxRuntime", "Ops"]

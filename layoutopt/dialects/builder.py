@@ -4,13 +4,16 @@ Everything here is shapes: a value of the lowered graph has the shape of the arr
 are read off the array at run time where an op needs them as numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.formats import Conversion, Dim, Format, Pad, Reshape, Shape, Slice, Transpose
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import physical_type
+
+Spell: TypeAlias = Callable[[Format, Shape], Shape]
 
 
 class OpBuilder:
@@ -19,18 +22,29 @@ class OpBuilder:
     Args:
         op: the op, with its signature.
         inputs: its inputs in the lowered graph, as they lie.
+        outputs: its outputs there.
         formats: the formats that the op is written in; they have the same bytes as those of the signature.
         opset: the version of ai.onnx to write in.
         prefix: what names of new values begin with.
+        spell: the shape that the dialect gives to the array of a logical shape in a format.
     """
 
     def __init__(
-        self, op: Op, inputs: Sequence[Value | None], formats: Mapping[Slot, Format], opset: int, prefix: str
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | None],
+        formats: Mapping[Slot, Format],
+        opset: int,
+        prefix: str,
+        spell: Spell,
     ) -> None:
         """Record nothing yet."""
         self._op = op
+        self._spell = spell
         self._formats = formats
         self._inputs = inputs
+        self._outputs = outputs
         self._opset = opset
         self._prefix = prefix
         self._count = 0
@@ -56,6 +70,13 @@ class OpBuilder:
             return value
         return self.reshape(value, format.physical_shape(logical.shape))
 
+    def raw(self, index: int) -> Value | None:
+        """The input in the shape that the dialect gives to arrays of its format."""
+        value, format, logical = self._inputs[index], self._formats.get(Slot("in", index)), self._op.inputs[index]
+        if value is None or logical is None or logical.shape is None or format is None:
+            return value
+        return self.reshape(value, self._spell(format, logical.shape))
+
     def padded(self, index: int) -> Value | None:
         """The input in canonical order, its axes still padded up to their blocks."""
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]
@@ -76,16 +97,17 @@ class OpBuilder:
         inputs: Sequence[Value | None],
         types: Sequence[TensorType | None],
         attributes: Mapping[str, Attribute] | None = None,
+        domain: str | None = None,
     ) -> list[Value]:
         """A new op of the domain of this one, or of the standard domain, and its outputs."""
-        own = op_type == self._op.op_type
+        own = domain is None and op_type == self._op.op_type
         outputs = [None if type is None else Value(self._name(op_type), type) for type in types]
         op = Op(
             op_type,
             tuple(inputs),
             tuple(outputs),
-            domain=self._op.domain if own else "",
-            version=self._op.version if own else self._opset,
+            domain=self._op.domain if own else domain or "",
+            version=self._op.version if own else 1 if domain else self._opset,
             attributes=dict(attributes or {}),
         )
         self.ops.append(op)
@@ -144,12 +166,9 @@ class OpBuilder:
         return result
 
     def set_output(self, index: int, value: Value) -> None:
-        """The physical output; under the signature's format it may have other extents of 1."""
-        logical = self._op.outputs[index]
-        storage = self._op.signature.outputs[index] if self._op.signature is not None else None
-        if logical is not None and logical.shape is not None and storage is not None:
-            value = self.reshape(value, storage.format.physical_shape(logical.shape))
-        self.outputs[index] = value
+        """The physical output; in the lowered graph it may have other extents of 1, or the dialect's own shape."""
+        target = self._outputs[index]
+        self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
     def set_padded_output(self, index: int, value: Value) -> None:
         """The output in canonical order, its axes padded up to their blocks."""

@@ -8,25 +8,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.formats import Format, pack
+from layoutopt.formats import Format, Shape, pack
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Data, Op, TensorType, Value
-from layoutopt.ops import is_canonical, physical_type, rule_of
+from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
+from layoutopt.ops import X, Y, elements, extent, is_canonical, rule_of
 
 
 class Packed:
     """A constant in a format: packed every time it is read, held by nobody."""
 
-    def __init__(self, data: Data, format: Format, nbytes: int) -> None:
-        """Remember what to pack, and how large it will be."""
+    def __init__(self, data: Data, format: Format, shape: Shape, nbytes: int) -> None:
+        """Remember what to pack, under which shape, and how large it will be."""
         self._data = data
         self._format = format
+        self._shape = shape
         self.nbytes = nbytes
 
     def numpy(self) -> Array:
         """The physical array."""
-        return pack(self._data.numpy(), self._format)
+        return pack(self._data.numpy(), self._format).reshape([extent(dim) for dim in self._shape])
 
 
 class Dialect(ABC):
@@ -37,6 +38,15 @@ class Dialect(ABC):
     @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Put the ops that the builder recorded for `op` into the lowered graph, computing `outputs`."""
+
+    def shape(self, format: Format, shape: Shape) -> Shape:
+        """The shape that the array of a tensor in a format is given: one extent per part, unless the dialect knows better."""
+        return format.physical_shape(shape)
+
+    def native(self, op: Op, builder: OpBuilder) -> bool:
+        """Write an op, or a CastData, with kernels that the runtime has for its formats; False where it has none."""
+        del op, builder
+        return False
 
     def lower(self, graph: Graph) -> Graph:
         """The lowered graph; `graph` is not changed."""
@@ -51,6 +61,7 @@ class _Lowering:
         self.target = Graph(graph.name, graph.opsets, graph.origin)
         self.target.metadata = dict(graph.metadata)
         self.opset = graph.opsets.get("", 0)
+        self.interface = {*graph.inputs, *graph.outputs}
         self.values: dict[Value, Value] = {}
 
     def run(self) -> Graph:
@@ -68,12 +79,14 @@ class _Lowering:
         storage = value.storage
         if storage is None or storage.format.is_canonical:
             return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
-        type = physical_type(value, storage)
-        data: Data | None = None
-        if value.data is not None and value.static_shape is not None:
-            size = value.data.nbytes * _volume(type) // max(_volume(value.type), 1)
-            data = Packed(value.data, storage.format, size)
-        return Value(value.name, type, data=data, tensor=value.tensor)
+        assert isinstance(value.type, TensorType) and value.shape is not None
+        shape = self.dialect.shape(storage.format, value.shape)
+        if value in self.interface:
+            shape = storage.format.physical_shape(value.shape)  # what callers see is no matter of the dialect
+        data = None
+        if value.data is not None:
+            data = Packed(value.data, storage.format, shape, value.type.dtype.bits * elements(shape) // 8)
+        return Value(value.name, TensorType(value.type.dtype, shape), data=data, tensor=value.tensor)
 
     def _lower(self, op: Op) -> None:
         inputs = tuple(value and self.values[value] for value in op.inputs)
@@ -95,12 +108,13 @@ class _Lowering:
             )
             self.target.add_op(copy)
             return
-        formats = rule.physical_formats(op) if rule is not None else {}
-        builder = OpBuilder(op, inputs, formats, self.opset, op.name or _first_name(op))
-        if rule is None:
-            self._convert(op, builder)
-        else:
-            rule.lower(op, builder)
+        formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
+        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or _first_name(op), self.dialect.shape)
+        if not self.dialect.native(op, builder):
+            if rule is None:
+                self._convert(op, builder)
+            else:
+                rule.lower(op, builder)
         if not self._alias(op, builder):
             self.dialect.write(self.target, op, builder, outputs)
 
@@ -123,18 +137,14 @@ class _Lowering:
         src, dst, shape = source.storage, copy.storage, source.shape
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
         if src.lanes > dst.lanes and any(old == new != dim for old, new, dim in extents):
-            value = builder.mask(
-                value, src, shape
-            )  # a conversion leaves an axis alone that both pad to the same extent
+            # A conversion leaves an axis alone that both pad to the same extent.
+            value = builder.mask(value, src, shape)
         builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
 
 
-def _volume(type: object) -> int:
-    size = 1
-    if isinstance(type, TensorType) and type.shape is not None:
-        for dim in type.shape:
-            size *= dim if isinstance(dim, int) else 1
-    return size
+def _formats_of_cast(op: Op) -> dict[Slot, Format]:
+    storages = {} if op.signature is None else {X: op.signature.inputs[0], Y: op.signature.outputs[0]}
+    return {slot: storage.format for slot, storage in storages.items() if storage is not None}
 
 
 def _first_name(op: Op) -> str:

@@ -78,6 +78,8 @@ class Graph:
         self._names: dict[str, Value] = {}
         self._reserved: set[str] = set()
         self._counter = 0
+        self._sorted: list[Op] = []
+        self._sorted_at = -1
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -89,8 +91,12 @@ class Graph:
     @property
     def ops(self) -> list[Op]:
         """Every op in topological order; among ops that are ready, the one that stood first in the file."""
-        key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-        return [node for node in nx.lexicographical_topological_sort(self._net, key) if isinstance(node, Op)]
+        if self._sorted_at != self.version:
+            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
+            nodes = nx.lexicographical_topological_sort(self._net, key)
+            self._sorted = [node for node in nodes if isinstance(node, Op)]
+            self._sorted_at = self.version
+        return list(self._sorted)
 
     def __len__(self) -> int:
         return int(self._net.number_of_nodes()) - len(self._names)
@@ -128,11 +134,19 @@ class Graph:
 
     def find_cycle(self) -> list[str]:
         """The names along one cycle, empty if there is none."""
+        if self._is_sortable():
+            return []
         tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
         if tangle is None:
             return []
         edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
         return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
+
+    def _is_sortable(self) -> bool:
+        try:
+            return len(self.ops) == len(self)
+        except nx.NetworkXUnfeasible:
+            return False
 
     def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
         """Every edge with its key, for the verifier."""

@@ -272,7 +272,7 @@ class _Formulation:
 
 
 def _formats(signature: Signature) -> list[Format | None]:
-    return [storage and storage.format for storage in (*signature.inputs, *signature.outputs)]
+    return [storage.format if storage else None for storage in (*signature.inputs, *signature.outputs)]
 
 
 def _lanes(signature: Signature) -> list[Lanes]:

@@ -16,7 +16,10 @@ TOLERANCE = 1e-6  # relative; a smaller gap is none
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run an op: its price, what it gives and needs as (tensor, state) pairs."""
+    """One way to run an op: its price, what it gives and needs as (tensor, state) pairs.
+
+    All options of an op give and need the same tensors in the same order; they differ in states and prices.
+    """
 
     price: float
     gives: tuple[tuple[int, int], ...] = ()
@@ -56,8 +59,8 @@ class Problem:
         for options, index in zip(self.ops, choice, strict=True):
             total += options[index].price
             given.update(options[index].gives)
-            for tensor, state in options[index].needs:
-                needed[tensor].add(state)
+            for read, state in options[index].needs:
+                needed[read].add(state)
         for index, tensor in enumerate(self.tensors):
             due = set()
             for state in needed[index]:

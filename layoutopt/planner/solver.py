@@ -153,14 +153,16 @@ class _Program:
         for first, options in zip(self.first, self.problem.ops, strict=True):
             uses: dict[tuple[int, int], dict[int, list[int]]] = {}
             for column, option in enumerate(options, first):
-                for tensor, state in option.gives:
-                    gives[tensor].setdefault(state, []).append(column)
-                for place, (tensor, state) in enumerate(option.needs):
-                    uses.setdefault((place, tensor), {}).setdefault(state, []).append(column)
-            for (_, tensor), states in uses.items():
-                needs[tensor].append(states)
-        for tensor, given, uses_of_it in zip(self.problem.tensors, gives, needs, strict=True):
-            self._add_tensor(tensor, given or {tensor.given: []}, uses_of_it)  # type: ignore[dict-item]
+                for index, state in option.gives:
+                    gives[index].setdefault(state, []).append(column)
+                for place, (index, state) in enumerate(option.needs):
+                    uses.setdefault((place, index), {}).setdefault(state, []).append(column)
+            for (_, index), states in uses.items():
+                needs[index].append(states)
+        for tensor, given, used in zip(self.problem.tensors, gives, needs, strict=True):
+            if tensor.given is not None:
+                given = {tensor.given: []}
+            self._add_tensor(tensor, given, used)
 
     def _add_tensor(self, tensor: Tensor, given: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
         """Flows and casts of one tensor. An empty column list stands for a state that is certain."""
@@ -193,8 +195,14 @@ class _Program:
 
     def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> tuple[tuple[int, ...], float]:
         """A choice, the start if none is found in time, and a bound on the excess of all choices."""
-        solver = highspy.Highs()
-        settings = {"output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "mip_abs_gap": 0.0}
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        settings: dict[str, object] = {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "mip_rel_gap": 0.0,
+            "mip_abs_gap": 0.0,
+        }
         if not integral:
             settings["presolve"] = "off"  # the dual simplex method is faster than what it saves here
         if time_limit is not None:

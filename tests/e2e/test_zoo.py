@@ -12,7 +12,7 @@ from layoutopt.report import Report
 
 TARGETS = ("cpu-avx512", "gpu-hopper", "ascend-910b")
 DIALECTS = ("functions", "ops")
-WAYS = tuple(product(TARGETS, DIALECTS))
+WAYS = (*product(TARGETS, DIALECTS), ("cpu", None))  # the last one: this machine, native kernels
 NETWORKS = (*zoo.NAMES, *light.NAMES)
 QUICK = [(network, *WAYS[number % len(WAYS)]) for number, network in enumerate(NETWORKS)]
 
@@ -37,19 +37,19 @@ def assert_equal_and_proven(report: Report) -> None:
 
 
 @pytest.mark.parametrize(("network", "target", "dialect"), QUICK)
-def test_a_network_computes_the_same(network: str, target: str, dialect: str, tmp_path: Path) -> None:
+def test_a_network_computes_the_same(network: str, target: str, dialect: str | None, tmp_path: Path) -> None:
     assert_equal_and_proven(optimized(network, tmp_path, target, dialect))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("network", "way"), list(product(NETWORKS, WAYS)))
-def test_every_network_every_way(network: str, way: tuple[str, str], tmp_path: Path) -> None:
+def test_every_network_every_way(network: str, way: tuple[str, str | None], tmp_path: Path) -> None:
     assert_equal_and_proven(optimized(network, tmp_path, *way))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "way"), list(product(light.NAMES, WAYS)))
-def test_the_light_models_as_they_come(name: str, way: tuple[str, str]) -> None:
+def test_the_light_models_as_they_come(name: str, way: tuple[str, str | None]) -> None:
     report = layoutopt.optimize(light.FOLDER / f"{name}.onnx", way[0], dialect=way[1]).report
     assert report.verification.status == "passed"
 

@@ -119,9 +119,7 @@ def price(model: RooflineModel, op: Op, known: Known) -> float:
 
 
 @given(models, shapes, dtypes, st.integers(1, 70))
-def test_larger_images_are_never_cheaper(
-    model: RooflineModel, shape: Shape4, dtype: DType, filters: int
-) -> None:
+def test_larger_images_are_never_cheaper(model: RooflineModel, shape: Shape4, dtype: DType, filters: int) -> None:
     n, c, h, w = shape
     small, large = conv(shape, filters, 3, dtype), conv((n, c, h + 7, w), filters, 3, dtype)
     for known in model.kernels(small):

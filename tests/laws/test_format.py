@@ -104,9 +104,7 @@ def test_offsets_are_the_places_in_the_packed_array(case: tuple[Format, tuple[in
 
 
 @given(bound(least=1), st.data())
-def test_offsets_of_padded_layouts_are_inverted(
-    case: tuple[Format, tuple[int, ...]], data: st.DataObject
-) -> None:
+def test_offsets_of_padded_layouts_are_inverted(case: tuple[Format, tuple[int, ...]], data: st.DataObject) -> None:
     fmt, shape = case
     extents = tuple(data.draw(st.integers(dim, dim + 2)) for dim in fmt.physical_shape(shape))
     layout = Layout.padded(fmt, shape, extents)
@@ -167,9 +165,7 @@ def test_relabelling_is_a_transpose_of_the_same_bytes(
 
 
 @given(bound(least=1), st.data())
-def test_restriction_is_what_the_other_axes_leave(
-    case: tuple[Format, tuple[int, ...]], data: st.DataObject
-) -> None:
+def test_restriction_is_what_the_other_axes_leave(case: tuple[Format, tuple[int, ...]], data: st.DataObject) -> None:
     fmt, shape = case
     axes = sorted(data.draw(st.sets(st.sampled_from(range(fmt.rank))))) if fmt.rank else []
     plain = fmt.without_blocks(set(range(fmt.rank)) - set(axes))

@@ -30,7 +30,7 @@ def random_problem(seed: int) -> Problem:
     def tensor(given: int | None) -> int:
         shares = int(rng.integers(1, 4))
         casts: dict[tuple[int, int], int | None] = {(0, 0): None}
-        for pair in product(range(states), repeat=2):
+        for pair in product(range(states), range(states)):
             kind = rng.random()
             if pair == (0, 0) or kind < 0.15:
                 continue
@@ -70,7 +70,7 @@ def paid(problem: Problem, choice: tuple[int, ...]) -> float:
         has = given[0] if given else tensor.given
         wants = [state for option in chosen for where, state in option.needs if where == index]
         for state in (*wants, *tensor.needed):
-            if (has, state) not in tensor.casts:
+            if has is None or (has, state) not in tensor.casts:
                 return inf
             due.add((index, tensor.casts[has, state]))
     casts = sum(problem.tensors[index].prices[cast] for index, cast in due if cast is not None)

@@ -4,11 +4,24 @@ import numpy as np
 import pytest
 
 from layoutopt.formats import Format
-from layoutopt.ir import DType, Graph, Lanes, Op, Opaque, OpaqueType, Reference, Storage, TensorType, Use, Value, violations
+from layoutopt.ir import (
+    DType,
+    Graph,
+    Lanes,
+    Op,
+    Opaque,
+    OpaqueType,
+    Reference,
+    Storage,
+    TensorType,
+    Use,
+    Value,
+    violations,
+)
 from layoutopt.ir.cast import insert_cast, is_cast, moves
 from layoutopt.ir.graph import CAPTURE
 from layoutopt.ir.text import to_text
-from layoutopt.ir.types import ArrayData
+from layoutopt.ir.types import ArrayData, Attribute
 
 FLOATS = TensorType(DType.FLOAT32, (1, 8, 4, 4))
 NHWC = Format.parse("NHWC")
@@ -20,7 +33,9 @@ def graph() -> Graph:
     graph = Graph("net", {"": 18})
     x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
     graph.add_op(Op("Mul", (x, x), (a,), name="mul", order=(0,)))
-    graph.add_op(Op("If", (a,), (y,), name="if", order=(1,), captures=(x,), attributes={"then_branch": Opaque("graph", None)}))
+    graph.add_op(
+        Op("If", (a,), (y,), name="if", order=(1,), captures=(x,), attributes={"then_branch": Opaque("graph", None)})
+    )
     graph.inputs, graph.outputs = [x], [y]
     return graph
 
@@ -142,8 +157,14 @@ def test_text(graph: Graph) -> None:
     lanes = Storage(Format.parse("NCHW16c"), Lanes.ANY)
     b = graph.add_value(Value("b", FLOATS, storage=lanes))
     sequence = graph.add_value(Value("s", OpaqueType("seq(float)")))
-    attributes = {"to": 1, "axes": (0, 1), "mode": "up", "alpha": 0.5, "r": Opaque("ref", Reference("q"))}
-    graph.add_op(Op("Odd", (w, None), (b, None, sequence), domain="other", attributes=dict(attributes), order=(2,)))
+    attributes: dict[str, Attribute] = {
+        "to": 1,
+        "axes": (0, 1),
+        "mode": "up",
+        "alpha": 0.5,
+        "r": Opaque("ref", Reference("q")),
+    }
+    graph.add_op(Op("Odd", (w, None), (b, None, sequence), domain="other", attributes=attributes, order=(2,)))
     assert to_text(graph) == (
         "graph net(x: float32[1,8,4,4]) -> (y)\n"
         "  const w: float32[1,8,4,4] NHWC\n"

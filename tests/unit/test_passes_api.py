@@ -117,13 +117,15 @@ def test_a_pass_of_ones_own_in_the_one_call() -> None:
     result = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu-avx2", pipeline=pipeline)
     assert result.report.changed
     assert [note.where for note in result.report.notes if note.source == "drop-repeats"] == ["a", "y"]
-    assert [each.name for each in result.report.passes][0] == "drop-repeats"
+    assert result.report.passes[0].name == "drop-repeats"
 
 
 def test_the_watch_of_the_one_call() -> None:
     moments: list[str] = []
     layoutopt.optimize(
-        onnx.parser.parse_model(MODEL), "cpu-avx2", watch=lambda moment, step, graph: moments.append(f"{moment} {step.name}")
+        onnx.parser.parse_model(MODEL),
+        "cpu-avx2",
+        watch=lambda moment, step, graph: moments.append(f"{moment} {step.name}"),
     )
     assert moments == [f"{moment} {step.name}" for step in DEFAULT_PIPELINE.passes for moment in ("before", "after")]
 
@@ -132,8 +134,11 @@ def test_the_pipelines() -> None:
     assert default_pipeline("inference") is DEFAULT_PIPELINE
     assert default_pipeline("training") is TRAINING_PIPELINE
     names = [step.name for step in DEFAULT_PIPELINE.passes]
-    assert [step.name for step in TRAINING_PIPELINE.passes] == [name for name in names if name in {
-        "assign-formats", "insert-casts", "share-casts", "cancel-casts", "absorb-casts"}]
+    assert [step.name for step in TRAINING_PIPELINE.passes] == [
+        name
+        for name in names
+        if name in {"assign-formats", "insert-casts", "share-casts", "cancel-casts", "absorb-casts"}
+    ]
     assert all(step == replace(step) for step in DEFAULT_PIPELINE.passes)  # type: ignore[type-var]
     assert all((type(step).__doc__ or "").strip() for step in DEFAULT_PIPELINE.passes)
 

@@ -27,7 +27,6 @@ def model(body: str, w: float = 1.0, shape: tuple[int, ...] = (1, 8, 4, 4), out:
     return parsed
 
 
-
 CONV = "y = Conv(x, w)"
 
 
@@ -172,10 +171,11 @@ def test_shapes_and_types_have_to_agree() -> None:
 
 
 def test_sequences_and_maps_are_judged_by_their_worst_element() -> None:
-    want = [np.ones(3, np.float32), {"a": 0.5, "b": 0.25}, {"n": 3}]
-    near = [np.ones(3, np.float32) * np.float32(1 + 1e-6), {"a": 0.5000001, "b": 0.25}, {"n": 3}]
+    ones = np.ones(3, np.float32)
+    want = [ones, {"a": 0.5, "b": 0.25}, {"n": 3}]
+    near = [ones * np.float32(1 + 1e-6), {"a": 0.5000001, "b": 0.25}, {"n": 3}]
     assert compare("y", want, near).passed
-    assert not compare("y", want, [near[0] * np.float32(1.01), *near[1:]]).passed
+    assert not compare("y", want, [ones * np.float32(1.01), *near[1:]]).passed
     assert not compare("y", want, [near[0], {"a": 0.6, "b": 0.25}, near[2]]).passed
     assert not compare("y", want, [*near[:2], {"n": 4}]).passed
     assert not compare("y", want, [near[0], {"a": 0.5, "c": 0.25}, near[2]]).passed

@@ -1,0 +1,163 @@
+"""What the tree promises: layers, who may know which library, no op names in passes, the public names, small files."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx.defs
+import pytest
+
+import layoutopt
+import layoutopt.cost_models
+import layoutopt.passes
+from layoutopt.ops import rules
+
+CHECKOUT = Path(__file__).parent.parent
+LONGEST = 450
+
+# Where the packages are, be they installed from a wheel or editable, where passes and cost_models are folders of their own.
+HOMES = {
+    "": Path(layoutopt.__path__[0]),
+    "passes": Path(layoutopt.passes.__path__[0]),
+    "cost_models": Path(layoutopt.cost_models.__path__[0]),
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its name without `layoutopt.`, as it is imported."""
+    found = {}
+    for prefix, home in HOMES.items():
+        for path in sorted(home.rglob("*.py")):
+            parts = [*([prefix] if prefix else []), *path.relative_to(home).with_suffix("").parts]
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The first names of everything that a module imports, at the top or anywhere else."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def importers(*libraries: str) -> set[str]:
+    return {name for name, path in MODULES.items() if not set(libraries).isdisjoint(imported(path))}
+
+
+def test_the_layers(tmp_path: Path) -> None:
+    """import-linter wants one folder, so it is shown a copy of the tree in the shape that a wheel has."""
+    pytest.importorskip("importlinter")
+    for name, path in MODULES.items():
+        is_package = path.name == "__init__.py"
+        target = tmp_path.joinpath("layoutopt", *name.split(".")) if name != "__init__" else tmp_path / "layoutopt"
+        target = target / "__init__.py" if is_package else target.with_suffix(".py")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    command = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command(sys.argv[1:])"
+    result = subprocess.run(
+        [sys.executable, "-c", command, "--config", str(CHECKOUT / "pyproject.toml"), "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"Analyzed {len(MODULES)} files" in " ".join(result.stdout.split())
+
+
+def test_passes_name_no_ops() -> None:
+    """What an op is and does stands in `ops`; a pass asks the rule."""
+    names = {schema.name for schema in onnx.defs.get_all_schemas()} | set(rules())
+    for name, path in MODULES.items():
+        if name.split(".")[0] == "passes":
+            texts = {
+                str(node.value) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+            }
+            assert texts.isdisjoint(names), f"{name} names {sorted(texts & names)}"
+
+
+def test_who_knows_networkx() -> None:
+    assert importers("networkx") == {"ir.graph", "planner.solver"}
+
+
+def test_who_knows_onnx() -> None:
+    """And `api`, which takes and gives models."""
+    assert {name for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")} <= {"api"}
+
+
+def test_who_runs_models() -> None:
+    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"onnx_io", "verify"}
+
+
+def test_who_knows_the_solver_and_the_terminal() -> None:
+    assert importers("highspy") == {"planner.solver"}
+    assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
+
+
+def test_the_algebra_needs_numpy_at_most() -> None:
+    foreign = {each for name, path in MODULES.items() if name.split(".")[0] == "formats" for each in imported(path)}
+    assert foreign - set(sys.stdlib_module_names) <= {"layoutopt", "numpy"}
+
+
+def test_the_public_names() -> None:
+    assert layoutopt.__all__ == [
+        "Conversion",
+        "CostModel",
+        "Format",
+        "Layout",
+        "LayoutoptError",
+        "Pass",
+        "PassContext",
+        "Pipeline",
+        "Plan",
+        "Report",
+        "Result",
+        "Verification",
+        "__version__",
+        "load_target",
+        "optimize",
+        "target_names",
+        "verify_models",
+    ]
+    assert dir(layoutopt) == layoutopt.__all__
+    for name in layoutopt.__all__:
+        assert getattr(layoutopt, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        layoutopt.no_such_name  # noqa: B018
+
+
+def test_importing_costs_nothing() -> None:
+    """`layoutopt --help` answers at once, so the package does not load what it does not need yet."""
+    heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "highspy", "networkx", "typer", "rich")
+    probe = f"import sys, layoutopt; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_files_stay_small() -> None:
+    long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > LONGEST}
+    assert not long
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_the_wheel_contains_every_package() -> None:
+    """Packages are listed by hand, since two of them stand elsewhere."""
+    listed = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    present = {"layoutopt"} | {
+        f"layoutopt.{name}" for name, path in MODULES.items() if path.name == "__init__.py" and name != "__init__"
+    }
+    assert set(listed) == present
