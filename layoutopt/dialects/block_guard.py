@@ -23,12 +23,11 @@ def expected(block: int) -> float:
 
 
 def guard(graph: Graph, block: int) -> None:
-    """Put the guard into a lowered graph, at its first blocked convolution; one without convolutions has no use for it."""
-    conv = next((op for op in graph.ops if op.op_type == "Conv" and op.domain == DOMAIN), None)
-    if conv is None or block == 0:
+    """Put the guard into a lowered graph that has blocked kernels: before the first convolution, or else the first of them."""
+    blocked = [op for op in graph.ops if op.domain == DOMAIN]
+    if not blocked or block == 0:
         return
-    weight = conv.inputs[1]
-    assert weight is not None and weight.shape is not None
+    op = next((each for each in blocked if each.op_type == "Conv"), blocked[0])
     write = _Writer(graph)
     ramp = write("ReorderInput", [write.constant(_RAMP)], DType.FLOAT32, DOMAIN, channels_last=0)
     flat = write("Reshape", [ramp, write.constant(np.asarray([-1], dtype=np.int64))], DType.FLOAT32)
@@ -38,11 +37,17 @@ def guard(graph: Graph, block: int) -> None:
     write.name = f"this model is packed for blocks of {block} channels, and this machine has others"
     zero = write("Gather", [write.constant(np.zeros(1, dtype=np.float32)), index], DType.FLOAT32)
     write.name = ""
-    bias = conv.inputs[2] if len(conv.inputs) > 2 else None
-    if bias is None:
-        bias = write.constant(np.zeros([extent(dim) for dim in weight.shape[:1]], dtype=np.float32))
-    guarded = write("Add", [bias, zero], DType.FLOAT32)
-    graph.set_inputs(conv, (*conv.inputs[:2], guarded, *conv.inputs[3:]))
+    place, operand = (2, _bias(op, write)) if op.op_type == "Conv" else (0, op.inputs[0])
+    assert operand is not None
+    guarded = write("Add", [operand, zero], DType.FLOAT32)
+    graph.set_inputs(op, (*op.inputs[:place], guarded, *op.inputs[place + 1 :]))
+
+
+def _bias(conv: Op, write: "_Writer") -> Value:
+    """The bias of a convolution; zeros if it has none."""
+    weight, bias = conv.inputs[1], conv.inputs[2] if len(conv.inputs) > 2 else None
+    assert weight is not None and weight.shape is not None
+    return bias if bias is not None else write.constant(np.zeros(extent(weight.shape[0]), dtype=np.float32))
 
 
 class _Writer:

@@ -260,7 +260,7 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> l
 
 
 def _along_channels(op: Op, builder: OpBuilder) -> bool:
-    """Concat and Split of whole blocks: channels are an outer axis of the array."""
+    """Concat and Split of whole blocks along the channels, or along the batch."""
     storages = [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _pieces(op)]
     if any(storage is None or not feature_block(storage.format) for storage in storages) or not storages:
         return False
@@ -269,6 +269,8 @@ def _along_channels(op: Op, builder: OpBuilder) -> bool:
     assert value is not None and value.rank is not None
     axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
     place = next(number for number, part in enumerate(format.parts) if part.axis == axis)
+    if place > 1:
+        return False  # the image is not an outer axis: its blocks lie inside
     declared = [_declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
     attributes: dict[str, Attribute] = {**op.attributes, "axis": place}
     if op.op_type == "Concat":

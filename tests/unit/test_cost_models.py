@@ -29,9 +29,7 @@ class Weights:
         raise AssertionError("a cost model has no business with weights")
 
 
-def value(
-    name: str, shape: Sequence[int | str], dtype: DType = DType.FLOAT32, *, constant: bool = False
-) -> Value:
+def value(name: str, shape: Sequence[int | str], dtype: DType = DType.FLOAT32, *, constant: bool = False) -> Value:
     return Value(name, TensorType(dtype, tuple(shape)), data=Weights() if constant else None)
 
 
@@ -127,10 +125,7 @@ def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
 
 
 def test_free_casts_of_int8_kernels() -> None:
-    turing = {
-        (str(known[IN]), str(known[OUT]))
-        for known in load_target("gpu-turing").kernels(conv(dtype=DType.INT8))
-    }
+    turing = {(str(known[IN]), str(known[OUT])) for known in load_target("gpu-turing").kernels(conv(dtype=DType.INT8))}
     assert {("NCHW4c", "NCHW32c"), ("NCHW4c", "NHWC")} <= turing
 
 
@@ -247,9 +242,7 @@ def test_agnostic_ops_run_at_memory_bandwidth_in_any_format() -> None:
 
 
 def test_renames_are_free() -> None:
-    op = Op(
-        "Transpose", (value("x", IMAGE),), (value("y", (1, 56, 56, 64)),), attributes={"perm": (0, 2, 3, 1)}
-    )
+    op = Op("Transpose", (value("x", IMAGE),), (value("y", (1, 56, 56, 64)),), attributes={"perm": (0, 2, 3, 1)})
     rule = rule_of(op)
     assert rule is not None
     signature = rule.complete(op, {IN: Format.parse("NHWC")})
@@ -341,7 +334,5 @@ def chain(dtype: DType, ops: int = 12) -> Graph:
 def test_a_network_is_planned_in_one_format(target: str, dtype: DType, format: str) -> None:
     plan = make_plan(chain(dtype), load_target(target))
     assert plan.improves
-    formats = [
-        str(signature.outputs[0].format) for signature in plan.signatures.values() if signature.outputs[0]
-    ]
+    formats = [str(signature.outputs[0].format) for signature in plan.signatures.values() if signature.outputs[0]]
     assert set(formats[:-1]) == {format}

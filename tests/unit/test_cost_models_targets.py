@@ -57,9 +57,7 @@ def test_no_target_file_has_a_number_outside_a_sourced_table() -> None:
 def test_hopper_has_rates_of_its_own() -> None:
     ampere, hopper = load_target("gpu-ampere").spec, load_target("gpu-hopper").spec
     for unit, rates in ampere.rates.items():
-        assert all(
-            hopper.rates[unit][dtype].source != rate.source or unit == "dp4a" for dtype, rate in rates.items()
-        )
+        assert all(hopper.rates[unit][dtype].source != rate.source or unit == "dp4a" for dtype, rate in rates.items())
     assert hopper.memory.bandwidth.value == 3.35e12
     assert hopper.rate("tensor", DType.FLOAT16) == 989.4e12
 
@@ -307,9 +305,7 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
         ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table"]),
     ],
 )
-def test_malformed_files_are_told_in_one_line(
-    old: str, new: str, expected: list[str], tmp_path: Path
-) -> None:
+def test_malformed_files_are_told_in_one_line(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
     assert old in MINIMAL
     path = write(tmp_path / "ours.toml", MINIMAL.replace(old, new, 1))
     with pytest.raises(TargetError) as error:

@@ -152,9 +152,7 @@ def test_parameters_of_steps() -> None:
         ("WNC", (4, 6, 5), (8, 3, 5), "WNC"),
     ],
 )
-def test_carried_formats(
-    fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None
-) -> None:
+def test_carried_formats(fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None) -> None:
     carried = carry(PARSE(fmt), before, after)
     assert carried == (PARSE(expected) if expected else None)
 
