@@ -77,6 +77,7 @@ class Graph:
         self._net: Any = nx.MultiDiGraph()
         self._names: dict[str, Value] = {}
         self._reserved: set[str] = set()
+        self._suffixes: dict[str, int] = {}
         self._counter = 0
         self._sorted: list[Op] = []
         self._sorted_at = -1
@@ -160,10 +161,11 @@ class Graph:
 
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem_2`, `stem_3`... until no value has that name."""
-        name, count = stem, 1
+        name, count = stem, self._suffixes.get(stem, 1)
         while name in self._names or name in self._reserved:
             count += 1
             name = f"{stem}_{count}"
+        self._suffixes[stem] = max(count - 1, 1)  # where to go on looking: a weight may have thousands of copies
         return name
 
     def add_value(self, value: Value) -> Value:

@@ -3,7 +3,7 @@
 Rules say what an op makes of lane states; here its signatures are spelled out for every state that the inputs may have.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -34,8 +34,22 @@ def state_of(numbers: Array) -> Lanes:
     return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
 
 
-def with_lanes(rule: LayoutRule, op: Op, signature: Signature) -> Iterable[Signature]:
-    """A signature once for every lane state that its inputs may have. Constants have zero lanes always."""
+def with_lanes(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:
+    """The signatures for the lane states that the inputs may have, without those that another one makes pointless.
+
+    Args:
+        rule: the op's rule.
+        op: the op.
+        signature: its formats.
+        worst: the largest state that each input can be in; ANY by default. Constants have zero lanes always.
+    """
+    return _undominated(lane_cases(rule, op, signature, worst))
+
+
+def lane_cases(
+    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
+) -> list[Signature]:
+    """A signature once for every lane state that its inputs may have and that the op works on."""
     laned = [
         index
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
@@ -43,25 +57,42 @@ def with_lanes(rule: LayoutRule, op: Op, signature: Signature) -> Iterable[Signa
     ]
     laned_outputs = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     if not laned and not any(laned_outputs):
-        yield signature
-        return
+        return [signature]
+    choices = [[state for state in Lanes if worst is None or state <= worst[index]] for index in laned]
     # Beyond two laned inputs only uniform states: 3**n combinations would not pay for themselves.
-    cases = product(Lanes, repeat=len(laned)) if len(laned) <= 2 else ((state,) * len(laned) for state in Lanes)
-    for case in cases:
-        states = [Lanes.ZERO] * len(op.inputs)
-        for index, state in zip(laned, case, strict=True):
-            states[index] = state
-        results = rule.lanes(op, signature, tuple(states))
-        if results is None:
-            continue
-        padded = (*results, *(Lanes.ANY,) * (len(op.outputs) - len(results)))
-        yield Signature(
-            tuple(
-                storage and Storage(storage.format, state)
-                for storage, state in zip(signature.inputs, states, strict=True)
-            ),
-            tuple(
-                storage and Storage(storage.format, state if laned_output else Lanes.ZERO)
-                for storage, state, laned_output in zip(signature.outputs, padded, laned_outputs, strict=True)
-            ),
-        )
+    cases = product(*choices) if len(laned) <= 2 else ((state,) * len(laned) for state in max(choices, key=len))
+    found = [_with_states(rule, op, signature, dict(zip(laned, case, strict=True)), laned_outputs) for case in cases]
+    return [each for each in found if each is not None]
+
+
+def _with_states(
+    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Lanes], laned_outputs: Sequence[bool]
+) -> Signature | None:
+    """The signature for these states of some inputs; None if the op does not work on them."""
+    states = [given.get(index, Lanes.ZERO) for index in range(len(op.inputs))]
+    results = rule.lanes(op, signature, tuple(states))
+    if results is None:
+        return None
+    padded = (*results, *(Lanes.ANY,) * (len(op.outputs) - len(results)))
+    inputs = zip(signature.inputs, states, strict=True)
+    outputs = zip(signature.outputs, padded, laned_outputs, strict=True)
+    return Signature(
+        tuple(storage and Storage(storage.format, state) for storage, state in inputs),
+        tuple(storage and Storage(storage.format, state if laned else Lanes.ZERO) for storage, state, laned in outputs),
+    )
+
+
+def _undominated(signatures: list[Signature]) -> list[Signature]:
+    """Those of which no other one accepts as much or more, and leaves as little or less. The last of equals stays."""
+    kept: list[Signature] = []
+    for signature in reversed(signatures):
+        if not any(_dominates(other, signature) for other in kept):
+            kept = [other for other in kept if not _dominates(signature, other)]
+            kept.append(signature)
+    return kept[::-1]
+
+
+def _dominates(one: Signature, other: Signature) -> bool:
+    accepts = all(a is None or b is None or a.lanes >= b.lanes for a, b in zip(one.inputs, other.inputs, strict=True))
+    leaves = all(a is None or b is None or a.lanes <= b.lanes for a, b in zip(one.outputs, other.outputs, strict=True))
+    return accepts and leaves

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import Inapplicable, canonical_signature, rule_of, with_lanes
 
 MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
@@ -55,6 +55,7 @@ class _Spread:
         self.result = Candidates()
         self.found: dict[Op, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
+        self.given: dict[Value, Lanes] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         ops = self.graph.ops
@@ -74,11 +75,23 @@ class _Spread:
             value, format = self.queue.popleft()
             self._around(value, format)
         for op in ops:
-            rule = rule_of(op)
-            plain = list(self.found.get(op, {}).values()) or [canonical_signature(op)]
-            laned = [each for item in plain for each in with_lanes(rule, op, item)] if rule is not None else plain
-            self.result.signatures[op] = list(dict.fromkeys(laned))
+            self.result.signatures[op] = self._spell_out(op)
         return self.result
+
+    def _spell_out(self, op: Op) -> list[Signature]:
+        """The signatures of an op with lane states: those that its inputs can be in, going by the ops before it."""
+        rule = rule_of(op)
+        signatures = list(self.found.get(op, {}).values()) or [canonical_signature(op)]
+        if rule is not None:
+            # By value and not by format: two formats may be the same bytes, and then the lanes are the same too.
+            worst = [self.given.get(value, Lanes.ZERO) if value is not None else Lanes.ZERO for value in op.inputs]
+            laned = (with_lanes(rule, op, each, worst) for each in signatures)
+            signatures = list(dict.fromkeys(signature for group in laned for signature in group))
+        for signature in signatures:
+            for value, storage in zip(op.outputs, signature.outputs, strict=True):
+                if value is not None and storage is not None and storage.lanes:
+                    self.given[value] = max(storage.lanes, self.given.get(value, Lanes.ZERO))
+        return signatures
 
     def _offer(self, value: Value, format: Format) -> None:
         if value.shape is None or value.is_constant:

@@ -1,0 +1,41 @@
+"""How many ops move activations in the networks of examples/zoo, before and after, and how long optimising takes.
+
+    python benchmarks/moves.py [TARGET] [NETWORK ...]
+
+Prints a Markdown table: CastData, Transposes and Reshapes that move activations; estimated time on the target; the largest
+error against the original in onnxruntime; seconds for everything, reading to verification.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import zoo
+
+import layoutopt
+
+
+def main(target: str = "gpu-hopper", *networks: str) -> None:
+    print(f"| {target} | before | after | estimate | gap | error | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for network in networks or zoo.NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            path = zoo.save(network, Path(folder))
+            start = perf_counter()
+            report = layoutopt.optimize(path, target).report
+            seconds = perf_counter() - start
+        assert report.plan is not None
+        before, after = report.before, report.after
+        print(
+            f"| {network} | {before.casts + before.transposes} | {after.casts + after.transposes} "
+            f"| {report.plan.seconds_before / report.plan.seconds_after:.2f}x | {report.plan.gap:.2g} "
+            f"| {report.verification.largest_error or 0:.1e} | {seconds:.1f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
