@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from layoutopt.cost import CostModel
-from layoutopt.ir.cast import is_cast
+from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import Rename, canonical_signature, elements, physical_type, rule_of
@@ -71,19 +71,10 @@ def _cast_reports(graph: Graph, cost_model: CostModel) -> Iterator[CastReport]:
             dst=str(copy.storage),
             bytes=_bytes(source) + _bytes(copy),
             seconds=cost_model.conversion_seconds(source, source.storage, copy.storage),
-            moves_data=cast_moves(source, copy),
+            moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
             reason=_reason(graph, source, copy),
         )
-
-
-def cast_moves(source: Value, copy: Value) -> bool:
-    """Whether the cast does more than give the array another shape."""
-    if source.storage is None or copy.storage is None or source.shape is None:
-        return False
-    if source.storage.format == copy.storage.format:
-        return True  # a mask
-    return source.storage.format.key(source.shape) != copy.storage.format.key(source.shape)
 
 
 def _reason(graph: Graph, source: Value, copy: Value) -> str:
@@ -105,7 +96,11 @@ def counts(graph: Graph) -> Counts:
     moving = [
         source
         for source, copy in casts
-        if source is not None and copy is not None and not source.is_constant and cast_moves(source, copy)
+        if source is not None
+        and copy is not None
+        and copy.storage is not None
+        and not source.is_constant
+        and moves(source, copy.storage)
     ]
     renames = [op for op in graph.ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
     return Counts(casts=len(moving), transposes=len(renames), weight_casts=len(weights))

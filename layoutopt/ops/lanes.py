@@ -46,9 +46,7 @@ def with_lanes(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[L
     return _undominated(lane_cases(rule, op, signature, worst))
 
 
-def lane_cases(
-    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
-) -> list[Signature]:
+def lane_cases(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:
     """A signature once for every lane state that its inputs may have and that the op works on."""
     laned = [
         index
