@@ -47,7 +47,7 @@ def spread(probes: list[Probe], count: int) -> list[Probe]:
 
 
 def found_again(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Probe]:
-    """Where the tensors are in a planned graph and what it was lowered to; those that are gone are left out."""
+    """Where the tensors are in a planned graph and what it was lowered to, in their order; those that are gone are left out."""
     probes = []
     wanted = set(tensors)
     for value in graph.values:
@@ -57,4 +57,5 @@ def found_again(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Probe]
         if low is not None and lowered.producer(low) is not None:
             probes.append(Probe(value.tensor, value.name, value.storage.format))
             wanted.discard(value.tensor)
-    return probes
+    place = {name: index for index, name in enumerate(tensors)}
+    return sorted(probes, key=lambda probe: place[probe.original])
