@@ -10,7 +10,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.block_guard import expected
+from layoutopt.dialects.onnxruntime.guard import expected
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}

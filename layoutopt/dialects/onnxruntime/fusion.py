@@ -6,10 +6,10 @@ after:  Conv(activation = Relu, sum = residual)
 
 import numpy as np
 
+from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
 
-DOMAIN = "com.microsoft.nchwc"
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid")
 
 

@@ -8,7 +8,7 @@ the node.
 
 import numpy as np
 
-from layoutopt.dialects.conv_fusion import DOMAIN
+from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
 from layoutopt.ops import extent

@@ -1,0 +1,49 @@
+"""Concat and Split."""
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.onnxruntime.arrays import (
+    declared,
+    feature_block,
+    floats,
+    native,
+)
+from layoutopt.ir.types import Attribute, Op, Slot
+from layoutopt.ops import extent
+
+
+@native("Concat", "Split")
+def along_channels(op: Op, builder: OpBuilder) -> bool:
+    """Concat and Split of whole blocks along the channels, or along the batch."""
+    storages = [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _pieces(op)]
+    if any(storage is None or not feature_block(storage.format) for storage in storages) or not storages:
+        return False
+    format = builder.format(_pieces(op)[0])
+    value = op.operand(_pieces(op)[0])
+    assert value is not None and value.rank is not None
+    axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
+    place = next(number for number, part in enumerate(format.parts) if part.axis == axis)
+    if place > 1:
+        return False  # the image is not an outer axis: its blocks lie inside
+    shapes = [declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
+    attributes: dict[str, Attribute] = {**op.attributes, "axis": place}
+    if op.op_type == "Concat":
+        inputs = [builder.raw(index) for index in range(len(op.inputs))]
+    else:
+        attributes.pop("split", None)
+        attributes.pop("num_outputs", None)
+        lengths = np.asarray([extent(shape[place]) for shape in shapes], dtype=np.int64)
+        if op.version < 13:
+            inputs, attributes["split"] = [builder.raw(0)], tuple(int(length) for length in lengths)
+        else:
+            inputs = [builder.raw(0), builder.constant(lengths, "split")]
+    results = builder.op(op.op_type, inputs, [floats(shape) for shape in shapes], attributes)
+    for index, result in enumerate(results):
+        builder.set_output(index, result)
+    return True
+
+
+def _pieces(op: Op) -> list[Slot]:
+    """The operands that lie alike: all of a Concat, all but the lengths of a Split."""
+    return [slot for slot in op.slots() if op.op_type == "Concat" or slot.side == "out" or slot.index == 0]

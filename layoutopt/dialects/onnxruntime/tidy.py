@@ -1,0 +1,58 @@
+"""Reshapes that came to stand next to each other, each written for an op of its own.
+
+before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Reshape -> (1, 64, 7, 7)
+after:  (1, 64, 7, 7)
+"""
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
+
+
+def tidy(graph: Graph) -> None:
+    """Let every Reshape read what the chain before it began with, and take out those that then do nothing.
+
+    Only Reshapes to constant, positive extents: what they give does not depend on the shape that they read.
+    """
+    for op in graph.ops:
+        if not _is_fixed(op):
+            continue
+        source = op.inputs[0]
+        assert source is not None
+        before = graph.producer(source)
+        while before is not None and _is_fixed(before) and before.inputs[0] is not None:
+            source = before.inputs[0]
+            before = graph.producer(source)
+        if source is not op.inputs[0]:
+            graph.set_inputs(op, (source, *op.inputs[1:]))
+    for op in graph.ops:
+        if _is_fixed(op) and _does_nothing(graph, op):
+            _take_out(graph, op)
+    for op in reversed(graph.ops):
+        if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
+            graph.remove_op(op)
+
+
+def _is_fixed(op: Op) -> bool:
+    """Whether an op is a Reshape whose output has the same shape whatever it reads."""
+    if op.kind != "Reshape" or op.outputs[0] is None or op.inputs[0] is None:
+        return False
+    target = op.constant(1) if len(op.inputs) > 1 else None
+    return target is not None and bool((target > 0).all())
+
+
+def _is_unread(graph: Graph, value: Value | None) -> bool:
+    return value is None or not (graph.uses(value) or graph.is_output(value))
+
+
+def _does_nothing(graph: Graph, op: Op) -> bool:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None
+    captured = any(use.is_capture for use in graph.uses(y))
+    return x.shape is not None and x.shape == y.shape and not captured and not graph.is_output(y)
+
+
+def _take_out(graph: Graph, op: Op) -> None:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None
+    graph.replace_uses(y, x)
+    graph.remove_op(op)
