@@ -23,6 +23,12 @@ class NotVerifiedError(LayoutoptError):
     exit_code: ClassVar[int] = 9
 
 
+class UnfitError(LayoutoptError):
+    """`check` found that the model does not fit this machine."""
+
+    exit_code: ClassVar[int] = 10
+
+
 class StdoutError(LayoutoptError):
     """What was to be printed cannot be written."""
 

@@ -1,0 +1,36 @@
+"""Peak memory, measured in a process that does nothing else."""
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from layoutopt.bench.inputs import Feed
+from layoutopt.bench.report import Memory
+from layoutopt.errors import LayoutoptError, ModelError
+
+
+def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memory:
+    """Load a model and run it once, in a fresh process.
+
+    Raises:
+        ModelError: it cannot be loaded or run.
+        LayoutoptError: the process came to another end.
+    """
+    with TemporaryDirectory(prefix="layoutopt-bench-") as folder:
+        values = Path(folder) / "inputs"
+        values.write_bytes(pickle.dumps(feed))
+        command = [sys.executable, "-m", "layoutopt.bench.peak", str(model), runtime, str(threads), str(values)]
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        what = f"the process that measures its memory ended with code {process.returncode}"
+        last = next(reversed(process.stderr.splitlines()), "")  # nothing, if it was killed
+        raise LayoutoptError(
+            what, where=str(model), hint=last or "close other programs or use a machine with more memory"
+        )
+    answer = json.loads(process.stdout.splitlines()[-1])
+    if "what" in answer:
+        raise ModelError(**answer)
+    return Memory(**answer)

@@ -1,0 +1,60 @@
+"""OpenVINO on the CPU, tuned for the latency of one run, in float32 as onnxruntime computes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import openvino
+
+from layoutopt.bench.profile import by_op, summary
+from layoutopt.bench.report import Profile
+from layoutopt.ir.types import Array
+
+
+class OpenVino:
+    """OpenVINO's CPU plugin."""
+
+    name = "openvino"
+    version = str(openvino.__version__).partition("-")[0]
+
+    def __init__(self) -> None:
+        """Load the plugin, so that no session has to."""
+        self._core = openvino.Core()
+        self._core.get_property("CPU", "FULL_DEVICE_NAME")
+
+    def open(self, model: Path, threads: int) -> "OpenVinoSession":
+        """Compile a model."""
+        return OpenVinoSession(self._core, model, _config(threads))
+
+    def open_profiled(self, model: Path, threads: int, folder: Path) -> "OpenVinoSession":
+        """Compile one with counters; they are in memory."""
+        return OpenVinoSession(self._core, model, {**_config(threads), "PERF_COUNT": True})
+
+
+class OpenVinoSession:
+    """A compiled model with one request."""
+
+    def __init__(self, core: Any, model: Path, config: dict[str, Any]) -> None:
+        """Compile the model."""
+        self._request = core.compile_model(str(model), "CPU", config).create_infer_request()
+        self._runs = 0
+
+    def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
+        """Run it; inputs are read and outputs left where they are."""
+        self._runs += 1
+        return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+    def profile(self, skipped: int) -> Profile:
+        """The counters, which are means of all runs."""
+        ran = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
+        return summary(by_op(((each.node_type, each.real_time.total_seconds()) for each in ran), 1), self._runs)
+
+
+def _config(threads: int) -> dict[str, Any]:
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": False,  # with one thread the process is pinned already
+    }

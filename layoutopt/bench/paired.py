@@ -1,0 +1,90 @@
+"""Timing in rounds: every round does each thing once, and every other round in reverse order.
+
+    A B   B A   A B   B A ...
+
+Whatever drifts, a clock, a neighbour, meets both sides of a ratio, and none is always the first.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, process_time
+from typing import TypeAlias
+
+Action: TypeAlias = Callable[[], float]
+"""Does something and says how many seconds of it count."""
+IsOver: TypeAlias = Callable[[int, float], bool]
+"""Whether to stop, after so many rounds and seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What was timed.
+
+    Attributes:
+        times: seconds, a list per action.
+        seconds: wall time of all of it.
+        cpu_seconds: CPU time of the process.
+    """
+
+    times: list[list[float]]
+    seconds: float
+    cpu_seconds: float
+
+
+def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False) -> Rounds:
+    """Time some actions.
+
+    Args:
+        actions: what to do in every round.
+        is_over: when to stop.
+        starts_last: whether the first round is in reverse order.
+    """
+    times: list[list[float]] = [[] for _ in actions]
+    order = list(enumerate(actions))
+    if starts_last:
+        order.reverse()
+    with _no_collections():
+        begin, begin_cpu = perf_counter(), process_time()
+        while not is_over(len(times[0]), perf_counter() - begin):
+            for index, action in order:
+                times[index].append(action())
+            order.reverse()
+        wall, cpu = perf_counter() - begin, process_time() - begin_cpu
+    return Rounds(times, wall, cpu)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """No garbage collection in the middle of a measurement."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def confined(threads: int) -> Iterator[int | None]:
+    """With one thread, keep this one and those that it starts on one CPU; which, or None where it is not done."""
+    if threads != 1 or not hasattr(os, "sched_setaffinity"):
+        yield None
+        return
+    allowed = os.sched_getaffinity(0)
+    # Not the first, which serves most interrupts; not the last, which may be a slower core.
+    cpu = sorted(allowed)[min(1, len(allowed) - 1)]
+    try:
+        os.sched_setaffinity(0, {cpu})
+        yield cpu
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def usable_cpus() -> int:
+    """How many CPUs the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

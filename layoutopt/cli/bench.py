@@ -1,0 +1,96 @@
+"""`layoutopt bench`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from layoutopt.cli.exit_codes import UsageError
+
+
+class Runtime(StrEnum):
+    """What runs the models."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
+_MODELS = "ONNX files, called A, B ... here; the others are held against A."
+_RUNTIME = "onnxruntime or openvino; can be repeated, then every model is run in each that can."
+_INPUT = "The values of an input, from a file of numpy; can be repeated. The others are random."
+_DIM = "The extent of a symbolic dimension, or of INPUT[AXIS]; can be repeated."
+
+
+def bench(
+    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
+    threads: Annotated[int, Option("--threads", metavar="N", min=1, help="With 1, the process stays on one CPU.")] = 1,
+    runs: Annotated[
+        int | None, Option("--runs", metavar="N", min=2, help="How many rounds; by default as many as fit.")
+    ] = None,
+    seconds: Annotated[
+        float, Option("--seconds", metavar="S", help="For the timed rounds, of which there are at least 12.")
+    ] = 10.0,
+    warm_up: Annotated[
+        int, Option("--warm-up", metavar="N", min=1, help="Rounds with new sessions that do not count.")
+    ] = 2,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=VALUE", help=_DIM)] = None,
+    values: Annotated[list[str] | None, Option("--input", metavar="NAME=FILE.npy", help=_INPUT)] = None,
+    seed: Annotated[int, Option("--seed", metavar="N", min=0, help="Of the random inputs.")] = 0,
+    runtime: Annotated[list[Runtime] | None, Option("--runtime", metavar="R", help=_RUNTIME)] = None,
+    profile: Annotated[bool, Option("--profile", help="Show what each kind of op takes, side by side.")] = False,
+    json: Annotated[
+        Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
+    ] = None,
+) -> None:
+    """Time models against each other.
+
+    All run in this process, in turns: A B, B A, A B ... on the same random inputs, in onnxruntime at its
+    defaults. A speed-up is the median of A's time over B's within each round, with the quartiles of the
+    rounds, and the confidence interval from six blocks of rounds with new sessions each. Also measured:
+    creating a session, peak memory, and the share of the kernels' time that only moves data, Transpose and
+    Reorder nodes apart.
+    """
+    if not 0 < seconds < float("inf"):
+        raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
+    dims, inputs = _dims(dim or []), _inputs(values or [])
+
+    from layoutopt.cli.timings import time_models
+
+    time_models(
+        models,
+        json,
+        with_ops=profile,
+        threads=threads,
+        runs=runs,
+        seconds=seconds,
+        warm_up=warm_up,
+        seed=seed,
+        dims=dims,
+        inputs=inputs,
+        runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+    )
+
+
+def _dims(requests: list[str]) -> dict[str, int]:
+    """NAME=VALUE; names may hold equals signs."""
+    dims: dict[str, int] = {}
+    for request in requests:
+        name, _, value = request.rpartition("=")
+        if not name or not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise UsageError("not a dimension", where=f"--dim {request}", hint="write NAME=VALUE, as in batch=1")
+        if dims.setdefault(name, int(value)) != int(value):
+            raise UsageError(f"{name} is {dims[name]} too", where=f"--dim {request}", hint="choose one")
+    return dims
+
+
+def _inputs(requests: list[str]) -> dict[str, Path]:
+    """NAME=FILE; files may hold equals signs."""
+    inputs: dict[str, Path] = {}
+    for request in requests:
+        name, _, path = request.partition("=")
+        if not name or not path:
+            raise UsageError("not an input", where=f"--input {request}", hint="write NAME=FILE, as in x=x.npy")
+        if inputs.setdefault(name, Path(path)) != Path(path):
+            raise UsageError(f"{name} is {inputs[name]} too", where=f"--input {request}", hint="choose one")
+    return inputs

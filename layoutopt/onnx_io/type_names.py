@@ -1,0 +1,67 @@
+"""Types as onnxruntime spells them, `tensor(float)` or `seq(map(string,tensor(int64)))`: from onnx_ir, and to messages."""
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+UNKNOWN_TYPE = "unknown"
+
+_HOLDERS: Mapping[type, str] = {
+    ir.TensorType: "tensor",
+    ir.SparseTensorType: "sparse_tensor",
+    ir.SequenceType: "seq",
+    ir.OptionalType: "optional",
+}
+_OWN = {"float32": "float", "float64": "double"}  # everything else is called as everywhere
+_USUAL = {own: usual for usual, own in _OWN.items()}
+
+
+def type_name(type_: ir.TypeProtocol | None) -> str:
+    """The name of a type; `unknown` if it is not declared, or not whole."""
+    if type_ is None or type(type_) not in _HOLDERS:
+        return UNKNOWN_TYPE
+    held = type_.elem_type
+    inner = held.name.lower() if isinstance(held, ir.DataType) else type_name(held)
+    return UNKNOWN_TYPE if inner in (UNKNOWN_TYPE, "undefined") else f"{_HOLDERS[type(type_)]}({inner})"
+
+
+def tensor_name(dtype: str) -> str:
+    """tensor(float) for float32."""
+    return f"tensor({_OWN.get(dtype, dtype)})"
+
+
+def short_name(name: str) -> str:
+    """float32 for tensor(float); what holds no tensor keeps its name."""
+    inner = name.removeprefix("tensor(").removesuffix(")")
+    return _USUAL.get(inner, inner) if name == f"tensor({inner})" else name
+
+
+def named_type(name: str) -> onnx.TypeProto:
+    """The message for a name.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    kind, _, inner = name.removesuffix(")").partition("(")
+    message = onnx.TypeProto()
+    match kind:
+        case "tensor":
+            message.tensor_type.elem_type = _element(inner)
+        case "sparse_tensor":
+            message.sparse_tensor_type.elem_type = _element(inner)
+        case "seq":
+            message.sequence_type.elem_type.CopyFrom(named_type(inner))
+        case "optional":
+            message.optional_type.elem_type.CopyFrom(named_type(inner))
+        case "map":
+            key, _, value = inner.partition(",")
+            message.map_type.key_type = _element(key)
+            message.map_type.value_type.CopyFrom(named_type(value))
+        case _:
+            raise ValueError(f"not a type: {name!r}")
+    return message
+
+
+def _element(name: str) -> int:
+    return int(onnx.TensorProto.DataType.Value(name.upper()))

@@ -1,0 +1,236 @@
+"""`bench`: what it reports, and how it fails. Nothing here depends on how long anything takes."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from layoutopt.bench import BenchReport, bench
+from layoutopt.bench.inputs import DimensionError, InputError, feeds, settle
+from layoutopt.bench.paired import confined, in_rounds
+from layoutopt.cli import main
+from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.onnx_io.interface import interface
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
+PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
+SHORT = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { y = Relu(x) }"
+SYMBOLIC = "g (float[batch,3] x, int64[1] i) => (float[batch,3] y) { c = Cast <to = 1> (i) y = Add(x, c) }"
+FOREIGN = "g (float[2] x) => (float[2] y) { y = custom.Unheard(x) }"
+NATIVE = "g (float[1,16,8,8] x) => (float[1,16,8,8] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
+NEEDS_THREE = "g (float[n] x, float[3] z) => (float[k] y) { y = Add(x, z) }"
+
+
+@pytest.fixture
+def save(tmp_path: Path):
+    def write(name: str, body: str) -> Path:
+        path = tmp_path / name
+        onnx.save(parser.parse_model(HEADER + body), path)
+        return path
+
+    return write
+
+
+def test_a_report_has_every_number(save) -> None:
+    steps: list[str] = []
+    report = bench([save("a.onnx", PLAIN), save("b.onnx", SHORT)], runs=13, progress=steps.append)
+    assert BenchReport.model_validate_json(report.model_dump_json()) == report
+    assert (report.schema_version, report.blocks, report.rounds, report.warm_up) == (1, 6, 13, 2)
+    a, b = report.models
+    assert (a.label, b.label) == ("A", "B")
+    assert a.speed_up is None and b.speed_up is not None and b.creation_speed_up is not None
+    for model in report.models:
+        assert [len(block) for block in model.samples] == [2, 2, 2, 2, 2, 3]
+        assert model.time.count == 13 and model.creation.count == 6
+        for spread in (model.time, model.creation):
+            assert 0 < spread.low <= spread.median <= spread.high and spread.confidence == 0.96875
+            assert spread.lower_quartile <= spread.median <= spread.upper_quartile
+        assert model.memory.peak_bytes >= model.memory.bytes_before > 0
+        assert [each.shape for each in model.inputs] == [[1, 4, 8, 8]]
+    assert {each.op: (each.nodes, each.moves_data) for each in a.profile.ops} == {
+        "Relu": (1, False),
+        "Transpose": (1, True),
+    }
+    assert 0 < a.profile.reorder_share == a.profile.movement_share < 1
+    assert b.profile.reorder_share == b.profile.movement_share == 0
+    assert "B and A have different outputs" in report.warnings
+    assert "running in turns, block 6 of 6" in steps
+
+
+def test_few_rounds_are_a_warning(save) -> None:
+    path = save("a.onnx", SHORT)
+    report = bench([path, path], runs=2, warm_up=1, threads=2)
+    assert report.blocks == 2 and report.machine.pinned_to is None
+    assert "B against A: too few rounds, the interval covers only 50%" in report.warnings
+
+
+def test_one_thread_is_confined_and_released() -> None:
+    before = os.sched_getaffinity(0)
+    with confined(1) as cpu:
+        assert os.sched_getaffinity(0) == {cpu}
+    assert os.sched_getaffinity(0) == before
+    with confined(2) as cpu:
+        assert cpu is None and os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(("starts_last", "order"), [(False, "abcCBAabc"), (True, "cbaABCcba")])
+def test_rounds_alternate(starts_last: bool, order: str) -> None:
+    calls: list[int] = []
+    actions = [lambda number=number: float(calls.append(number) or number) for number in range(3)]
+    rounds = in_rounds(actions, lambda done, passed: done >= 3, starts_last=starts_last)
+    assert calls == ["abc".index(each.lower()) for each in order]
+    assert rounds.times == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+
+
+def test_symbolic_dimensions(save) -> None:
+    found = interface(save("a.onnx", SYMBOLIC))
+    guessed, asked = settle([found], {}, {}), settle([found], {"batch": 5}, {})
+    assert (guessed.of, guessed.guessed) == ({"batch": 2}, ("batch",))
+    assert (asked.of, asked.guessed) == ({"batch": 5}, ())
+    (feed,) = feeds([found], asked.of, 0, {})
+    assert feed["x"].shape == (5, 3) and feed["i"].dtype == np.int64
+    with pytest.raises(DimensionError, match="there are batch"):
+        settle([found], {"bach": 5}, {})
+
+
+def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
+    found = [interface(save(f"{name}.onnx", SYMBOLIC)) for name in "ab"]
+    x = np.ones((7, 3), np.float32)
+    extents = settle(found, {}, {"x": x})
+    assert (extents.of, extents.guessed) == ({"batch": 7}, ())
+    for feed in feeds(found, extents.of, 0, {"x": x}):
+        assert feed["x"] is x and feed["i"].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("z", np.ones((2, 3), np.float32), "no such input; there are x, i"),
+        ("x", np.ones((2, 3)), "float64; the input is float32"),
+        ("x", np.ones((2, 4), np.float32), "2x4; the input is 5x3"),
+        ("x", np.ones((2, 3), np.float32), "2x3; the input is 5x3"),  # batch is asked to be 5
+        ("x", np.ones(3, np.float32), "are 3; the input is 5x3"),
+        ("i", np.array(1), "a scalar; the input is 1"),
+        ("i", np.array(["a"]), "are string; the input is int64"),
+    ],
+)
+def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        settle([interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
+
+
+def test_dimensions_without_a_name(tmp_path: Path) -> None:
+    model = parser.parse_model(HEADER + SHORT)
+    model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
+    onnx.save(model, tmp_path / "a.onnx")
+    assert settle([interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).of == {"x[2]": 7}
+
+
+def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
+    model = parser.parse_model(HEADER + SHORT)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "a.onnx")
+    found, x = interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
+    (feed,) = feeds([found], settle([found], {}, {"x": x}).of, 0, {"x": x})
+    assert feed["x"] is x
+
+
+def test_models_share_the_inputs_that_agree(save) -> None:
+    one = "g (float[3] x, float[4] y) => (float[3] z) { z = Relu(x) }"
+    other = "g (float[5] y, float[3] x) => (float[3] z) { z = Relu(x) }"
+    first, second = feeds([interface(save("a.onnx", one)), interface(save("b.onnx", other))], {}, 0, {})
+    assert first["x"] is second["x"]
+    assert second["y"].shape == (5,)
+
+
+def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("hello")
+    for path, says in [
+        (tmp_path / "none.onnx", "no such file"),
+        (tmp_path / "text.onnx", "not an ONNX model"),
+        (save("foreign.onnx", FOREIGN), "onnxruntime cannot load it"),
+        (save("shapes.onnx", NEEDS_THREE), "onnxruntime cannot run it"),
+    ]:
+        with pytest.raises(ModelError, match=says) as caught:
+            bench([path], runs=2)
+        assert caught.value.where == str(path)
+
+
+def test_a_runtime_that_is_not_there(save, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "layoutopt.bench.openvino_runtime", raising=False)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(LayoutoptError, match=r"openvino: is not installed; pip install 'layoutopt\[openvino\]'"):
+        bench([save("a.onnx", SHORT)], runtimes=["openvino"])
+    with pytest.raises(LayoutoptError, match="no such runtime"):
+        bench([save("a.onnx", SHORT)], runtimes=["other"])
+
+
+def test_openvino(save) -> None:
+    """And a model that it cannot run is left out, as long as there is a runtime that can."""
+    pytest.importorskip("openvino")
+    large = PLAIN.replace("4,8,8", "64,128,128").replace("8,4,8", "128,64,128")  # its counters are whole microseconds
+    plain, native = save("a.onnx", large), save("b.onnx", NATIVE)
+    report = bench([plain, native], runs=2, warm_up=1, runtimes=["onnxruntime", "openvino"])
+    assert [(model.label, Path(model.model), model.runtime) for model in report.models] == [
+        ("A", plain, "onnxruntime"),
+        ("B", plain, "openvino"),
+        ("C", native, "onnxruntime"),
+    ]
+    assert "Transpose" in [each.op for each in report.models[1].profile.ops]
+    assert not any("B and A have different" in warning for warning in report.warnings)
+    assert report.warnings[0].startswith(f"left out: {native}: openvino cannot load it: ")
+
+
+def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = str(save("a.onnx", SYMBOLIC)), str(save("b.onnx", SYMBOLIC))
+    target = tmp_path / "out.json"
+    assert main(["bench", a, b, "--runs", "2", "--profile", "--json", str(target)]) == 0
+    shown = capsys.readouterr().out
+    for part in ("A/B", "50% interval", "peak memory", "x float32 2x3", "--dim batch=N", "Add"):
+        assert part in shown
+    assert BenchReport.model_validate_json(target.read_text()).dims == {"batch": 2}
+    np.save(tmp_path / "i.npy", np.array([3]))
+    assert main(["bench", a, "--runs", "2", "--dim", "batch=4", "--input", f"i={tmp_path}/i.npy", "--json", "-"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["dims"] == {"batch": 4}
+    assert [(each["name"], each["shape"], each["given"]) for each in record["models"][0]["inputs"]] == [
+        ("x", [4, 3], False),
+        ("i", [1], True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--dim", "n"], 2, "write NAME=VALUE"),
+        (["--dim", "n=0"], 2, "write NAME=VALUE"),
+        (["--dim", "n=1", "--dim", "n=2"], 2, "n is 1 too"),
+        (["--dim", "n=1"], 2, "--dim n: no such symbolic dimension; all extents are fixed"),
+        (["--input", "x"], 2, "write NAME=FILE"),
+        (["--input", "x=a.npy", "--input", "x=b.npy"], 2, "x is a.npy too"),
+        (["--input", "x=none.npy"], 2, "--input x=none.npy: no such file"),
+        (["--input", "x=a.onnx"], 2, "--input x=a.onnx: not an array of numpy"),
+        (["--input", "x=x.npz"], 2, "more than one array"),
+        (["--input", "y=x.npy"], 2, "--input y: no such input; there are x"),
+        (["--input", "x=x.npy"], 2, "--input x: the values are float64"),
+        (["--seconds", "0"], 2, "give a number above 0"),
+        (["--threads", "0"], 2, "--help"),
+        (["--runtime", "other"], 2, "--help"),
+        (["--json", "missing/out.json"], 8, "the folder does not exist"),
+        (["--json", "a.onnx"], 2, "that is a model"),
+        (["none.onnx"], 3, "none.onnx: no such file"),
+    ],
+)
+def test_errors_are_one_line(save, arguments, code, says, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    save("a.onnx", SHORT)
+    np.save("x.npy", np.ones(3))
+    np.savez("x.npz", np.ones(3))
+    assert main(["bench", "a.onnx", *arguments]) == code
+    output = capsys.readouterr()
+    assert output.out == "" and says in output.err and output.err.count("\n") == 1

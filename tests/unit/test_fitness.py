@@ -1,0 +1,414 @@
+"""`check`: what a file needs, what the installed onnxruntime has, and how that is told."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cli import main
+from layoutopt.cost_models.registry import host_target
+from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
+from layoutopt.errors import TargetError
+from layoutopt.fitness import check_kernels, check_model, op_name, this_machine
+from layoutopt.onnx_io.kernels import blocked_channels, node_support
+from layoutopt.onnx_io.type_names import named_type, short_name, tensor_name, type_name
+from layoutopt.onnx_io.usage import Usage, usages
+
+BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
+OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "my" : 1, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>\n'
+PLAIN = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { r = Relu(x) y = Add(r, x) }"
+
+
+def model(text: str) -> onnx.ModelProto:
+    return parser.parse_model(HEADER + text)
+
+
+@pytest.fixture
+def save(tmp_path: Path):
+    def write(proto: onnx.ModelProto | str, name: str = "model.onnx") -> Path:
+        path = tmp_path / name
+        onnx.save(model(proto) if isinstance(proto, str) else proto, path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def used(save):
+    """The usages of a model by what the model calls them."""
+
+    def read(proto: onnx.ModelProto | str) -> dict[str, Usage]:
+        return {op_name(each): each for each in usages(onnx_io.read(save(proto)))}
+
+    return read
+
+
+def convolutions() -> onnx.ModelProto:
+    """Pooling between two convolutions of 32 channels."""
+    generator = np.random.default_rng(0)
+    graph = model(
+        "g (float[1,32,16,16] x) => (float[?,?,?,?] y) { a = Conv <pads = [1,1,1,1]> (x, w1) r = Relu(a)"
+        " p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (r) y = Conv <pads = [1,1,1,1]> (p, w2) }"
+    )
+    for name in ("w1", "w2"):
+        array = generator.normal(scale=0.06, size=(32, 32, 3, 3)).astype(np.float32)
+        graph.graph.initializer.append(numpy_helper.from_array(array, name))
+    return graph
+
+
+def host() -> str:
+    try:
+        return host_target()
+    except TargetError:
+        return ""
+
+
+on_x86 = pytest.mark.skipif(host() not in OTHER, reason="the blocks of this processor are not known")
+
+
+# --- the machine and the file ------------------------------------------------------------------------------
+
+
+@on_x86
+def test_onnxruntime_has_the_blocks_that_the_flags_let_expect() -> None:
+    assert blocked_channels() == BLOCKS[host()] == this_machine().block
+
+
+@on_x86
+@pytest.mark.parametrize("is_for_this", [True, False])
+def test_the_blocks_of_a_file(save, is_for_this: bool) -> None:
+    target = host() if is_for_this else OTHER[host()]
+    written = layoutopt.optimize(convolutions(), target, dialect="onnxruntime", verify=False)
+    found = check_model(save(written.proto))
+    assert found.is_blocked and found.packed == BLOCKS[target]
+    assert {each.support.status for each in found.usages} == {"kernel"}
+    assert bool(found.problems) != is_for_this
+    if not is_for_this:
+        assert f"packed for blocks of {BLOCKS[target]} channels" in next(iter(found.problems))
+    in_table = {(row.domain, row.op) for row in kernels()}
+    assert {(each.domain, each.op_type) for each in found.usages if each.domain.endswith(".nchwc")} <= in_table
+
+
+def test_blocked_kernels_without_a_word_about_blocks_do_not_fit(save) -> None:
+    body = "g (float[1,16,4,4] x) => (float[1,16,4,4] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
+    found = check_model(save(body))
+    assert found.packed is None and "does not say how many" in next(iter(found.problems))
+
+
+def test_a_plain_model_fits(save) -> None:
+    found = check_model(save(PLAIN))
+    assert not found.problems and not found.is_blocked and found.failure == ""
+    assert [(op_name(each), each.nodes) for each in found.usages] == [
+        ("Relu(float32)", 1),
+        ("Add(float32, float32)", 1),
+    ]
+
+
+def test_a_file_that_cannot_be_loaded(save) -> None:
+    broken = model("g (float[2] x) => (float[2] y) { y = my.Op(x) }")
+    found = check_model(save(broken))
+    assert next(iter(found.problems)).endswith("cannot run my::Op(float32)")
+    assert "is not a registered function/op" in found.failure
+    future = model(PLAIN)
+    future.opset_import[0].version = 99
+    assert "cannot load it" in list(check_model(save(future)).problems)[-1]
+
+
+# --- which operators, on which element types ---------------------------------------------------------------
+
+
+def test_types_follow_the_operators_that_onnx_does_not_know(used) -> None:
+    found = used(
+        "g (float[2,8] x, float[8] b) => (int64[?] y) {"
+        " g = com.microsoft.BiasGelu(x, b) h = Cast <to = 11> (g) m = com.microsoft.FusedMatMul <transB = 1> (h, h)"
+        " s = Shape(m) y = Identity(s) }"
+    )
+    assert list(found) == [
+        "com.microsoft::BiasGelu(float32, float32)",
+        "Cast(float32)",
+        "com.microsoft::FusedMatMul(float64, float64)",
+        "Shape(float64)",
+        "Identity(int64)",
+    ]
+
+
+def test_every_choice_of_element_types_is_told_apart(used) -> None:
+    found = used(
+        "g (float[2] x, double[2] d, float16[2] h, int8[2] i) => (float[2] y) {"
+        " a = Exp(x) b = Exp(d) c = Exp(h) e = Exp(x) f = Erf(i) y = Add(a, e) }"
+    )
+    assert {name: (each.nodes, each.support.status) for name, each in found.items()} == {
+        "Exp(float32)": (2, "kernel"),
+        "Exp(float64)": (1, "kernel"),
+        "Exp(float16)": (1, "composed"),  # by Casts around the kernel for float32
+        "Erf(int8)": (1, "missing"),
+        "Add(float32, float32)": (1, "kernel"),
+    }
+    assert found["Exp(float16)"].support.detail == "Cast Exp"
+
+
+def test_optional_inputs_that_are_left_out(used) -> None:
+    assert list(used("g (float[1,1,4,4] x, float[4] s) => (float[?,?,?,?] y) { y = Resize(x, , s) }")) == [
+        "Resize(float32, -, float32)"
+    ]
+
+
+def test_a_node_behind_one_that_cannot_run_goes_by_what_the_file_declares(used) -> None:
+    text = "g (float[2] x) => (float[2] y) {{ a = my.Op(x) b = Relu(a) y = Relu(b) }}"
+    assert [each.support.status for each in used(text.format()).values()] == ["missing", "unknown"]
+    declared = text.replace("(float[2] y)", "(float[2] y) <double[2] a>")
+    assert list(used(declared.format()))[1:] == ["Relu(float64)"]
+
+
+SUBGRAPHS = (
+    (
+        "g (float[2] x, bool c) => (float[2] y) { o = Cast <to = 11> (x) z = If (c) <"
+        "then_branch = t () => (double[2] r) {{ s = {op}(o) r = Neg(s) }}, "
+        "else_branch = e () => (double[2] r) {{ r = Exp(o) }}> y = Cast <to = 1> (z) }"
+    )
+    .replace("{ o", "{{ o")
+    .replace("(z) }", "(z) }}")
+)
+
+
+def test_subgraphs_see_what_is_around_them(used) -> None:
+    assert [(name, each.support.status) for name, each in used(SUBGRAPHS.format(op="Abs")).items()] == [
+        ("Cast(float32)", "kernel"),
+        ("Abs(float64)", "kernel"),
+        ("Neg(float64)", "kernel"),
+        ("Exp(float64)", "kernel"),
+        ("If(bool)", "kernel"),
+        ("Cast(float64)", "kernel"),
+    ]
+
+
+def test_weights_of_subgraphs_may_be_in_another_file(tmp_path) -> None:
+    proto = model(SUBGRAPHS.format(op="Abs").replace("Exp(o)", "Add(o, w)"))
+    proto.graph.node[1].attribute[1].g.initializer.append(numpy_helper.from_array(np.ones(2), "w"))
+    onnx.save(proto, tmp_path / "model.onnx", save_as_external_data=True, size_threshold=0, convert_attribute=True)
+    found = check_model(tmp_path / "model.onnx")
+    assert {each.support.status for each in found.usages} == {"kernel"} and not found.problems
+
+
+def test_only_what_is_missing_inside_is_called_missing(used) -> None:
+    found = used(SUBGRAPHS.format(op="my.Op"))
+    assert [name for name, each in found.items() if each.support.status == "missing"] == ["my::Op(float64)"]
+    assert found["If(bool)"].support.detail == "something inside cannot be run"
+
+
+FUNCTIONS = """
+<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+g (float[2,3] x, double[2,3] d) => (float[2,3] y, float[?,?] z, double[2,3] w) {
+  y = my.soft <axis = 0> (x)
+  z = my.twice <to = 1> (d)
+  w = my.soft (d)
+}
+<domain: "my", opset_import: ["" : VERSION]>
+soft <axis: int = 1> (a) => (b) { e = Exp(a) b = Softmax <axis: int = @axis> (e) }
+<domain: "my", opset_import: ["" : 18, "my" : 1]>
+twice <to> (a) => (b) { c = Cast <to: int = @to> (a) d = my.soft <axis = 1> (c) b = my.soft(d) }
+"""
+
+
+def test_functions_are_what_they_come_to(save) -> None:
+    proto = parser.parse_model(FUNCTIONS.replace("VERSION", "18"))
+    read = onnx_io.read(save(proto))
+    assert kinds(usages(read)) == kinds(usages(onnx_io.inline(read, "my")))
+    assert kinds(usages(read))[("", "Softmax", 18, ("float32",))] == 3
+
+
+def test_functions_have_opsets_of_their_own(save) -> None:
+    found = usages(onnx_io.read(save(parser.parse_model(FUNCTIONS.replace("VERSION", "12")))))
+    assert kinds(found)[("", "Softmax", 12, ("float64",))] == 1
+    assert {each.support.status for each in found} == {"kernel"}
+
+
+def test_a_function_that_calls_itself_is_an_end(used) -> None:
+    text = '\n<domain: "my", opset_import: ["my" : 1]> f (a) => (b) { b = my.f(a) }'
+    found = used("g (float[2] x) => (float[2] y) { y = my.f(x) }" + text)
+    assert [each.support.status for each in found.values()] == ["missing"]
+
+
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
+def test_what_layoutopt_writes_can_be_run(save, dialect: str) -> None:
+    written = layoutopt.optimize(convolutions(), "gpu-hopper", dialect=dialect, verify=False)
+    found = usages(onnx_io.read(save(written.proto)))
+    assert {each.support.status for each in found} == {"kernel"} and not any(each.domain for each in found)
+
+
+def kinds(found: list[Usage]) -> Counter[tuple[object, ...]]:
+    counts: Counter[tuple[object, ...]] = Counter()
+    for each in found:
+        counts[each.domain, each.op_type, each.opset, each.inputs] += each.nodes
+    return counts
+
+
+@pytest.mark.parametrize(
+    "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(float16)))", "sparse_tensor(double)"]
+)
+def test_names_of_types_are_read_as_they_are_written(name: str) -> None:
+    assert type_name(ir.serde.deserialize_type_proto_for_type(named_type(name))) == name
+
+
+def test_short_names() -> None:
+    for dtype in ("float32", "float64", "float16", "int8", "bool", "string"):
+        assert short_name(tensor_name(dtype)) == dtype
+    assert short_name("seq(tensor(float))") == "seq(tensor(float))"
+    with pytest.raises(ValueError, match="not a type"):
+        named_type("unknown")
+    assert named_type("map(string,tensor(float))").map_type.value_type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+# --- the table of kernels ----------------------------------------------------------------------------------
+
+
+@on_x86
+def test_the_installed_onnxruntime_has_the_table() -> None:
+    assert [each for each in check_kernels() if not each.is_there] == []
+
+
+def test_rows_are_told_apart() -> None:
+    rows = [(each.domain, each.op) for each in kernels()]
+    assert len(rows) == len(set(rows))
+    for row in kernels():
+        letters = {each for each in row.inputs if each.isupper()}
+        assert row.limits and all(binding.keys() == letters for binding in row.types)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "status"), [("Unheard", ("float32",), "missing"), ("Gelu", ("float16",), "composed")]
+)
+def test_a_row_that_is_not_so(op: str, inputs: tuple[str, ...], status: str) -> None:
+    row = Kernel(op=op, domain="com.microsoft", inputs=inputs, types=({},), since="1")
+    (found,) = check_kernels([row])
+    assert not found.is_there and found.support.status == status
+
+
+def fails(op: str, *inputs: np.ndarray, domain: str = "com.microsoft", **attributes: object) -> bool:
+    """Whether onnxruntime refuses to create or to run a node."""
+    feed = {f"x{index}": value for index, value in enumerate(inputs)}
+    node = helper.make_node(op, list(feed), ["y"], domain=domain, **attributes)
+    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in feed]
+    graph = helper.make_graph([node], "g", types, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid(domain, 1), helper.make_opsetid("", 18)]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+        onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"]).run(None, feed)
+    except Exception:
+        return True
+    return False
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+@on_x86
+@pytest.mark.parametrize(
+    ("op", "inside", "outside", "attributes"),
+    [
+        ("ReorderInput", [zeros(1, 4, 2, 2)], [zeros(1, 6, 2, 2)], {}),
+        ("ReorderInput", [zeros(1, 2, 2, 4)], [zeros(1, 2, 2, 6)], {"channels_last": 1}),
+        ("ReorderOutput", [zeros(1, 16, 2, 2)], [zeros(1, 64, 2, 2)], {"channels": 13}),
+        ("MaxPool", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {"kernel_shape": [2, 2]}),
+        ("GlobalAveragePool", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {}),
+        ("Upsample", [zeros(1, 16, 2, 2)], [zeros(1, 4, 2, 2)], {"scales": [1, 1, 2, 3]}),
+        ("Conv", [zeros(1, 3, 2, 2), zeros(16, 3, 1, 1)], [zeros(1, 20, 2, 2), zeros(16, 20, 1, 1)], {}),
+    ],
+)
+def test_limits_of_blocked_kernels(op: str, inside: list, outside: list, attributes: dict) -> None:
+    assert not fails(op, *inside, domain="com.microsoft.nchwc", **attributes)
+    assert fails(op, *outside, domain="com.microsoft.nchwc", **attributes)
+
+
+@pytest.mark.parametrize(
+    ("op", "inside", "outside"),
+    [
+        ("BiasGelu", [zeros(2, 8), zeros(8)], [zeros(2, 8), zeros(1)]),
+        ("SkipLayerNormalization", [zeros(1, 2, 8)] * 2 + [zeros(8)], [zeros(1, 1, 2, 8)] * 2 + [zeros(8)]),
+        ("MultiHeadAttention", [zeros(1, 2, 8)] * 3, [zeros(2, 8)] * 3),
+        ("FusedGemm", [zeros(2, 3), zeros(3, 4), zeros(4)], [zeros(1, 2, 3), zeros(3, 4), zeros(4)]),
+    ],
+)
+def test_limits_of_fused_kernels(op: str, inside: list, outside: list) -> None:
+    (row,) = (each for each in kernels() if each.op == op)
+    assert not fails(op, *inside, **row.attributes)
+    assert fails(op, *outside, **row.attributes)
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["check", *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_the_command_on_a_model_that_fits(save, capsys) -> None:
+    path = str(save(PLAIN))
+    code, out, err = run(capsys, path)
+    assert (code, err) == (0, "")
+    for said in ("fits", "none in the file", "for 2 of 2 nodes", "works", "2 more, ONNX's own"):
+        assert said in out
+    assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
+    record = json.loads(run(capsys, path, "--json", "-")[1])
+    assert record["fits"] and record["problems"] == [] and record["load_error"] is None
+    assert [(each["op_type"], each["inputs"], each["status"]) for each in record["operators"]] == [
+        ("Relu", ["float32"], "kernel"),
+        ("Add", ["float32", "float32"], "kernel"),
+    ]
+
+
+def test_the_command_on_a_model_that_does_not_fit(save, capsys, tmp_path) -> None:
+    path = save("g (float[2] x) => (float[2] y) { y = my.Op(x) }")
+    code, out, err = run(capsys, str(path), "--json", str(tmp_path / "out.json"))
+    assert code == 10 and "does not fit" in out and "cannot run" in out
+    assert err.startswith(f"error: {path}: onnxruntime ") and err.count("\n") == 1
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert not record["fits"] and len(record["problems"]) == 2 and record["operators"][0]["status"] == "missing"
+
+
+@on_x86
+def test_the_command_on_the_table(capsys, monkeypatch) -> None:
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "") and "com.microsoft.nchwc::ReorderInput" in out and "multiples of 4" not in out
+    assert "multiples of 4" in run(capsys, "--all")[1]
+    assert all(each["status"] == "kernel" for each in json.loads(run(capsys, "--json", "-")[1])["kernels"])
+    row = Kernel(op="Unheard", domain="com.microsoft", inputs=("float32",), types=({},), since="1")
+    monkeypatch.setattr("layoutopt.fitness.kernels", lambda: (row,))
+    code, out, err = run(capsys)
+    assert code == 10 and "0 of 1" in out and "com.microsoft::Unheard" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["none.onnx"], 3, "none.onnx: no such file"),
+        (["text.onnx"], 3, "text.onnx: is not an ONNX model but text"),
+        (["model.onnx", "--json", "model.onnx"], 2, "that is a model"),
+        (["model.onnx", "--json", "missing/out.json"], 8, "the folder does not exist"),
+    ],
+)
+def test_errors_are_one_line(save, capsys, tmp_path, monkeypatch, arguments, code, says) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(PLAIN)
+    (tmp_path / "text.onnx").write_text("hello")
+    found, out, err = run(capsys, *arguments)
+    assert (found, out) == (code, "") and says in err and err.count("\n") == 1
+
+
+def test_an_operator_without_an_opset_is_missing() -> None:
+    node = helper.make_node("Op", ["x"], ["y"], domain="my")
+    assert node_support(node, {"x": "tensor(float)"}, {"": 18}).status == "missing"
