@@ -23,6 +23,7 @@ from layoutopt.errors import LayoutoptError, ModelError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.pass_base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import default_pipeline
 from layoutopt.planner import Plan
@@ -111,7 +112,17 @@ def optimize(
     job = _Job.make(model, target, dialect, mode, pins or {})
     progress("reading")
     source = _read(model)
-    context = PassContext(job.cost_model, mode, job.pins, time_limit, onnx_io.is_foldable, onnx_io.evaluate)
+    spoken = DIALECTS[job.dialect]
+    context = PassContext(
+        job.cost_model,
+        mode,
+        job.pins,
+        time_limit,
+        onnx_io.is_foldable,
+        onnx_io.evaluate,
+        onnx_io.infer_again,
+        spoken.kernels,
+    )
     if job.is_done(source):
         graph = onnx_io.lift(source)
         return job.finish(source, graph, context, unchanged="it has been optimised like this before")
@@ -124,17 +135,24 @@ def optimize(
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
         return job.finish(source, graph, context, unchanged="no other formats are estimated to be faster")
     progress("writing ONNX")
-    lowered = DIALECTS[job.dialect].lower(graph)
+    lowered = spoken.lower(graph)
     emitted = onnx_io.emit(lowered)
-    emitted.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(emitted))
     onnx_io.check(emitted)
+    final = emitted
+    if spoken.is_native and spoken.block(graph) in (0, blocked_channels()):
+        progress("settling")
+        final = onnx_io.settle(emitted)
     if verify:
         progress("verifying")
-        verdict = job.compare(source, emitted, found_again(graph, lowered, probes))
+        models = (source, emitted, final)
+        verdict = job.compare(*models, found_again(graph, lowered, probes))
         if verdict.comparisons and not verdict.sensitive:
-            verdict = job.compare(source, emitted, spread(found_again(graph, lowered, tensors), INNER_PROBES))
+            verdict = job.compare(*models, spread(found_again(graph, lowered, tensors), INNER_PROBES))
         job.verification = verdict
-    return job.finish(emitted, graph, context)
+    if final is not emitted:
+        onnx_io.forget_inner_types(final)
+    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    return job.finish(final, graph, context)
 
 
 @dataclass(slots=True)
@@ -173,8 +191,18 @@ class _Job:
         """Whether the model has been optimised like this before, and is as it was then."""
         return KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model))
 
-    def compare(self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe]) -> Verification:
-        """Run both models, or fail: a rewritten model that differs must not get out."""
+    def compare(
+        self, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model, probes: list[Probe]
+    ) -> Verification:
+        """Compare the final model with the original; inner values that settling has swallowed, as they were before."""
+        names = {value.name for node in final.graph for value in node.outputs}
+        kept = [probe for probe in probes if probe.rewritten in names]
+        inside = self._run_both(original, emitted, probes) if len(kept) < len(probes) else None
+        verdict = self._run_both(original, final, kept)
+        return inside if inside is not None and inside.sensitive and not verdict.sensitive else verdict
+
+    def _run_both(self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe]) -> Verification:
+        """Run two models, or fail: a rewritten model that differs must not get out."""
         size = sum(tensor.nbytes for model in (original, emitted) for _, tensor in onnx_io.weights(model))
         with tempfile.TemporaryDirectory(prefix="layoutopt-") as folder:
             if size > IN_MEMORY:

@@ -9,9 +9,10 @@ from layoutopt.onnx_io.evaluate import evaluate, is_foldable
 from layoutopt.onnx_io.expose import to_bytes_exposing
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.inline import inline
-from layoutopt.onnx_io.lift import lift
+from layoutopt.onnx_io.lift import infer_again, lift
 from layoutopt.onnx_io.read import read
 from layoutopt.onnx_io.serialize import to_bytes, weights
+from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
@@ -20,11 +21,14 @@ __all__ = [
     "emit",
     "evaluate",
     "fingerprint",
+    "forget_inner_types",
     "has_external_data",
+    "infer_again",
     "inline",
     "is_foldable",
     "lift",
     "read",
+    "settle",
     "to_bytes",
     "to_bytes_exposing",
     "weights",
