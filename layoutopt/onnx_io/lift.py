@@ -132,6 +132,16 @@ class _Lifter:
         return self.graph.add_value(Value(name, self._names.type(source.type, source.shape), origin=source))
 
 
+def infer_again(graph: Graph) -> None:
+    """Find the types of values again, after more constants have become known.
+
+    Raises:
+        ModelError: shapes contradict each other.
+    """
+    names = DimNames({dim for value in graph.values for dim in value.shape or () if isinstance(dim, str)})
+    _retype(graph, infer_types(stand_in(emit(graph)), names))
+
+
 def _retype(graph: Graph, types: dict[str, TensorType | OpaqueType]) -> None:
     """Give every value that is computed the type that was inferred for it."""
     for value in graph.values:

@@ -6,7 +6,7 @@ dimension again.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
@@ -40,14 +40,14 @@ _ATTRIBUTE_TYPES = {kind: ir.AttributeType[name] for name, kind in _KINDS.items(
 class DimNames:
     """Names for dimensions: those of the model as they are, "?1", "?2"... for the unknown ones."""
 
-    def __init__(self) -> None:
-        """Start counting at 1."""
-        self._numbers = count(1)
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """Start counting at 1, past the names that are taken."""
+        self._names = (name for number in count(1) if (name := f"{UNKNOWN}{number}") not in taken)
         self._generated: dict[str, str] = {}
 
     def fresh(self) -> str:
         """A name that no other dimension has."""
-        return f"{UNKNOWN}{next(self._numbers)}"
+        return next(self._names)
 
     def dim(self, dim: int | ir.SymbolicDim) -> Dim:
         """A dimension of onnx_ir; generated names that are equal stay equal."""

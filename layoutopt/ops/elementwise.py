@@ -91,6 +91,21 @@ class Unary(Elementwise):
 
 
 @register
+class Gate(Elementwise):
+    """A tensor times a bounded function of itself, in one kernel of onnxruntime: |f(x)| is at most |x|."""
+
+    ops = ("com.microsoft::Gelu", "com.microsoft::FastGelu", "com.microsoft::QuickGelu")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """FastGelu adds a bias before, if it is given one."""
+        return super().axes(op) if len(op.inputs) == 1 else Inapplicable("it adds a bias")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zero stays zero."""
+        return (inputs[0],)
+
+
+@register
 class Cast(Elementwise):
     """Another element type. The conversion of an infinite lane to an integer is any number, which is finite."""
 
@@ -169,6 +184,7 @@ class Nary(Elementwise):
     These count as FINITE lanes: they are finite as long as the data is. Of a constant it is known.
     """
 
+    broadcasts = True
     ops = (
         *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
         *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
@@ -211,6 +227,38 @@ class Nary(Elementwise):
             return None
         states = [_met(op, signature, index, state) for index, state in enumerate(inputs)]
         return (_combine(op, states, signature),)
+
+
+@register
+class Expand(Elementwise):
+    """A tensor broadcast to a shape, as an operand of the others is."""
+
+    ops = ("Expand",)
+    is_broadcast = True
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Only the tensor takes part, not the shape."""
+        x, y = op.inputs[0], op.outputs[0]
+        if x is None or y is None or x.static_shape is None or y.static_shape is None:
+            return Inapplicable("an extent is unknown")
+        rank = len(y.static_shape)
+        return {Slot("in", 0): tuple(range(rank - len(x.static_shape), rank)), Y: tuple(range(rank))}
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """To the physical shape."""
+        return True
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Those of the tensor, or its elements where it broadcasts over a block."""
+        return (_met(op, signature, 0, inputs[0]),)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """To the shape of the physical array."""
+        axes, target = self.axes(op), build.output_type(0)
+        assert not isinstance(axes, Inapplicable) and target is not None and target.shape is not None
+        shape = build.constant(np.asarray(target.shape, dtype=np.int64), "shape")
+        (result,) = build.op("Expand", [aligned(build, op, 0, axes), shape], [target])
+        build.set_output(0, result)
 
 
 def _met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:

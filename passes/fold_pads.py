@@ -1,0 +1,71 @@
+"""Let a convolution pad by itself what a Pad before it adds.
+
+before: x -> Pad(zeros) -> Transpose -> Conv(pads = 0)
+after:  x -> Transpose -> Conv(pads = 1)
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, TensorType, Value
+from layoutopt.ops import Padding, Rename, rule_of
+from layoutopt.pass_base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPads(Pass):
+    """Take zeros around an image into the op that reads it; renames between are looked through."""
+
+    name = "fold-pads"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Every op that does nothing but pad with zeros."""
+        for op in graph.ops:
+            rule = rule_of(op)
+            padding = rule.zero_padding(op) if rule is not None else None
+            if padding and (reason := self._fold(graph, op, padding)):
+                context.note(self, op.name or op.kind, reason)
+
+    def _fold(self, graph: Graph, pad: Op, padding: Padding) -> str:
+        """Give the padding to the reader. Returns why not; empty if done."""
+        value = pad.outputs[0]
+        between: list[tuple[Value, Padding]] = []
+        while True:
+            assert value is not None
+            uses = graph.uses(value)
+            if len(uses) != 1 or uses[0].is_capture or graph.is_output(value):
+                return f"{value.name} is read more than once or is an output"
+            (use,) = uses
+            rule = rule_of(use.op)
+            if not isinstance(rule, Rename):
+                break
+            moved = {rule.axis_after(use.op, axis): ends for axis, ends in padding.items()}
+            padding = {axis: ends for axis, ends in moved.items() if axis is not None}
+            value = use.op.outputs[0]
+            if len(padding) < len(moved) or value is None or value.shape is None:
+                return f"{use.op.kind} behind it splits or merges axes"
+            between.append((value, padding))
+        attributes = rule.take_padding(use.op, padding) if rule is not None and use.index == 0 else None
+        if attributes is None:
+            return f"{use.op.kind} behind it does not pad with zeros"
+        use.op.attributes = {**use.op.attributes, **attributes}
+        for inner, ends in between:
+            _shrink(graph, inner, ends)
+        x, y = pad.inputs[0], pad.outputs[0]
+        assert x is not None and y is not None
+        graph.replace_uses(y, x)
+        graph.remove_op(pad)
+        return ""
+
+
+def _shrink(graph: Graph, value: Value, padding: Padding) -> None:
+    """Make a value the tensor without the padding, under a name of its own."""
+    assert isinstance(value.type, TensorType) and value.shape is not None
+    shape = list(value.shape)
+    for axis, ends in padding.items():
+        extent = shape[axis]
+        assert isinstance(extent, int)
+        shape[axis] = extent - sum(ends)
+    value.type = TensorType(value.type.dtype, tuple(shape))
+    graph.rename(value, graph.fresh_name(f"{value.name}__unpadded"))
+    value.tensor = value.name
