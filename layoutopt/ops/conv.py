@@ -15,7 +15,8 @@ import numpy as np
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
-from layoutopt.ops.base import Builder, LayoutRule, Side, register
+from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register
+from layoutopt.ops.channel_map import ChannelMap
 from layoutopt.ops.lanes import has_lanes
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -110,6 +111,19 @@ class Convolution(LayoutRule):
 
     weight_axes = (1, 0)
 
+    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+        """Zeros around the image are what a convolution pads with."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+            return None
+        if any(axis < 2 for axis in padding):
+            return None
+        image = x.rank - 2
+        own = op.integers("pads") or (0,) * (2 * image)
+        ends = [padding.get(axis, (0, 0)) for axis in range(2, x.rank)]
+        added = [before for before, _ in ends] + [behind for _, behind in ends]
+        return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
+
     def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """Scaled weights; what is added goes into the bias, on the input side only if no zeros are padded."""
         w = float_constant(op, 1)
@@ -129,6 +143,28 @@ class Convolution(LayoutRule):
             return None
         added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
         return {1: w * _along(scale, axis, w.ndim), **self._bias(op, np.broadcast_to(b, added.shape) + added)}
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The channels, if it is dense and its kernel is one element that stands on every element once."""
+        x, w = op.inputs[0], op.inputs[1]
+        if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
+            return None
+        on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
+        single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
+        return 1 if single and on_every else None
+
+    def channel_map(self, op: Op) -> ChannelMap | None:
+        """The weight and the bias."""
+        w = float_constant(op, 1)
+        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if w is None or b is None or self.mapped_axis(op) is None:
+            return None
+        return ChannelMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
+
+    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+        """Weight and bias."""
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **self._bias(op, map.shift)}
 
     def _weight_axis(self, op: Op, side: Side) -> int:
         """The axis of the weight that runs along the channels of x or y; a depthwise one has one for both."""
@@ -162,6 +198,16 @@ class TransposedConvolution(Convolution):
     family = "transposed_convolution"
     ops = ("ConvTranspose",)
     weight_axes = (0, 1)
+
+    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+        """Its pads cut the result."""
+        del op, padding
+        return None
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """None: with a kernel of one element it is a rare way to write a Conv."""
+        del op
+        return None
 
     def variant(self, op: Op) -> str:
         """Depthwise ones count as grouped: no kernel tells them apart."""

@@ -16,6 +16,7 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.base import Builder, LayoutRule, Side, register
+from layoutopt.ops.channel_map import ChannelMap
 from layoutopt.ops.lanes import laned_axes, state_of
 from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, extent, padded_type, signature_of
 
@@ -140,6 +141,22 @@ class MatMul(LayoutRule):
         scale, _ = affine.along(weight.shape[axis])
         return {1: weight * (scale if axis else scale[:, None])}
 
+    def mapped_axis(self, op: Op) -> int | None:
+        """The last one, if b is one constant matrix."""
+        x, weight = op.inputs[0], op.inputs[1]
+        if x is None or x.rank is None or x.rank < 2 or weight is None or weight.data is None or weight.rank != 2:
+            return None
+        return x.rank - 1
+
+    def channel_map(self, op: Op) -> ChannelMap | None:
+        """The matrix."""
+        weight, axis = float_constant(op, 1), self.mapped_axis(op)
+        return None if weight is None or axis is None else ChannelMap(axis, weight.T, np.zeros(weight.shape[1]))
+
+    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+        """The matrix; there is no place for a shift."""
+        return None if map.shift.any() else {1: map.matrix.T}
+
     def flops(self, op: Op) -> float:
         """Two per element of the result and of K."""
         a, y = op.inputs[0], op.outputs[0]
@@ -168,6 +185,28 @@ class Gemm(MatMul):
             return {1: weight * (scale if n else scale[:, None]), 2: c * scale + shift}
         added = shift @ (weight if k == 0 else weight.T)
         return {1: weight * (scale if k else scale[:, None]), 2: c + added}
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The columns, if nothing else is done and the bias has one number per column."""
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        rows = c.shape[:-1] if c is not None and c.shape is not None else ()
+        plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
+        constant = c is None or (c.data is not None and all(dim == 1 for dim in rows))
+        return super().mapped_axis(op) if plain and constant and not op.integer("transA") else None
+
+    def channel_map(self, op: Op) -> ChannelMap | None:
+        """The matrix and the bias."""
+        weight = float_constant(op, 1)
+        c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        if weight is None or c is None or self.mapped_axis(op) is None:
+            return None
+        matrix = weight if op.integer("transB") else weight.T
+        return ChannelMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
+
+    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+        """The matrix and the bias."""
+        bias = {2: map.shift} if map.shift.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
+        return {1: map.matrix if op.integer("transB") else map.matrix.T, **bias}
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes of rows or columns get the bias where it broadcasts along them."""

@@ -1,6 +1,6 @@
 """Pooling: a window per channel, so any order of the axes will do, and channels may be blocked."""
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.signatures import Inapplicable, X, Y, elements
@@ -26,6 +26,10 @@ class Spatial(AxiswiseRule):
         """Lanes are channels of their own: their maximum or mean is as large as they are."""
         return (inputs[0],)
 
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+        """Nothing speaks of batch and channels."""
+        return {} if axis < 2 else None
+
 
 @register
 class Pooling(Spatial):
@@ -38,11 +42,21 @@ class Pooling(Spatial):
         """A p-norm adds up."""
         return (Lanes.ANY if op.op_type == "LpPool" and inputs[0] else inputs[0],)
 
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """An average over what lies inside the image."""
+        x = op.inputs[0]
+        if op.op_type != "AveragePool" or x is None or x.rank is None or op.integer("ceil_mode"):
+            return None
+        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        return None if pads and op.integer("count_include_pad") else frozenset(range(2, x.rank))
+
     def flops(self, op: Op) -> float:
-        """One per element of the window."""
-        window = op.integers("kernel_shape")
-        y = op.outputs[0]
-        return float(elements(window)) * (elements(y.shape) if y is not None and y.shape is not None else 0)
+        """One per element of the window, of which no more than the image counts: some exporters write huge windows."""
+        x, y = op.inputs[0], op.outputs[0]
+        image = x.shape[2:] if x is not None and x.shape is not None else ()
+        sides = zip(op.integers("kernel_shape"), image, strict=False)
+        window = [min(side, dim) if isinstance(dim, int) else side for side, dim in sides]
+        return float(elements(tuple(window))) * (elements(y.shape) if y is not None and y.shape is not None else 0)
 
 
 @register
@@ -55,6 +69,11 @@ class GlobalPooling(Spatial):
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """A p-norm adds up."""
         return (Lanes.ANY if op.op_type == "GlobalLpPool" and inputs[0] else inputs[0],)
+
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """An average over the image."""
+        x = op.inputs[0]
+        return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
 
     def flops(self, op: Op) -> float:
         """One per element of the input."""

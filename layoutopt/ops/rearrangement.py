@@ -11,7 +11,7 @@ from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, register
+from layoutopt.ops.base import Builder, Padding, register
 from layoutopt.ops.lanes import state_of
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
@@ -91,6 +91,10 @@ class Concat(Pieces):
         assert x is not None and x.rank is not None
         return op.integer("axis", 1) % x.rank
 
+    def joined_axis(self, op: Op) -> int | None:
+        """The axis."""
+        return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
+
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """The lanes of all pieces."""
         return (max(inputs),)
@@ -161,6 +165,26 @@ class Slice(AxiswiseRule):
             axes = tuple(range(starts[0]))
         return tuple(axis % x.rank for axis in axes)
 
+    def range_of(self, op: Op, axis: int) -> tuple[int, int] | None:
+        """The first element of a sliced axis and the one behind the last; None if not known, or if some are left out."""
+        x, axes = op.inputs[0], self.sliced(op)
+        extent = x.shape[axis] if x is not None and x.shape is not None else None
+        if axes is None or not isinstance(extent, int):
+            return None
+        steps = op.constant(4) if len(op.inputs) > 4 and op.inputs[4] is not None else np.ones(len(axes))
+        numbers, place = self._numbers(op), axes.index(axis)
+        if numbers is None or steps is None or steps[place] != 1:
+            return None
+        start, stop, _ = slice(*numbers[:, place].tolist()).indices(extent)
+        return (start, stop) if start < stop else None
+
+    def _numbers(self, op: Op) -> Array | None:
+        """Starts and ends, one column per sliced axis; None if they are computed."""
+        if op.version < 10:
+            return np.asarray([op.integers("starts"), op.integers("ends")], dtype=np.int64)
+        starts, ends = op.constant(1), op.constant(2)
+        return None if starts is None or ends is None else np.asarray([starts, ends], dtype=np.int64)
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
         x = op.inputs[0]
@@ -169,8 +193,15 @@ class Slice(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are left whole."""
-        return "a sliced axis cannot be blocked" if axis in (self.sliced(op) or ()) else ""
+        """Axes that are left whole, and those that are cut where blocks begin."""
+        if axis not in (self.sliced(op) or ()):
+            return ""
+        found, x, block = self.range_of(op, axis), op.inputs[0], block_of(order, axis)
+        if found is None or x is None or x.shape is None:
+            return "a sliced axis cannot be blocked if the range is unknown or has gaps"
+        start, stop = found
+        whole = start % block == 0 and (stop % block == 0 or stop == x.shape[axis])
+        return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """They stay as they are."""
@@ -182,16 +213,28 @@ class Slice(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same ranges of the physical axes."""
-        places = tuple(positions(build.format(X), (axis,))[0] for axis in self.sliced(op) or ())
+        format, sliced = build.format(X), self.sliced(op) or ()
+        places = tuple(positions(format, (axis,))[0] for axis in sliced)
         inputs = [build.input(index) for index in range(len(op.inputs))]
         attributes: dict[str, Attribute] = dict(op.attributes)
+        # Blocked axes are cut in blocks; ranges of others may be computed.
+        blocked = [(place, axis) for place, axis in enumerate(sliced) if format.block(axis) > 1]
+        ranges = self._numbers(op) if blocked else None
+        for place, axis in blocked:
+            found, block = self.range_of(op, axis), format.block(axis)
+            assert ranges is not None and found is not None
+            ranges[:, place] = found[0] // block, -(-found[1] // block)
         if op.version < 10:
             attributes["axes"] = places
+            if ranges is not None:
+                attributes["starts"], attributes["ends"] = (tuple(row) for row in ranges.tolist())
         else:
             starts = op.inputs[1]
             assert starts is not None and starts.dtype is not None
             # Starts may be int32; all index inputs have one type.
             axes = build.constant(np.asarray(places, dtype=starts.dtype.numpy), "axes")
+            if ranges is not None:
+                inputs[1:3] = [build.constant(row.astype(starts.dtype.numpy), "range") for row in ranges]
             inputs = [*inputs[:3], axes, *inputs[4:]]
         (result,) = build.op("Slice", inputs, [build.output_type(0)], attributes)
         build.set_output(0, result)
@@ -224,6 +267,20 @@ class Pad(AxiswiseRule):
                 axes = [int(axis) % x.rank for axis in chosen]
         half = len(numbers) // 2
         return {axis: (numbers[place], numbers[place + half]) for place, axis in enumerate(axes)}
+
+    def zero_padding(self, op: Op) -> Padding | None:
+        """The pads, if they are constant, add and do not cut, and what is added is zero."""
+        pads, x = self.pads(op), op.inputs[0]
+        if pads is None or x is None or x.shape is None or op.attributes.get("mode", "constant") != "constant":
+            return None
+        value: object = op.attributes.get("value", 0.0)
+        if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
+            value = op.constant(2)
+        if value is None or np.any(np.asarray(value) != 0):
+            return None
+        padding = {axis: ends for axis, ends in pads.items() if any(ends)}
+        known = all(min(ends) >= 0 and isinstance(x.shape[axis], int) for axis, ends in padding.items())
+        return padding if known else None
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""

@@ -8,8 +8,10 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 
 from abc import abstractmethod
 
-from layoutopt.formats import Format, carry
-from layoutopt.ir.types import Lanes, Op, Signature
+import numpy as np
+
+from layoutopt.formats import Format, carry, volume
+from layoutopt.ir.types import Array, Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, signature_of
 
@@ -58,6 +60,14 @@ class Rename(LayoutRule):
         del op, axis
         return None
 
+    def same_axis(self, op: Op, axis: int) -> int | None:
+        """Which axis of the output has the elements of an axis of the input; as many lie before it and behind it."""
+        x, y = op.inputs[0], op.outputs[0]
+        if x is None or y is None or x.shape is None or y.shape is None:
+            return None
+        found = (place for place, dim in enumerate(y.shape) if dim == x.shape[axis] and dim != 1)
+        return next((place for place in found if volume(y.shape[:place]) == volume(x.shape[:axis])), None)
+
     def moves(self, op: Op) -> bool:
         """Whether bytes move, because the signature gives the output another format than the same bytes have."""
         x, y = op.signature and op.signature.inputs[0], op.signature and op.signature.outputs[0]
@@ -102,6 +112,14 @@ class Transpose(Rename):
         """Where perm puts it."""
         return self.perm(op).index(axis)
 
+    def same_axis(self, op: Op, axis: int) -> int | None:
+        """Where perm puts it."""
+        return self.axis_after(op, axis)
+
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+        """It speaks of no extents."""
+        return {}
+
     def backward(self, op: Op, format: Format) -> Format:
         """The same parts under the old axes."""
         perm = self.perm(op)
@@ -113,6 +131,15 @@ class Reshape(Rename):
     """Axes split and merged; what the shape input says is known from the shape of the output."""
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+        """A Reshape names it, unless it copies it or infers it; the others name axes."""
+        if op.op_type != "Reshape":
+            return {}
+        target, place = op.constant(1), self.same_axis(op, axis)
+        if target is None or place is None or (target[place] == 0 and place != axis):
+            return None
+        return {1: np.where(np.arange(target.size) == place, extent, target)} if target[place] > 0 else {}
 
     def forward(self, op: Op, format: Format) -> Format | None:
         """Carried to the new axes."""

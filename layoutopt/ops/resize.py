@@ -1,11 +1,23 @@
 """Resampling of the spatial axes. Channels go along, in any format."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from layoutopt.ir.types import Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import Array, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.signatures import Inapplicable, X, Y, extent, padded_type
+
+_HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+
+# Where element i of the result of a nearest resampling by a whole number s is element i // s: i / s rounded down, or
+# (i + 1/2) / s - 1/2 rounded, which never falls on a half, or (i + 1/2) / s rounded down.
+REPEATING = {
+    ("asymmetric", "floor"),
+    ("tf_half_pixel_for_nn", "floor"),
+    *((pixel, f"round_prefer_{side}") for pixel in _HALVES for side in ("floor", "ceil")),
+}
 
 
 @register
@@ -14,6 +26,45 @@ class Resize(AxiswiseRule):
 
     family = "resize"
     ops = ("Resize", "Upsample")
+
+    def mode(self, op: Op) -> str:
+        """How it interpolates: nearest, linear or cubic."""
+        return str(op.attributes.get("mode", "nearest"))
+
+    def coordinates(self, op: Op) -> str:
+        """How places in the result become places in x, by the name in ONNX; before opset 11 there was one way."""
+        return "asymmetric" if _is_old(op) else str(op.attributes.get("coordinate_transformation_mode", "half_pixel"))
+
+    def whole_scales(self, op: Op) -> Mapping[int, int] | None:
+        """The scale of every axis, if all are whole numbers."""
+        x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
+        if x is None or y is None or x.shape is None or y.shape is None or self._keeps_ratio(op):
+            return None
+        whole: dict[int, int] = {}
+        for axis, (before, after) in enumerate(zip(x.shape, y.shape, strict=True)):
+            if scales is not None:
+                scale = scales.get(axis, 1.0)
+            elif isinstance(before, int) and isinstance(after, int):
+                scale = after / before if before else 0.0
+            else:
+                scale = 1.0 if before == after else 0.0
+            if scale < 1.0 or scale != int(scale):
+                return None
+            whole[axis] = int(scale)
+        return whole
+
+    def repeats(self, op: Op) -> bool:
+        """Whether the result has every element of x several times in a row, as often as the whole scales say."""
+        rounding = "floor" if _is_old(op) else str(op.attributes.get("nearest_mode", "round_prefer_floor"))
+        repeating = self.mode(op) == "nearest" and (self.coordinates(op), rounding) in REPEATING
+        return repeating and self.whole_scales(op) is not None
+
+    def variant(self, op: Op) -> str:
+        """The mode; `repeat` and `whole linear` where the scales are whole numbers, for which there are fast kernels."""
+        if self.repeats(op):
+            return "repeat"
+        whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
+        return "whole linear" if whole else self.mode(op)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -28,24 +79,49 @@ class Resize(AxiswiseRule):
         """Axes that keep their extent, if the sizes of the result can be rewritten."""
         x, y = op.inputs[0], op.outputs[0]
         assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        scales, sizes = self._scales(op), op.constant(3)
-        if sizes is not None and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        scales, sizes = self.scales(op), op.constant(3)
+        if self._keeps_ratio(op):
             return "the scales depend on all sizes"
         if sizes is None and scales is None:
             return "the scales or sizes are computed"
         scale = scales.get(axis, 1.0) if scales is not None else 1.0
         return "a resized axis cannot be blocked" if x.shape[axis] != y.shape[axis] or scale != 1.0 else ""
 
-    def _scales(self, op: Op) -> dict[int, float] | None:
+    def scales(self, op: Op) -> dict[int, float] | None:
         """The scale of every axis that has one; None if they are computed, or sizes are given instead."""
         scales = op.attributes.get("scales")
-        place = 1 if op.op_type == "Upsample" or op.version < 11 else 2
+        place = 1 if _is_old(op) else 2
         found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(place)
         return None if found is None or not found.size else dict(zip(_named(op), found.tolist(), strict=True))
+
+    def _keeps_ratio(self, op: Op) -> bool:
+        """Whether sizes are given that are not taken as they are."""
+        return op.constant(3) is not None and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Interpolation between zeros is zero; a cubic one may overshoot."""
         return ((Lanes.ZERO, Lanes.ANY, Lanes.ANY)[inputs[0]],)
+
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """The axes that are scaled: every interpolation has weights that sum to one."""
+        x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
+        if isinstance(self.axes(op), Inapplicable) or (scales is None and op.constant(3) is None):
+            return None
+        if self.coordinates(op) == "tf_half_pixel_for_nn" and not self.repeats(op):
+            return None  # not even scaled by one it is x
+        assert x is not None and y is not None and x.shape is not None and y.shape is not None
+        if self._keeps_ratio(op):
+            return frozenset(range(len(x.shape)))
+        pairs = enumerate(zip(x.shape, y.shape, strict=True))
+        scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
+        return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
+
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+        """Sizes name it."""
+        sizes = op.constant(3)
+        if sizes is None or axis not in _named(op):
+            return {}
+        return {3: np.where(np.arange(sizes.size) == _named(op).index(axis), extent, sizes)}
 
     def lower(self, op: Op, build: Builder) -> None:
         """The op in canonical order; sizes that name the channels name the padded ones."""
@@ -67,6 +143,11 @@ class Resize(AxiswiseRule):
         types: list[TensorType | None] = [y_type]
         (result,) = build.op(op.op_type, inputs, types, op.attributes)
         build.set_padded_output(0, result)
+
+
+def _is_old(op: Op) -> bool:
+    """Before coordinates and rounding could be chosen: places are divided by the scale and rounded down."""
+    return op.op_type == "Upsample" or op.version < 11
 
 
 def _named(op: Op) -> tuple[int, ...]:

@@ -1,0 +1,53 @@
+"""Linear maps over one axis: what a 1x1 convolution and a product with a constant matrix are.
+
+    y[.., o, ..] = sum over c of matrix[o, c] * x[.., c, ..] + shift[o]      at every place of the other axes
+
+Such a map commutes with every op that makes each element of its result a mean of elements of x along other axes, with
+weights that sum to one: interpolation, average pooling. Both are linear, act on different axes, and a mean of equal shifts
+is the shift. A map of tensors put together along its axis is the sum of maps of the tensors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.types import Array, Op, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChannelMap:
+    """A linear map over one axis of the first input, which is that axis of the result too.
+
+    Attributes:
+        axis: the axis.
+        matrix: float64, of shape (extent in the result, extent in the input).
+        shift: float64, of shape (extent in the result,).
+    """
+
+    axis: int
+    matrix: Array
+    shift: Array
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """The extents of the axis in the result and in the input."""
+        return int(self.matrix.shape[0]), int(self.matrix.shape[1])
+
+    def after(self, first: "ChannelMap") -> "ChannelMap":
+        """This map of the result of `first`, as one map along the axis of this one."""
+        return ChannelMap(self.axis, self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+
+    def scaled(self, scale: Array, shift: Array) -> "ChannelMap":
+        """This map of x * scale + shift, both of shape (extent in the input,)."""
+        return ChannelMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
+
+    def of_pieces(self, pieces: Sequence[tuple[int, int]]) -> "ChannelMap":
+        """What some ranges (start, stop) of the axis contribute, put together; the shift goes with the first element."""
+        shift = self.shift if any(start == 0 for start, _ in pieces) else np.zeros_like(self.shift)
+        return ChannelMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
+
+
+def sum_of(one: Value, other: Value, result: Value, version: int) -> Op:
+    """The op that adds two tensors of one shape."""
+    return Op("Add", (one, other), (result,), version=version, name=result.name)

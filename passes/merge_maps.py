@@ -1,0 +1,91 @@
+"""Let two linear maps over channels with nothing but names and affines between them be one.
+
+before: x -> MatMul(a) -> Add(b) -> Transpose -> Conv 1x1(w) -> y
+after:  x -> Transpose -> Conv 1x1(w a, bias w b) -> y
+
+Only where that is less work: a bottleneck, few channels between many, stays what it is.
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.ops import ChannelMap, rule_of
+from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.paths import Step, is_private, is_rename, map_by, replay, step_to, substitute
+
+MARGIN = 1.3  # so many times less work, or it is left as it is
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMaps(Pass):
+    """Multiply matrices ahead of time."""
+
+    name = "merge-maps"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """In topological order, so that a chain collapses onto its last map."""
+        if context.mode == "training":
+            return
+        for op in graph.ops:
+            rule = rule_of(op)
+            axis = rule.mapped_axis(op) if rule is not None and op in graph else None
+            if axis is not None and (reason := _merge(graph, op, axis)):
+                context.note(self, op.name or op.kind, reason)
+
+
+def _merge(graph: Graph, op: Op, axis: int) -> str:
+    """With the map before it. Returns why not; empty if done, or if there is none."""
+    value, y = op.inputs[0], op.outputs[0]
+    assert value is not None and y is not None and y.shape is not None
+    steps: list[Step] = []
+    affines: list[Op] = []
+    at = axis
+    while True:
+        first = graph.producer(value) if is_private(graph, value) else None
+        rule = rule_of(first) if first is not None else None
+        if first is None or rule is None:
+            return ""
+        if rule.mapped_axis(first) == at:
+            break
+        step = step_to(first, at) if is_rename(first) else None
+        affine = rule.affine(first)
+        if step is not None:
+            steps.append(step)
+            value, at = step.source, step.before
+        elif affine is not None and affine.axis in (None, at) and (before := first.inputs[affine.index]) is not None:
+            affines.append(first)
+            value = before
+        else:
+            return ""
+    source = first.inputs[0]
+    assert source is not None and source.shape is not None and value.shape is not None
+    outside, between, inside = y.shape[axis], value.shape[at], source.shape[at]
+    if not (isinstance(outside, int) and isinstance(between, int) and isinstance(inside, int)):
+        return "an extent is unknown"
+    if inside * outside * MARGIN > between * (inside + outside):
+        return "one map in the place of two would not be much less work"
+    whole, rule = _product(op, affines, first), rule_of(op)
+    if whole is None or rule is None or rule.with_channel_map(op, whole) is None:
+        return f"{op.kind} cannot be the product"
+    result = map_by(graph, op, whole, replay(graph, steps[::-1], source))
+    if result is None:
+        return "the numbers of the product are too large"
+    substitute(graph, y, result)
+    return ""
+
+
+def _product(op: Op, affines: list[Op], first: Op) -> ChannelMap | None:
+    """The map that the chain is."""
+    rules = rule_of(op), rule_of(first)
+    last, start = (
+        rule.channel_map(each) if rule is not None else None for rule, each in zip(rules, (op, first), strict=True)
+    )
+    if last is None or start is None:
+        return None
+    for each in affines:
+        rule = rule_of(each)
+        affine = rule.affine(each) if rule is not None else None
+        assert affine is not None
+        last = last.scaled(*affine.along(last.extents[1]))
+    return last.after(start)

@@ -1,0 +1,170 @@
+"""Chains of ops that lead from one value to another, each reading the one before: found against the flow, written anew.
+
+An axis is followed along the way. Values on a chain are private: nobody else reads them, so they may become others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ops import ChannelMap, Rename, extent, rule_of
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op on a chain, and the axis that is followed, of its first input and of its output."""
+
+    op: Op
+    before: int
+    after: int
+
+    @property
+    def source(self) -> Value:
+        """What it reads."""
+        value = self.op.inputs[0]
+        assert value is not None
+        return value
+
+
+def is_private(graph: Graph, value: Value) -> bool:
+    """Whether one op reads the value and nobody else knows it."""
+    uses = graph.uses(value)
+    return len(uses) == 1 and not uses[0].is_capture and not graph.is_output(value)
+
+
+def is_rename(op: Op) -> bool:
+    """Whether an op only gives other names to axes."""
+    return isinstance(rule_of(op), Rename)
+
+
+def is_average(op: Op) -> bool:
+    """Whether an op makes means of elements along some axes."""
+    rule = rule_of(op)
+    return rule is not None and rule.averaged_axes(op) is not None
+
+
+def step_from(op: Op, before: int) -> Step | None:
+    """An op as a step from an axis of its first input; None if it does not leave that axis alone."""
+    rule, x = rule_of(op), op.inputs[0] if op.inputs else None
+    if rule is None or x is None or x.shape is None or len(op.outputs) != 1:
+        return None
+    averaged = rule.averaged_axes(op)
+    if isinstance(rule, Rename):
+        after = rule.same_axis(op, before)
+    else:
+        after = before if averaged is not None and before not in averaged else None
+    channels = x.shape[before]
+    if after is None or not isinstance(channels, int) or rule.with_extent(op, before, channels) is None:
+        return None
+    return Step(op, before, after)
+
+
+def step_to(op: Op, after: int) -> Step | None:
+    """An op as a step to an axis of its output; None if that is not an axis of its first input."""
+    rank = op.inputs[0].rank if op.inputs and op.inputs[0] is not None else None
+    steps = (step_from(op, before) for before in range(rank or 0))
+    return next((step for step in steps if step is not None and step.after == after), None)
+
+
+def climb(graph: Graph, value: Value, axis: int, wanted: Callable[[Op], bool]) -> Iterator[Step]:
+    """The steps that lead to an axis of a value, the last one first, as far as ops are wanted and values private."""
+    while is_private(graph, value):
+        producer = graph.producer(value)
+        step = step_to(producer, axis) if producer is not None and wanted(producer) else None
+        if step is None:
+            return
+        yield step
+        value, axis = step.source, step.before
+
+
+def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
+    """The same steps, the first one first, from a value that may have another extent of the axis."""
+    for step in steps:
+        rule, old = rule_of(step.op), step.op.outputs[0]
+        assert rule is not None and old is not None and value.shape is not None
+        channels = extent(value.shape[step.before])
+        constants = rule.with_extent(step.op, step.before, channels)
+        assert constants is not None
+        inputs = [value, *step.op.inputs[1:]]
+        for index, array in constants.items():
+            inputs[index] = _constant(graph, step.op, index, array)
+        value = _copy(graph, step.op, inputs, _with_extent(old, step.after, channels))
+    return value
+
+
+def map_by(graph: Graph, op: Op, map: ChannelMap, value: Value) -> Value | None:
+    """Another map of a value, by an op like `op`; None if it cannot be that map, or the numbers are too large."""
+    rule, weight = rule_of(op), op.inputs[1]
+    constants = rule.with_channel_map(op, map) if rule is not None else None
+    if constants is None or weight is None or weight.dtype is None:
+        return None
+    with np.errstate(over="ignore"):
+        rounded = {index: array.astype(weight.dtype.numpy) for index, array in constants.items()}
+    if not all(bool(np.isfinite(array.astype(np.float64)).all()) for array in rounded.values()):
+        return None
+    inputs: list[Value | None] = [value, *op.inputs[1:], *(None,) * (max(constants) + 1 - len(op.inputs))]
+    for index, array in rounded.items():
+        inputs[index] = _constant(graph, op, index, array)
+    return _copy(graph, op, inputs, _with_extent(value, map.axis, map.extents[0]))
+
+
+def join(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
+    """Some of the inputs of an op that puts tensors together along an axis, put together."""
+    shapes = [value.shape for value in values if value.shape is not None]
+    whole = sum(extent(shape[axis]) for shape in shapes)
+    return _copy(graph, op, values, _with_extent(values[0], axis, whole))
+
+
+def substitute(graph: Graph, old: Value, new: Value) -> None:
+    """Let `new` take the place and the name of `old`, and take out what nothing reads any more."""
+    name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
+    graph.replace_uses(old, new)
+    for use in graph.uses(old):
+        graph.set_capture(use.op, use.op.captures.index(old), new)
+    for index, output in enumerate(graph.outputs):
+        if output is old:
+            graph.set_output(index, new)
+    assert producer is not None
+    doomed = [producer]
+    while doomed:
+        op = doomed.pop()
+        if op not in graph or any(graph.uses(each) or graph.is_output(each) for each in op.outputs if each is not None):
+            continue
+        inputs = [value for value in op.inputs if value is not None]
+        graph.remove_op(op)
+        doomed += [before for value in dict.fromkeys(inputs) if (before := graph.producer(value)) is not None]
+    graph.rename(new, name)
+    new.tensor, new.origin = tensor, origin
+
+
+def _with_extent(value: Value, axis: int, channels: int) -> TensorType:
+    assert isinstance(value.type, TensorType) and value.type.shape is not None
+    shape = value.type.shape
+    return TensorType(value.type.dtype, (*shape[:axis], channels, *shape[axis + 1 :]))
+
+
+def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
+    """What is in the place of an input of `op` in a copy of it."""
+    old = op.inputs[index] if index < len(op.inputs) else None
+    stem = f"{old.name if old is not None else op.name or op.kind}__moved"
+    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(np.ascontiguousarray(array)))
+
+
+def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType) -> Value:
+    """An op of the same kind right behind `op`, and its result."""
+    (old,) = (value for value in op.outputs if value is not None)
+    result = graph.new_value(f"{old.name}__moved", type)
+    copy = Op(
+        op.op_type,
+        tuple(inputs),
+        (result,),
+        domain=op.domain,
+        version=op.version,
+        name=result.name,
+        attributes=dict(op.attributes),
+    )
+    graph.add_op(copy, op)
+    return result

@@ -1,0 +1,177 @@
+"""The laws behind moving and merging linear maps: rules that call an op a map, an average or a rename are held to it.
+
+Every sample of the laws of layout rules is asked, with all inputs but the first as constants: what says something about
+itself is tested by that.
+"""
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import pytest
+from test_rules_forced import lifted
+from test_rules_handmade import Sample, made, run
+from test_rules_samples import samples
+
+from layoutopt.ir.types import Array, Op
+from layoutopt.ops import ChannelMap, Rename, rule_of, rules
+
+MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
+AVERAGES = ("Resize", "Upsample", "AveragePool", "GlobalAveragePool", "MaxPool", "LpPool", "GlobalMaxPool")
+RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, Rename))
+
+
+def with_constants(sample: Sample, constants: dict[int, Array] | None = None) -> onnx.ModelProto:
+    """The model of a sample with all inputs but the first as constants, some of them others; its extents are not told."""
+    model = onnx.ModelProto()
+    model.CopyFrom(sample.model)
+    (node,), feed = model.graph.node, sample.feeds[0]
+    arrays = {name: feed[name] for name in node.input[1:] if name}
+    for index, array in (constants or {}).items():
+        node.input.extend([""] * (index + 1 - len(node.input)))
+        node.input[index] = node.input[index] or f"constant_{index}"
+        arrays[node.input[index]] = array
+    kept = [info for info in model.graph.input if info.name == node.input[0]]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    return model
+
+
+def op_of(model: onnx.ModelProto) -> Op:
+    (op,) = lifted(model).ops
+    return op
+
+
+def first(sample: Sample) -> Array:
+    return sample.feeds[0][sample.model.graph.node[0].input[0]]
+
+
+def answer(model: onnx.ModelProto, x: Array) -> Array:
+    """What a model gives for an x of any shape."""
+    free = onnx.ModelProto()
+    free.CopyFrom(model)
+    for info in (*free.graph.input, *free.graph.output):
+        info.type.tensor_type.ClearField("shape")
+    return run(free, {free.graph.input[0].name: x})[0]
+
+
+def runnable(kind: str, extra: tuple[Sample, ...] = ()) -> list[Sample]:
+    """The samples of float32 that onnxruntime computes."""
+    found = []
+    for sample in (*samples(kind, thorough=False), *extra):
+        try:
+            if len(sample.model.graph.node[0].output) == 1 and first(sample).dtype == np.float32:
+                answer(with_constants(sample), first(sample))
+                found.append(sample)
+        except Exception:  # onnxruntime lacks the kernel, or the inputs do not go together
+            continue
+    return found
+
+
+def applied(map: ChannelMap, x: Array) -> Array:
+    """The definition."""
+    result = np.moveaxis(np.tensordot(map.matrix, x.astype(np.float64), axes=(1, map.axis)), 0, map.axis)
+    return result + map.shift.reshape([-1 if axis == map.axis else 1 for axis in range(x.ndim)])
+
+
+def close(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+MADE = {
+    "Conv": (
+        made("y = Conv (x, w)", x=(2, 5, 3, 4), w=(7, 5, 1, 1)),
+        made('y = Conv <auto_pad="SAME_UPPER"> (x, w, b)', x=(1, 5, 6), w=(3, 5, 1), b=(3,)),
+        made("y = Conv <group=5> (x, w)", x=(2, 5, 3, 4), w=(5, 1, 1, 1)),
+        made("y = Conv <strides=[2,2]> (x, w)", x=(2, 5, 3, 4), w=(7, 5, 1, 1)),
+        made("y = Conv <pads=[1,0,0,0]> (x, w, b)", x=(2, 5, 3, 4), w=(7, 5, 1, 1), b=(7,)),
+    ),
+    "MatMul": (made("y = MatMul (x, w)", x=(2, 3, 5), w=(5, 4)), made("y = MatMul (x, w)", x=(2, 3, 5), w=(2, 5, 4))),
+    "Gemm": (
+        made("y = Gemm <transB=1> (x, w, b)", x=(3, 5), w=(4, 5), b=(4,)),
+        made("y = Gemm (x, w, b)", x=(3, 5), w=(5, 4), b=(1, 4)),
+        made("y = Gemm (x, w, b)", x=(3, 5), w=(5, 4), b=(3, 1)),
+        made("y = Gemm <alpha=2.0> (x, w)", x=(3, 5), w=(5, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_maps_are_what_they_say(kind: str) -> None:
+    """The map is the op, and the op with the constants of another map is that map."""
+    proven = 0
+    for sample in runnable(kind, MADE.get(kind, ())):
+        model, x = with_constants(sample), first(sample)
+        op = op_of(model)
+        rule = rule_of(op)
+        map = rule.channel_map(op) if rule is not None else None
+        if rule is None or map is None:
+            continue
+        assert rule.mapped_axis(op) == map.axis, sample
+        assert close(answer(model, x), applied(map, x)), sample
+        proven += 1
+        generator = np.random.default_rng(0)
+        for shift in (np.zeros(6), generator.normal(size=6)):
+            other = ChannelMap(map.axis, generator.normal(size=(6, map.extents[1])), shift)
+            constants = rule.with_channel_map(op, other)
+            assert constants is not None or shift.any(), sample
+            if constants is not None:
+                rounded = {index: array.astype(np.float32) for index, array in constants.items()}
+                assert close(answer(with_constants(sample, rounded), x), applied(other, x)), sample
+    assert bool(proven) == (kind != "ConvTranspose")
+
+
+@pytest.mark.parametrize("kind", AVERAGES)
+def test_averages_commute_with_maps(kind: str) -> None:
+    """Over every other axis, shift included; over no axes they are no change at all."""
+    proven = 0
+    for sample in runnable(kind):
+        model, x = with_constants(sample), first(sample)
+        op = op_of(model)
+        rule = rule_of(op)
+        averaged = rule.averaged_axes(op) if rule is not None else None
+        if rule is None or averaged is None:
+            continue
+        y = answer(model, x)
+        assert averaged or np.array_equal(x, y), sample
+        for axis in set(range(x.ndim)) - averaged:
+            generator, extent = np.random.default_rng(axis), x.shape[axis]
+            constants = rule.with_extent(op, axis, extent + 3)
+            wide = extent if constants is None else extent + 3
+            map = ChannelMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
+            after = with_constants(sample, constants)
+            try:
+                found = answer(after, applied(map, x).astype(np.float32))
+            except Exception as error:
+                pytest.fail(f"{sample}: {error}")
+            assert close(found, applied(map, y)), f"{sample}: axis {axis}"
+            proven += 1
+    assert bool(proven) == (kind in ("Resize", "Upsample", "AveragePool", "GlobalAveragePool"))
+
+
+@pytest.mark.parametrize("kind", RENAMES)
+def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
+    """The index along an axis, written into every element, is the index along the axis that it becomes."""
+    proven = 0
+    for sample in runnable(kind):
+        model, x = with_constants(sample), first(sample)
+        op = op_of(model)
+        rule = rule_of(op)
+        for axis in range(x.ndim) if isinstance(rule, Rename) else ():
+            assert isinstance(rule, Rename)
+            place = rule.same_axis(op, axis)
+            if place is None:
+                continue
+            for extent, constants in (
+                (x.shape[axis], {}),
+                (x.shape[axis] + 3, rule.with_extent(op, axis, x.shape[axis] + 3)),
+            ):
+                if constants is None:
+                    continue
+                shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+                y = answer(with_constants(sample, constants), np.indices(shape)[axis].astype(np.float32))
+                assert np.array_equal(y, np.indices(y.shape)[place]), f"{sample}: axis {axis}, extent {extent}"
+                assert y.shape[place] == extent
+                proven += 1
+    assert proven
