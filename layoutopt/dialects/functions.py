@@ -93,6 +93,11 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
         draft.attributes["src_format"], draft.attributes["dst_format"] = _sides(op.signature)
     else:
         draft.attributes["formats"] = str(op.signature)
+    rule = rule_of(op)
+    if (
+        rule is not None and rule.is_virtual
+    ):  # none of the recorded ops is the op itself, whose attributes say what they do
+        draft.attributes.update(op.attributes)
     return draft
 
 

@@ -139,16 +139,3 @@ class LayerNormalization(AxiswiseRule):
         inputs = [build.input(index) for index in range(len(op.inputs))]
         (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
         build.set_output(0, result)
-
-
-@register
-class GroupNormalization(Spatial):
-    """Groups of channels: the groups are counted in whole channels, so there must be no lanes."""
-
-    family = "normalization"
-    ops = ("GroupNormalization",)
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes would be counted into the last group."""
-        del op, signature, inputs
-        return None

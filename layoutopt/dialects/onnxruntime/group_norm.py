@@ -1,0 +1,157 @@
+"""Group normalisation on blocked images.
+
+whole blocks in a group   a group is contiguous: InstanceNormalization on the array as (N, G, -1), then scale and shift as one
+                          depthwise 1x1 convolution; none at all where they do nothing
+other groups              statistics per channel, averaged over groups by a small convolution:
+
+    -mean  (N, C, 1, 1)  GlobalAveragePool, averaged, negative
+    c = x - mean         a depthwise 1x1 convolution with a computed bias
+    var    (N, C, 1, 1)  a depthwise convolution of the rows of c with themselves as filters, averaged
+    y                    c in a depthwise 1x1 convolution with the computed filter scale / sqrt(var + epsilon)
+
+A filter of (C, 1, 1, W) lies as an image of W columns does, so that sums of squares need no squares in memory. Row by row,
+since long sums lose digits. (N, C, H, W) lies as (1, NC, H, W) does, hence every sample has filters of its own.
+
+Four reads and two writes of x, where reordering, normalising and reordering back take seven and five; the variance is that of
+centred values, for a single read less would subtract two large numbers.
+"""
+
+from math import lcm, prod
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.onnxruntime.arrays import BLOCKS, call, floats, native
+from layoutopt.formats import Format, Part, Shape, pack
+from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
+from layoutopt.ops import X, Y, extent
+from layoutopt.ops.group_normalization import KIND, normalized, per_channel
+
+_PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
+_LONGEST_SUM = 1024  # elements that one kernel adds up in sequence
+
+
+@native(KIND, f"{DOMAIN}::{KIND}")
+def group_norm(op: Op, builder: OpBuilder) -> bool:
+    """Blocked channels of a known number; extents of batch and image may be symbolic."""
+    format = builder.format(X)
+    block = _block(format)
+    if not block or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
+        return False
+    shape, target = _image(op, builder, X), _image(op, builder, Y)
+    array = builder.raw(0)
+    if shape is None or target is None or array is None or not isinstance(shape[1], int) or shape[1] % block:
+        return False
+    array, type = builder.reshape(array, shape), floats(target)
+    numbers = tuple(dim for dim in shape if isinstance(dim, int))
+    if shape[1] // op.integer("num_groups") % block == 0:
+        result = _scaled_and_shifted(op, builder, normalized(op, builder, array, type))
+    elif len(numbers) == len(shape) and (numbers[0] == 1 or op.constant(2) is not None):
+        result = _by_channels(op, builder, array, numbers)
+    else:
+        result = _reordered(op, builder, array, type)
+    builder.set_output(0, result)
+    return True
+
+
+def _image(op: Op, builder: OpBuilder, slot: Slot) -> Shape | None:
+    """An operand as images (N, C, H, W) in the order of its format; other ranks only if the image is known."""
+    value = op.operand(slot)
+    assert value is not None and value.shape is not None
+    batch, channels = value.shape[:2]
+    extents = [value.shape[part.axis] for part in builder.format(slot).parts[2:-1]]
+    if len(extents) == 2:
+        return (batch, channels, *extents)
+    known = [dim for dim in extents if isinstance(dim, int)]
+    return (batch, channels, prod(known[:-1]), known[-1]) if len(known) == len(extents) else None
+
+
+def _by_channels(op: Op, builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> Value:
+    """From statistics of channels, for any groups; all extents are known."""
+    batch, channels, *image = shape
+    folded, pixel = (1, batch * channels, *image), (batch, channels, 1, 1)
+
+    def depthwise(value: Value, filters: Value, bias: Value) -> Value:
+        return call(builder, "Conv", [value, filters, bias], folded, group=folded[1], kernel_shape=(1, 1))
+
+    means = _averaged(op, builder, call(builder, "GlobalAveragePool", [x], pixel), -1.0)
+    one = builder.constant(np.ones((folded[1], 1, 1, 1), dtype=np.float32), "one")
+    centred = depthwise(builder.reshape(x, folded), one, builder.reshape(means, folded[1:2]))
+    squares, count = _sums_of_squares(builder, centred, folded)
+    epsilon = op.attributes.get("epsilon", 1e-5)
+    assert isinstance(epsilon, float | int)
+    variances = _averaged(op, builder, builder.reshape(squares, pixel), 1 / count, epsilon)
+    (deviations,) = builder.op("Sqrt", [variances], [floats(pixel)])
+    scale = per_channel(op, builder, 1, (channels, 1, 1))
+    (filters,) = builder.op("Div", [scale, deviations], [floats(pixel)])
+    filters = builder.reshape(filters, (folded[1], 1, 1, 1))
+    return builder.reshape(depthwise(centred, filters, _bias(op, builder, batch, channels)), shape)
+
+
+def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: float = 0.0) -> Value:
+    """Numbers per channel, to factor times the mean of their group, plus something.
+
+    Every product is of as few channels as are whole groups and whole blocks.
+    """
+    assert value.shape is not None
+    channels, block = extent(value.shape[1]), _block(builder.format(X))
+    size = channels // op.integer("num_groups")
+    together = lcm(size, block)
+    alike = np.kron(np.eye(together // size, dtype=np.float32), np.full((size, size), factor / size, dtype=np.float32))
+    matrix = np.tile(alike, (channels // together, 1)).reshape(channels, together, 1, 1)
+    packed = pack(matrix, Format.parse(f"NCHW{block}c{block}n")).reshape(matrix.shape)
+    operands = [value, builder.constant(packed, "average")]
+    if added:
+        operands.append(builder.constant(np.full(channels, added, dtype=np.float32), "epsilon"))
+    return call(builder, "Conv", operands, value.shape, group=channels // together, kernel_shape=(1, 1))
+
+
+def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tuple[Value, int]:
+    """Of every channel (1, C, 1, 1), and of how many elements; of a large image the mean of the sums of its rows."""
+    _, channels, height, width = shape
+    if height * width <= _LONGEST_SUM:
+        filters = builder.reshape(x, (channels, 1, height, width))
+        fields: dict[str, Attribute] = {"group": channels, "kernel_shape": (height, width)}
+        return call(builder, "Conv", [x, filters], (1, channels, 1, 1), **fields), height * width
+    rows = channels * height
+    operands = [builder.reshape(x, (1, rows, 1, width)), builder.reshape(x, (rows, 1, 1, width))]
+    sums = call(builder, "Conv", operands, (1, rows, 1, 1), group=rows, kernel_shape=(1, width))
+    by_row = builder.reshape(sums, (1, channels, height, 1))
+    return call(builder, "GlobalAveragePool", [by_row], (1, channels, 1, 1)), width
+
+
+def _reordered(op: Op, builder: OpBuilder, x: Value, type: TensorType) -> Value:
+    """In plain order, where filters cannot be computed: a batch or an image of unknown size."""
+    assert x.shape is not None and type.shape is not None
+    plain = call(builder, "ReorderOutput", [x], x.shape, channels=extent(x.shape[1]), channels_last=0)
+    blocked = call(builder, "ReorderInput", [normalized(op, builder, plain, type)], type.shape, channels_last=0)
+    return _scaled_and_shifted(op, builder, blocked)
+
+
+def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
+    """A depthwise 1x1 convolution, unless it would do nothing."""
+    assert x.shape is not None
+    scale, bias, channels = op.constant(1), op.constant(2), extent(x.shape[1])
+    if scale is not None and bias is not None and bool((scale == 1).all()) and not bias.any():
+        return x
+    operands = [x, per_channel(op, builder, 1, (channels, 1, 1, 1)), per_channel(op, builder, 2, (channels,))]
+    return call(builder, "Conv", operands, x.shape, group=channels, kernel_shape=(1, 1))
+
+
+def _bias(op: Op, builder: OpBuilder, batch: int, channels: int) -> Value:
+    """A number per channel of every sample; they can be repeated where they are known."""
+    numbers = op.constant(2)
+    if numbers is None or batch == 1:
+        return per_channel(op, builder, 2, (channels,))
+    return builder.constant(np.tile(numbers, batch), "bias")
+
+
+def _block(format: Format) -> int:
+    """The block of the channels, if the parts are N, C, the image in some order, c; 0 if they are not."""
+    *outer, last = format.parts
+    whole = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
+    return last.block if whole and last.axis == 1 and last.block in BLOCKS else 0
+
+
+__all__ = ["group_norm"]

@@ -1,0 +1,35 @@
+"""Attention in one op, as onnxruntime has it.
+
+    q (B, S, H*D)   k (B, L, H*D)   v (B, L, H*E)   mask (B or 1, H or 1, S, L)   ->   y (B, S, H*E)
+
+The heads lie side by side in all of them, so there is nothing to choose: the rule is there for the arithmetic.
+"""
+
+from typing import ClassVar
+
+from layoutopt.ir.types import Op, Signature
+from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.signatures import Inapplicable, Known, canonical_signature, elements, extent
+
+
+@register
+class Attention(LayoutRule):
+    """Canonical formats alone."""
+
+    family = "attention"
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
+    is_fixed = True
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the model has it."""
+        if all(format.is_canonical for format in known.values()):
+            return canonical_signature(op)
+        return Inapplicable("the kernel reads and writes canonical formats alone")
+
+    def flops(self, op: Op) -> float:
+        """Two per element of q and of y, and key."""
+        q, k, y = op.inputs[0], op.inputs[1] if len(op.inputs) > 1 else None, op.outputs[0]
+        shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
+        if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):
+            return super().flops(op)
+        return 2.0 * extent(shapes[1][1]) * (elements(shapes[0]) + elements(shapes[2]))

@@ -1,0 +1,138 @@
+"""Group normalisation: over the image and a group of neighbouring channels, then a scale and a shift per channel.
+
+    x (N, C, *image), scale (C), bias (C)  ->  y (N, C, *image)          https://onnx.ai/onnx/operators/onnx__GroupNormalization.html
+
+Models have it as an op from opset 18 on, with numbers per channel from 21. Before, exporters write it with what there is:
+
+    Reshape (N, G, -1) -> InstanceNormalization -> Reshape (N, C, *image) -> Mul (C, 1, 1) -> Add (C, 1, 1)
+
+where the first Reshape wants whole groups one behind the other. As one op it has no wish: any order of the axes will do.
+Groups are counted in whole channels, so there must be no lanes.
+"""
+
+from math import prod
+
+import numpy as np
+
+from layoutopt.formats import Dim, Shape
+from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ops.affine import Affine, float_constant
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder, Side, register
+from layoutopt.ops.pool import Spatial
+from layoutopt.ops.signatures import Inapplicable, elements, padded_type
+
+KIND = "GroupNormalization"
+
+
+@register
+class GroupNormalization(Spatial):
+    """The op of the standard domain. Scale and bias stay as they are: one-dimensional, and without lanes the same bytes."""
+
+    family = "normalization"
+    ops = (KIND,)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Lanes would be counted into the last group."""
+        del op, signature, inputs
+        return None
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """An affine of the output goes into scale and bias, where these are per channel."""
+        x, scale, bias = op.inputs[0], float_constant(op, 1), float_constant(op, 2)
+        if (
+            side == "in"
+            or affine.axis not in (None, 1)
+            or scale is None
+            or bias is None
+            or x is None
+            or x.shape is None
+        ):
+            return None
+        if scale.size != x.shape[1]:
+            return None
+        factor, shift = affine.along(scale.size)
+        return {1: scale * factor, 2: bias * factor + shift}
+
+    def flops(self, op: Op) -> float:
+        """A mean, a variance, a scale and a shift: six per element."""
+        y = op.outputs[0]
+        return 6.0 * elements(y.shape) if y is not None and y.shape is not None else 0.0
+
+
+@register
+class ExportedGroupNormalization(GroupNormalization):
+    """The op that an exporter has written with others, and that is written with them again."""
+
+    ops = (f"{DOMAIN}::{KIND}",)
+    is_virtual = True
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for the op of the standard domain; that it can be written was seen to when it was made."""
+        x = op.inputs[0]
+        if x is None or x.shape is None or len(x.shape) < 2 or not isinstance(x.shape[1], int):
+            return Inapplicable("the number of channels is unknown")
+        return super().axes(op)
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """What the op behind could not take in was taken in when the op was made."""
+        del op, affine, side
+        return None
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """In canonical order, as the exporter wrote it."""
+        x = build.padded(0)
+        assert op.signature is not None and x is not None and x.shape is not None
+        type = padded_type(op.outputs[0], op.signature.outputs[0])
+        assert type is not None
+        y = normalized(op, build, x, type)
+        shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
+        for kind, index, neutral in (("Mul", 1, 1), ("Add", 2, 0)):
+            numbers = op.constant(index)
+            if numbers is None or not bool((numbers == neutral).all()):
+                (y,) = build.op(kind, [y, per_channel(op, build, index, shape)], [type])
+        build.set_padded_output(0, y)
+
+
+def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
+    """Groups of one array (N, C, *image), each with mean 0 and variance 1; also of one whose blocks lie within the groups.
+
+    Args:
+        op: the op, for the number of groups, epsilon and the version of ai.onnx.
+        build: what to write with.
+        x: its data; the bytes of a group lie together, whatever their order.
+        type: that of the result, which has the extents of x, maybe under other names.
+    """
+    assert x.shape is not None and isinstance(x.type, TensorType)
+    groups, dtype = op.integer("num_groups"), x.type.dtype
+    grouped = TensorType(dtype, (x.shape[0], groups, _volume(x.shape, groups)))
+    assert grouped.shape is not None
+    scale, bias = (build.constant(np.full(groups, each, dtype.numpy), "group") for each in (1, 0))
+    attributes = {"epsilon": op.attributes.get("epsilon", 1e-5)}
+    (y,) = build.op("InstanceNormalization", [build.reshape(x, grouped.shape), scale, bias], [grouped], attributes)
+    unknown = [dim for dim in type.shape or () if isinstance(dim, str) and dim != x.shape[0]]
+    if type.shape is not None and len(unknown) < 2:
+        return build.reshape(y, type.shape)
+    (shape,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(x.shape),))])
+    (result,) = build.op("Reshape", [y, shape], [type])
+    return result
+
+
+def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
+    """Input `index`, scale or bias, in another shape; a constant stays one."""
+    numbers, value = op.constant(index), build.input(index)
+    assert value is not None
+    if numbers is None:
+        return build.reshape(value, shape)
+    return build.constant(numbers.reshape([dim if isinstance(dim, int) else -1 for dim in shape]), "channels")
+
+
+def _volume(shape: Shape, groups: int) -> Dim:
+    """How many elements a group of an array (N, C, *image) has."""
+    numbers = [dim for dim in shape[1:] if isinstance(dim, int)]
+    names = [dim for dim in shape[1:] if isinstance(dim, str)]
+    return "*".join([str(prod(numbers) // groups), *names]) if names else prod(numbers) // groups
+
+
+__all__ = ["KIND", "ExportedGroupNormalization", "GroupNormalization", "normalized", "per_channel"]

@@ -1,0 +1,26 @@
+"""Plan for one op what an exporter had to write in several, where every dialect can write it in several again.
+
+before: x -> Reshape -> InstanceNormalization -> Reshape -> Mul -> Add -> y       channels come first
+after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes will do
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ops import rules
+from layoutopt.ops.idioms import Idiom
+from layoutopt.pass_base import PassContext
+from layoutopt.passes.recompose import Recompose
+
+
+@dataclass(frozen=True, slots=True)
+class Recognize(Recompose):
+    """Apply the idioms whose op is virtual. That alone changes nothing, so it is no reason to rewrite a model."""
+
+    name = "recognize"
+    is_reason = False
+
+    def is_wanted(self, idiom: Idiom, context: PassContext) -> bool:
+        """Whoever has kernels for what."""
+        del context
+        rule = rules().get(idiom.makes)
+        return rule is not None and rule.is_virtual

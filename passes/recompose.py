@@ -1,0 +1,65 @@
+"""Say in one op what an exporter wrote in several, where the dialect has a kernel for the one.
+
+before: x -> Div(sqrt 2) -> Erf -> Add(1) -> Mul(0.5) -> Mul(x) -> y
+after:  x -> com.microsoft::Gelu -> y
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.ops.idioms import Idiom, Match, idioms_at
+from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.paths import substitute
+
+
+@dataclass(frozen=True, slots=True)
+class Recompose(Pass):
+    """Apply the idioms whose op the dialect can say, before affines are folded into what stands around them."""
+
+    name = "recompose"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """One look at every op, in topological order."""
+        if context.mode == "training":
+            return
+        for op in graph.ops:
+            for idiom in idioms_at(op):
+                if op not in graph or not self.is_wanted(idiom, context):
+                    continue
+                match = idiom.match(graph, op)
+                if match is None:
+                    continue
+                exposed = match.exposed(graph)
+                if exposed is None:
+                    _replace(graph, idiom, match)
+                else:
+                    context.note(self, op.name or op.kind, f"no {idiom.name}: {exposed.name} is read elsewhere too")
+
+    def is_wanted(self, idiom: Idiom, context: PassContext) -> bool:
+        """Whether the dialect has a kernel for what the idiom makes."""
+        return idiom.makes in context.kernels
+
+
+def _replace(graph: Graph, idiom: Idiom, match: Match) -> None:
+    """Put the one op where the last of the several stood, under its name."""
+    last = graph.producer(match.result)
+    assert last is not None
+    domain, _, op_type = idiom.makes.rpartition("::")
+    version = graph.opsets.setdefault(domain, 1)
+    for value in match.inputs:
+        if value is not None and value not in graph:
+            value.name = value.tensor = graph.fresh_name(value.name)
+            graph.add_value(value)
+    new = graph.new_value(f"{match.result.name}__{idiom.name}", match.result.type)
+    whole = Op(
+        op_type,
+        match.inputs,
+        (new,),
+        domain=domain,
+        version=version,
+        name=last.name,
+        attributes=dict(match.attributes),
+    )
+    graph.add_op(whole, last)
+    substitute(graph, match.result, new)

@@ -1,0 +1,266 @@
+"""Idioms: every spelling that exporters write is found and computes the same, and near misses are left alone."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir
+import pytest
+from onnx import numpy_helper
+
+from layoutopt import onnx_io
+from layoutopt.dialects import DIALECTS
+from layoutopt.ir.graph import Graph
+from layoutopt.ops.idioms import idioms
+from layoutopt.pass_base import PassContext, Pipeline
+from layoutopt.passes import FoldConstants, Recompose, RemoveDead
+from layoutopt.verify import verify_models
+
+NATIVE = DIALECTS["onnxruntime"]
+
+
+def model(body: str, signature: str, constants: Mapping[str, object], opset: int = 18) -> onnx.ModelProto:
+    """A model of some lines and of the constants, arrays or numbers, that they name."""
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g {signature} {{ {body} }}'
+    proto = onnx.parser.parse_model(text)
+    named = set(re.findall(r"\w+", body))
+    for name, value in ((name, value) for name, value in constants.items() if name in named):
+        array = np.asarray(value, np.float32) if isinstance(value, float) else np.asarray(value)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def activation(body: str, *, opset: int = 18, **constants: object) -> onnx.ModelProto:
+    """A model from x to y, (2, 3, 8) each."""
+    numbers = {"one": 1.0, "two": 2.0, "three": 3.0, "half": 0.5, "root": 1.4142135, "cubic": 0.044715}
+    numbers |= {"slope": 0.7978846, "inverse": 0.70710677, **constants}
+    return model(body, "(float[2,3,8] x) => (float[2,3,8] y)", numbers, opset)
+
+
+def recomposed(proto: onnx.ModelProto) -> Graph:
+    """The graph after the pass, for the dialect that has all kernels; what it computes is checked."""
+    graph = onnx_io.lift(onnx_ir.serde.deserialize_model(proto))
+    context = PassContext(
+        None,  # type: ignore[arg-type]
+        is_foldable=onnx_io.is_foldable,
+        evaluate=onnx_io.evaluate,
+        kernels=NATIVE.kernels,
+    )
+    Pipeline((FoldConstants(), Recompose(), RemoveDead())).run(graph, context)
+    emitted = onnx_io.to_bytes(onnx_io.emit(graph))
+    verdict = verify_models(proto.SerializeToString(), emitted)
+    assert verdict.status == "passed", verdict.reason
+    return graph
+
+
+def kinds(graph: Graph) -> Sequence[str]:
+    return [op.op_type if op.domain == "com.microsoft" else op.kind for op in graph.ops]
+
+
+GELUS = {
+    "torch, onnxscript": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Mul(x, d)",
+    "torch, older": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)",
+    "transformers": "h = Mul(x, half) a = Div(x, root) b = Erf(a) c = Add(b, one) y = Mul(h, c)",
+    "tf2onnx": "a = Mul(inverse, x) b = Erf(a) c = Add(one, b) h = Mul(half, x) y = Mul(c, h)",
+    "halved by division": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Div(d, two)",
+    "halved first": "a = Mul(x, inverse) b = Erf(a) c = Mul(b, half) d = Add(c, half) y = Mul(x, d)",
+    "constants with axes": "a = Div(x, roots) b = Erf(a) c = Add(b, ones) d = Mul(half, c) y = Mul(x, d)",
+}
+
+
+@pytest.mark.parametrize("opset", [9, 13, 18])
+@pytest.mark.parametrize("body", GELUS.values(), ids=GELUS)
+def test_gelu(body: str, opset: int) -> None:
+    more = {"roots": np.full((1, 1, 1), 1.4142135, np.float32), "ones": np.ones(1, np.float32)}
+    assert kinds(recomposed(activation(body, opset=opset, **more))) == ["Gelu"]
+
+
+FAST_GELUS = {
+    "power": "p = Pow(x, three) a = Mul(p, cubic) b = Add(x, a) c = Mul(b, slope) t = Tanh(c) d = Add(t, one) "
+    "e = Mul(x, half) y = Mul(e, d)",
+    "products": "p = Mul(x, x) q = Mul(p, x) a = Mul(cubic, q) b = Add(a, x) c = Mul(slope, b) t = Tanh(c) d = Add(one, t) "
+    "e = Mul(x, d) y = Mul(half, e)",
+    "factored": "p = Mul(x, x) a = Mul(p, cubic) b = Add(a, one) c = Mul(x, slope) m = Mul(c, b) t = Tanh(m) d = Add(t, one) "
+    "e = Mul(d, half) y = Mul(x, e)",
+}
+
+
+@pytest.mark.parametrize("body", FAST_GELUS.values(), ids=FAST_GELUS)
+def test_fast_gelu(body: str) -> None:
+    assert kinds(recomposed(activation(body))) == ["FastGelu"]
+
+
+@pytest.mark.parametrize(
+    ("body", "alpha"),
+    [
+        ("s = Sigmoid(x) y = Mul(x, s)", 1.0),
+        ("s = Sigmoid(x) y = Mul(s, x)", 1.0),
+        ("a = Mul(x, slopes) s = Sigmoid(a) y = Mul(x, s)", 1.702),
+        ("a = Div(x, two) s = Sigmoid(a) y = Mul(x, s)", 0.5),
+    ],
+)
+def test_quick_gelu(body: str, alpha: float) -> None:
+    (op,) = recomposed(activation(body, slopes=1.702)).ops
+    assert op.op_type == "QuickGelu"
+    assert op.attributes["alpha"] == pytest.approx(alpha)
+
+
+NEAR_MISSES = {
+    "the root of 2 to four places": "a = Div(x, rough) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Mul(x, d)",
+    "two in the place of one": "a = Div(x, root) b = Erf(a) c = Add(b, two) d = Mul(half, c) y = Mul(x, d)",
+    "not halved": "a = Div(x, root) b = Erf(a) c = Add(b, one) y = Mul(x, c)",
+    "divided by x": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Div(d, x)",
+    "a number over x": "a = Div(root, x) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Mul(x, d)",
+    "two tensors": "z = Neg(x) a = Div(z, root) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Mul(x, d)",
+    "one number per column": "a = Div(x, roots) b = Erf(a) c = Add(b, one) d = Mul(half, c) y = Mul(x, d)",
+    "squared": "s = Sigmoid(x) y = Mul(s, s)",
+    "read twice": "s = Sigmoid(x) t = Mul(x, s) y = Add(t, s)",
+    "shifted": "a = Add(x, one) s = Sigmoid(a) y = Mul(x, s)",
+    "the fourth power": "p = Pow(x, four) a = Mul(p, cubic) b = Add(x, a) c = Mul(b, slope) t = Tanh(c) d = Add(t, one) "
+    "e = Mul(x, half) y = Mul(e, d)",
+    "an axis more": "a = Div(x, roots4) b = Erf(a) c = Add(b, one) d = Mul(half, c) e = Mul(x, d) f = Squeeze(e, first) "
+    "y = Relu(f)",
+}
+
+
+@pytest.mark.parametrize("body", NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_misses(body: str) -> None:
+    roots = np.linspace(1.4, 1.5, 8, dtype=np.float32)
+    roots4, first = np.full((1, 1, 1, 1), 1.4142135, np.float32), np.zeros(1, np.int64)
+    proto = activation(body, rough=1.4142, roots=roots, four=4.0, roots4=roots4, first=first)
+    assert len(recomposed(proto).ops) == len(proto.graph.node)
+
+
+# --- attention ---------------------------------------------------------------------------------------------------
+
+B, S, L, H, D = 2, 5, 7, 3, 32
+ROWS = "Transpose <perm = [0, 2, 1, 3]>"
+Q = f"q4 = Reshape(q, sq) qh = {ROWS} (q4)"
+K = "k4 = Reshape(k, sk) kh = Transpose <perm = [0, 2, 3, 1]> (k4)"
+K_OF_TORCH = (
+    f"k4 = Reshape(k, sk) k1 = {ROWS} (k4) k2 = Reshape(k1, flat) k3 = Transpose <perm = [0, 2, 1]> (k2) "
+    "kh = Reshape(k3, apart)"
+)
+V = f"v4 = Reshape(v, sk) vh = {ROWS} (v4)"
+SCALED = "s = MatMul(qh, kh) s1 = Mul(s, scale)"
+WEIGHTED = "p = Softmax <axis = -1> ({}) o = MatMul(p, vh)"
+GUARDED = "p = Softmax <axis = -1> ({}) n = IsNaN(p) w = Where(n, zero, p) o = MatMul(w, vh)"
+JOINED = f"o4 = {ROWS} (o) y = Reshape(o4, so)"
+
+
+def attention(*lines: str, inputs: str = "", outputs: str = "", heads: int = H, **constants: object) -> onnx.ModelProto:
+    """A model from q, k, v to y."""
+    body, width = " ".join(lines), heads * D
+    shapes = {"sq": (B, S, heads, D), "sk": (B, L, heads, D), "so": (B, S, width), "flat": (B * heads, L, D)}
+    shapes["apart"] = (B, heads, D, L)
+    numbers = {name: np.asarray(shape, np.int64) for name, shape in shapes.items()}
+    numbers |= {"scale": 0.25, "zero": 0.0, "one": 1.0, **constants}
+    signature = f"(float[{B},{S},{width}] q, float[{B},{L},{width}] k, float[{B},{L},{width}] v{inputs})"
+    return model(body, f"{signature} => (float[{B},{S},{width}] y{outputs})", numbers)
+
+
+def lower_half() -> np.ndarray:
+    """A mask that keeps something in every row."""
+    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32)
+
+
+FOUND = {
+    "scaled scores": (Q, K, V, SCALED, WEIGHTED.format("s1"), JOINED),
+    "divided scores": (Q, K, V, "s = MatMul(qh, kh) s1 = Div(s, scale)", WEIGHTED.format("s1"), JOINED),
+    "scaled operands": (
+        *(Q, K_OF_TORCH, V, "a = Mul(qh, scale) b = Mul(kh, scale) s = MatMul(a, b)"),
+        *(WEIGHTED.format("s"), JOINED),
+    ),
+    "scaled before the heads": (
+        *(f"z = Mul(q, scale) {Q.replace('(q,', '(z,')}", K, V),
+        *("s = MatMul(qh, kh)", WEIGHTED.format("s"), JOINED),
+    ),
+    "guarded": (Q, K, V, SCALED, GUARDED.format("s1"), JOINED),
+    "mask": (Q, K, V, SCALED, "m = Add(s1, mask)", WEIGHTED.format("m"), JOINED),
+    "mask first": (Q, K, V, SCALED, "m = Add(mask, s1)", GUARDED.format("m"), JOINED),
+    "mask of zeros": (Q, K, V, SCALED, "m = Add(s1, zeros)", GUARDED.format("m"), JOINED),
+    "mask per head": (Q, K, V, SCALED, "m = Add(s1, each_head)", WEIGHTED.format("m"), JOINED),
+    "mask per batch": (Q, K, V, SCALED, "m = Add(s1, batches)", WEIGHTED.format("m"), JOINED),
+    "mask per column": (Q, K, V, SCALED, "m = Add(s1, columns)", WEIGHTED.format("m"), JOINED),
+    "casts that do nothing": (
+        Q,
+        K,
+        V,
+        SCALED,
+        "p = Softmax <axis = -1> (s1) c = Cast <to = 1> (p) o = MatMul(c, vh)",
+        JOINED,
+    ),
+}
+MASKS = {
+    "mask": lower_half(),
+    "zeros": np.zeros((1, 1, S, L), np.float32),
+    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(H, S, L),
+    "batches": np.linspace(-1, 1, B * S * L, dtype=np.float32).reshape(B, 1, S, L),
+    "columns": np.linspace(-1, 1, B * L, dtype=np.float32).reshape(B, 1, 1, L),
+}
+
+
+@pytest.mark.parametrize("lines", FOUND.values(), ids=FOUND)
+def test_attention(lines: Sequence[str]) -> None:
+    graph = recomposed(attention(*lines, **MASKS))
+    assert kinds(graph)[-1] == "MultiHeadAttention"
+    assert set(kinds(graph)) <= {"Mul", "MultiHeadAttention"}
+
+
+def test_attention_with_a_computed_mask() -> None:
+    proto = attention(
+        Q, K, V, SCALED, "m = Add(s1, mask)", WEIGHTED.format("m"), JOINED, inputs=f", float[{B},1,{S},{L}] mask"
+    )
+    assert kinds(recomposed(proto)) == ["MultiHeadAttention"]
+
+
+def test_attention_of_one_batch_without_its_axis() -> None:
+    width = H * D
+    shapes = {"sq": (S, H, D), "sk": (L, H, D), "so": (1, S, width)}
+    rows, columns = "Transpose <perm = [1, 0, 2]>", "Transpose <perm = [1, 2, 0]>"
+    body = (
+        f"q4 = Reshape(q, sq) qh = {rows} (q4) k4 = Reshape(k, sk) kh = {columns} (k4) v4 = Reshape(v, sk) vh = {rows} (v4) "
+        f"s = MatMul(qh, kh) p = Softmax(s) o = MatMul(p, vh) o4 = {rows} (o) y = Reshape(o4, so)"
+    )
+    signature = f"(float[1,{S},{width}] q, float[1,{L},{width}] k, float[1,{L},{width}] v) => (float[1,{S},{width}] y)"
+    (op,) = recomposed(model(body, signature, {name: np.array(shape) for name, shape in shapes.items()})).ops
+    assert (op.op_type, op.attributes) == ("MultiHeadAttention", {"num_heads": H, "scale": 1.0})
+
+
+LEFT = {
+    "a row of minus infinity, guarded": (Q, K, V, SCALED, "m = Add(s1, mask)", GUARDED.format("m"), JOINED),
+    "scaled behind the mask": (
+        Q,
+        K,
+        V,
+        "s = MatMul(qh, kh) m = Add(s, mask) s1 = Mul(m, scale)",
+        WEIGHTED.format("s1"),
+        JOINED,
+    ),
+    "two masks": (Q, K, V, SCALED, "m = Add(s1, mask) m1 = Add(m, mask)", WEIGHTED.format("m1"), JOINED),
+    "a scale per head": (Q, K, V, "s = MatMul(qh, kh) s1 = Mul(s, scales)", WEIGHTED.format("s1"), JOINED),
+    "along the rows": (Q, K, V, SCALED, "p = Softmax <axis = 2> (s1) o = MatMul(p, vh)", JOINED),
+    "heads not put together": (Q, K, V, SCALED, WEIGHTED.format("s1"), "y = Reshape(o, so)"),
+    "no number is one": (Q, K, V, SCALED, GUARDED.replace("zero", "one").format("s1"), JOINED),
+}
+
+
+@pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
+def test_attention_that_is_left(lines: Sequence[str]) -> None:
+    mask = lower_half()
+    mask[0] = -np.inf
+    proto = attention(*lines, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
+    assert "MultiHeadAttention" not in kinds(recomposed(proto))
+
+
+def test_attention_whose_weights_are_an_output() -> None:
+    proto = attention(Q, K, V, SCALED, WEIGHTED.format("s1"), JOINED, outputs=f", float[{B},{H},{S},{L}] p")
+    assert "MultiHeadAttention" not in kinds(recomposed(proto))
+
+
+def test_every_idiom_makes_what_a_dialect_has_a_kernel_for() -> None:
+    for each in idioms():
+        assert each.makes in NATIVE.kernels or not each.makes.startswith("com.microsoft")
