@@ -12,7 +12,7 @@ from layoutopt.formats import Format, Shape, pack
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
-from layoutopt.ops import X, Y, elements, extent, is_canonical, rule_of
+from layoutopt.ops import LayoutRule, X, Y, canonical_signature, elements, extent, is_canonical, rule_of
 
 
 class Packed:
@@ -31,9 +31,25 @@ class Packed:
 
 
 class Dialect(ABC):
-    """A way to spell planned graphs in ONNX."""
+    """A way to spell planned graphs in ONNX.
+
+    Attributes:
+        name: what it is called.
+        is_native: whether it is for onnxruntime alone, on one kind of machine.
+    """
 
     name: str
+    is_native: bool = False
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The kinds of op beyond ONNX that may be written in it, because the runtime has kernels for them."""
+        return frozenset()
+
+    def block(self, graph: Graph) -> int:
+        """The number of channels that kernels of the runtime want together, if the planned graph is packed for one."""
+        del graph
+        return 0
 
     @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
@@ -92,7 +108,7 @@ class _Lowering:
         inputs = tuple(value and self.values[value] for value in op.inputs)
         outputs = tuple(value and self.values[value] for value in op.outputs)
         rule = rule_of(op)
-        if not is_cast(op) and (rule is None or op.signature is None or is_canonical(op.signature)):
+        if not is_cast(op) and (rule is None or _stands_as_it_is(op, rule)):
             captures = tuple(self.values[value] for value in op.captures)
             copy = Op(
                 op.op_type,
@@ -140,6 +156,13 @@ class _Lowering:
             # A conversion leaves an axis alone that both pad to the same extent.
             value = builder.mask(value, src, shape)
         builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
+
+
+def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
+    """Whether an op is one of the model, on operands as the model has them."""
+    if op.signature is None and rule.is_virtual:
+        op.signature = canonical_signature(op)
+    return not rule.is_virtual and (op.signature is None or is_canonical(op.signature))
 
 
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:

@@ -10,7 +10,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.guard import expected
+from layoutopt.dialects.onnxruntime.guard import CHANNELS
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
@@ -73,8 +73,67 @@ def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
     assert kinds(network(body, channels, batch))
 
 
+@pytest.mark.parametrize(("channels", "size", "gates"), [(32, 64, 0), (256, 12, 1)])
+def test_gates_scale_what_is_smaller(channels: int, size: int, gates: int) -> None:
+    """The filter of the next convolution, or the image."""
+    shape = f"1,{channels},{size},{size}"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[{shape}] y) {{
+            a = Conv (x, w1) r = Relu (a) p = GlobalAveragePool (r) z = Sigmoid (p) m = Mul (r, z) y = Conv (m, w2)
+        }}"""
+    )
+    for name in ("w1", "w2"):
+        weight = np.random.default_rng(0).normal(size=(channels, channels, 1, 1), scale=0.1).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    result = layoutopt.optimize(model, host_target(), dialect="onnxruntime")
+    groups = [attr.i for node in result.proto.graph.node for attr in node.attribute if attr.name == "group"]
+    assert sum(group > 1 for group in groups) == gates
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_sample_has_gates_of_its_own(batch: int) -> None:
+    gate = "p = GlobalAveragePool(a) z = Sigmoid(p)"
+    found = kinds(
+        network(f"a = {CONV} (x, w1, b1) {gate} m = Mul(a, z) r = Tanh(m) y = {CONV} (r, w2)", batch=str(batch))
+    )
+    assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
+    assert found["Mul"] == 0
+
+
+def test_a_window_that_sees_all_is_a_global_pooling() -> None:
+    pool = "AveragePool <kernel_shape = [20,20], strides = [20,20], ceil_mode = 1, count_include_pad = 1>"
+    found = kinds(network(f"a = {CONV} (x, w1) p = {pool} (a) y = Relu(p)"))
+    assert found["GlobalAveragePool"] == 1 and found["AveragePool"] == 0
+
+
+SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y) {{
+    a = Conv <pads = [3, 2], dilations = [2]> (x, w1, b1)
+    l = LeakyRelu <alpha = 0.1> (a)
+    d = Conv <group = 32, pads = [1, 1], strides = [2]> (l, d1)
+    m = MaxPool <kernel_shape = [3], strides = [2], pads = [1, 0]> (d)
+    k = Mul (m, s1)
+    y = Conv <pads = [1, 1]> (k, w2)
+}}"""
+
+
+@pytest.mark.parametrize("batch", ["1", "2", "N"])
+def test_signals_are_images_of_one_row(batch: str) -> None:
+    model = onnx.parser.parse_model(SIGNAL.format(batch=batch))
+    generator = np.random.default_rng(0)
+    shapes = {"w1": (32, 32, 3), "w2": (32, 32, 3), "d1": (32, 1, 3), "b1": (32,), "s1": (1, 32, 1)}
+    for name, shape in shapes.items():
+        values = generator.normal(size=shape, scale=0.3).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    found = kinds(model)
+    assert found["ReorderInput"] == 1 and found["ReorderOutput"] == 1
+    assert found["LeakyRelu"] == 0 and found["MaxPool"] == 1
+
+
 def test_both_blocks_are_told_apart() -> None:
-    assert expected(8) != expected(16)
+    for block, channels in CHANNELS.items():
+        other = 24 - block
+        assert channels < block or channels % block == 0
+        assert channels > other and channels % other != 0
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -8,8 +8,8 @@ convolution, whose filter may be computed: squeeze-and-excite needs no reorder.
 What has no native kernel is written as the dialect `ops` would, with reshapes around it. Where to find what:
 
     arrays        how blocked arrays are declared, and who writes which op
-    convolution, pooling, elementwise, pieces, reorder    the writers, op by op
-    tidy, fusion  what is done to the whole graph afterwards
+    convolution, pooling, elementwise, pieces, reorder, resize, group_norm    the writers, op by op
+    tidy, fusion, gates, residual, winograd    what is done to the whole graph afterwards
     guard         what stops the model on a machine with another block
 """
 
@@ -17,26 +17,48 @@ from collections.abc import Sequence
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
-from layoutopt.dialects.onnxruntime import convolution, pieces, pooling  # noqa: F401  (they register their writers)
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, feature_block, spell
+from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register writers)
+    convolution,
+    group_norm,
+    pieces,
+    pooling,
+    resize,
+)
+from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, blocks_of, filter_block, spell
 from layoutopt.dialects.onnxruntime.elementwise import elementwise
 from layoutopt.dialects.onnxruntime.fusion import fuse
+from layoutopt.dialects.onnxruntime.gates import scale_filters
 from layoutopt.dialects.onnxruntime.guard import guard
+from layoutopt.dialects.onnxruntime.kernels import kernels
 from layoutopt.dialects.onnxruntime.reorder import reorder
+from layoutopt.dialects.onnxruntime.residual import keep_residuals
 from layoutopt.dialects.onnxruntime.tidy import tidy
+from layoutopt.dialects.onnxruntime.winograd import winograd
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
 
-__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime", "feature_block"]
+__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 
 
 class OnnxRuntime(Dialect):
     """Conv in NCHW8c  -->  com.microsoft.nchwc.Conv."""
 
     name = "onnxruntime"
+    is_native = True
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Those of the table."""
+        return frozenset(f"{kernel.domain}::{kernel.op}" for kernel in kernels())
+
+    def block(self, graph: Graph) -> int:
+        """That of the filters; 0 if none is packed."""
+        values = (op.inputs[1] for op in graph.ops if op.kind == "Conv")
+        formats = (value.storage.format for value in values if value is not None and value.storage is not None)
+        return max(map(filter_block, formats), default=0)
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """Blocked feature maps and filters are declared with four axes."""
@@ -63,9 +85,13 @@ class OnnxRuntime(Dialect):
 
     def lower(self, graph: Graph) -> Graph:
         """Lowered, then neighbours taken into the convolutions, and a guard against machines with another block put in."""
-        lowered = super().lower(graph)
-        tidy(lowered)
-        fuse(lowered)
-        formats = (value.storage.format for value in graph.values if value.storage is not None)
-        guard(lowered, max((feature_block(format) for format in formats), default=0))
+        block = self.block(graph)
+        with blocks_of(block):
+            lowered = super().lower(graph)
+            tidy(lowered)
+            fuse(lowered)
+            scale_filters(lowered, block)
+            keep_residuals(lowered)
+            winograd(lowered, block)
+            guard(lowered, block)
         return lowered

@@ -1,6 +1,8 @@
 """How blocked arrays are declared to onnxruntime: (N, C, H, W), C padded to the block, though they lie as (N, C/b, H, W, b)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 
 from layoutopt.dialects.builder import OpBuilder
@@ -10,6 +12,8 @@ from layoutopt.ops import extent
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (8, 16)  # without and with AVX-512
+
+_BLOCKS: ContextVar[tuple[int, ...]] = ContextVar("blocks", default=BLOCKS)
 
 Writer: TypeAlias = Callable[[Op, OpBuilder], bool]
 """Writes an op with a kernel of the runtime; False if there is none for these operands."""
@@ -27,29 +31,57 @@ def native(*kinds: str) -> Callable[[Writer], Writer]:
     return register
 
 
+@contextmanager
+def blocks_of(block: int) -> Iterator[None]:
+    """Take arrays for blocked ones only if they are packed for that block; a split of heads by 8 looks like one too."""
+    token = _BLOCKS.set((block,))
+    try:
+        yield
+    finally:
+        _BLOCKS.reset(token)
+
+
 def spell(format: Format, shape: Shape) -> Shape:
-    """The shape that an array is declared with: four axes for blocked feature maps and filters."""
-    if len(shape) == 4 and feature_block(format):
-        batch, channels, height, width, block = format.physical_shape(shape)
-        return (batch, extent(channels) * extent(block), height, width)
-    return format.padded_shape(shape) if len(shape) == 4 and filter_block(format) else format.physical_shape(shape)
+    """The shape that an array is declared with: four axes for blocked feature maps and filters; signals are 1 high."""
+    if feature_block(format):
+        batch, channels, *image, block = format.physical_shape(shape)
+        return (batch, extent(channels) * extent(block), *(1,) * (2 - len(image)), *image)
+    if filter_block(format):
+        filters, channels, *kernel = format.padded_shape(shape)
+        return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
+    return format.physical_shape(shape)
 
 
 def feature_block(format: Format) -> int:
-    """The block of a feature map that lies as (N, C/b, H, W, b) under whatever axes; 0 if it does not."""
+    """The block of an image or a signal that lies as (N, C/b, H, W, b) or (N, C/b, W, b) under whatever axes; else 0."""
     parts = format.parts
-    if len(parts) != 5 or format.rank != 4 or any(part.block for part in parts[:4]):
+    if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
         return 0
-    channels = parts[4]
-    return channels.block if channels.axis == parts[1].axis and channels.block in BLOCKS else 0
+    channels = parts[-1]
+    return channels.block if channels.axis == parts[1].axis and channels.block in _BLOCKS.get() else 0
 
 
 def filter_block(format: Format) -> int:
-    """The block of OIHW{b}i{b}o or OIHW{b}o; 0 for any other format."""
-    for block in BLOCKS:
-        if str(format) in (f"NCHW{block}c{block}n", f"NCHW{block}n"):
+    """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
+    for block in _BLOCKS.get():
+        if str(format) in (
+            f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
+        ):
             return block
     return 0
+
+
+def two_dimensional(op: Op) -> dict[str, Attribute]:
+    """The attributes of a convolution or pooling of signals, for images that are 1 high; of images, as they are."""
+    attributes = dict(op.attributes)
+    for name, alone in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
+        numbers = op.integers(name)
+        if len(numbers) == 1:
+            attributes[name] = (alone, *numbers)
+    pads = op.integers("pads")
+    if len(pads) == 2:
+        attributes["pads"] = (0, pads[0], 0, pads[1])
+    return attributes
 
 
 def is_blocked(op: Op, slot: Slot) -> bool:

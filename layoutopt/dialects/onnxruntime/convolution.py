@@ -6,38 +6,68 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import (
     BLOCKS,
     call,
-    declared,
     feature_block,
-    is_blocked,
+    filter_block,
     native,
+    spell,
+    two_dimensional,
 )
-from layoutopt.ir.types import Op
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import X, Y, extent
+
+_W = Slot("in", 1)
 
 
 @native("Conv")
 def conv(op: Op, builder: OpBuilder) -> bool:
-    """A convolution from plain or blocked to blocked."""
+    """A convolution from plain or blocked to blocked.
+
+    Formats are compared by what they make of the bytes: where an image is a single element, plain and blocked are the same,
+    and signatures say plain.
+    """
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
-    if not is_blocked(op, Y) or x is None or w is None or y is None or w.shape is None or x.shape is None:
+    block = _block(op, builder)
+    if not block or x is None or w is None or y is None or w.shape is None or x.shape is None or y.shape is None:
         return False
-    signature = op.signature
-    assert signature is not None and signature.inputs[0] is not None and signature.inputs[1] is not None
-    block, weight = feature_block(builder.format(Y)), signature.inputs[1].format
     depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
-    wanted = f"NCHW{block}n" if depthwise or not is_blocked(op, X) else f"NCHW{block}c{block}n"
-    plain_input = signature.inputs[0].format.is_canonical and extent(x.shape[1]) < BLOCKS[0] and not depthwise
-    if str(weight) != wanted or not (feature_block(signature.inputs[0].format) == block or plain_input):
+    axes = "NCHW" if len(w.shape) == 4 else "NCW"
+    blocked = Format.parse(f"{axes}{block}c")
+    plain_input = builder.format(X).is_canonical and extent(x.shape[1]) < BLOCKS[0] and not depthwise
+    filters = Format.parse(f"{axes}{block}n" if depthwise or plain_input else f"{axes}{block}c{block}n")
+    if not (_lies(builder, Y, y, blocked) and _lies(builder, _W, w, filters)):
         return False
-    target = declared(op, builder, Y)
+    if not (plain_input or _lies(builder, X, x, blocked)):
+        return False
+    image, weight = builder.raw(0), builder.raw(1)
+    assert image is not None and weight is not None
+    target = spell(blocked, y.shape)
     groups = extent(target[1]) if depthwise else op.integer("group", 1)
-    inputs = [builder.raw(0), builder.raw(1)]
+    shape = (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:]) if plain_input else spell(blocked, x.shape)
+    image = builder.reshape(image, shape)
+    inputs = [image, builder.reshape(weight, spell(filters, w.shape))]
     if len(op.inputs) > 2 and op.inputs[2] is not None:
         bias = op.constant(2)
         if bias is None:
             return False
         inputs.append(builder.constant(np.pad(bias, (0, extent(target[1]) - bias.size)), "bias"))
-    kernel = tuple(extent(dim) for dim in w.shape[2:])
-    result = call(builder, "Conv", inputs, target, **{**op.attributes, "group": groups, "kernel_shape": kernel})
+    kernel = (*(1,) * (4 - len(w.shape)), *map(extent, w.shape[2:]))
+    fields = {**two_dimensional(op), "group": groups, "kernel_shape": kernel}
+    result = call(builder, "Conv", inputs, target, **fields)
     builder.set_output(0, result)
     return True
+
+
+def _block(op: Op, builder: OpBuilder) -> int:
+    """The block that one of the operands has; 0 if all are plain, or the operands have other axes."""
+    values = (op.inputs[0], op.inputs[1], op.outputs[0])
+    if any(value is None or value.rank not in (3, 4) for value in values):
+        return 0
+    formats = builder.format(X), builder.format(Y)
+    return max(*map(feature_block, formats), filter_block(builder.format(_W)))
+
+
+def _lies(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
+    """Whether an operand has the bytes that it would have in a format."""
+    assert value.shape is not None
+    return format.fits(value.shape) and builder.format(slot).key(value.shape) == format.key(value.shape)

@@ -9,6 +9,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
     is_blocked,
     native,
 )
+from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, Op, Slot, TensorType, Value
 from layoutopt.ops import Y, elements, extent
 
@@ -38,42 +39,41 @@ def elementwise(op: Op, builder: OpBuilder) -> bool:
 
 @native("Add", "Mul", "Sub")
 def per_channel(op: Op, builder: OpBuilder) -> bool:
-    """Mul, Add and Sub with one number per channel: a depthwise 1x1 convolution, whose filter may be computed at batch 1."""
+    """One number per channel to multiply by, add or subtract: a depthwise 1x1 convolution, whose filter may be computed.
+
+    Numbers that differ from sample to sample are gates: (N, C, H, W) is blocked as (1, NC, H, W) is, so that every channel
+    of every sample gets a filter of its own.
+    """
     y = op.outputs[0]
     if elementwise(op, builder):
         return True
     if not is_blocked(op, Y) or y is None or y.shape is None or len(op.inputs) != 2:
         return False
     for index in (0, 1):
-        x, other = op.inputs[index], op.inputs[1 - index]
+        x, other, array = op.inputs[index], op.inputs[1 - index], builder.raw(index)
         if x is None or other is None or x.shape != y.shape or builder.format(Slot("in", index)) != builder.format(Y):
             continue
-        target = declared(op, builder, Y)
-        operands = _scale_and_shift(op, builder, 1 - index, extent(target[1]))
-        if operands is None:
+        shape = declared(op, builder, Y)
+        filters = _scale_and_shift(op, builder, 1 - index, extent(shape[1])) or _gate(op, builder, 1 - index, shape)
+        if filters is None or array is None or filters[0].shape is None:
             continue
-        result = call(
-            builder, "Conv", [builder.raw(index), *operands], target, group=extent(target[1]), kernel_shape=(1, 1)
-        )
-        builder.set_output(0, result)
+        groups = extent(filters[0].shape[0])
+        folded = shape if groups == shape[1] else (1, groups, *shape[2:])
+        operands = [builder.reshape(array, folded), *filters]
+        result = call(builder, "Conv", operands, folded, group=groups, kernel_shape=(1, 1))
+        builder.set_output(0, builder.reshape(result, shape))
         return True
     return False
 
 
 def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> list[Value] | None:
-    """Filter and bias of the convolution that multiplies by, adds or subtracts input `index`; None if there is none."""
-    other, y = op.inputs[index], op.outputs[0]
-    assert other is not None and y is not None and y.shape is not None
+    """Filter and bias of the convolution that multiplies by, adds or subtracts the constant input `index`, if it can."""
+    numbers, y = op.constant(index), op.outputs[0]
+    assert y is not None and y.shape is not None
     axis = builder.format(Y).parts[1].axis
-    shape = (1,) * (4 - (other.rank or 0)) + tuple(other.shape or ())
-    if shape != tuple(y.shape[place] if place == axis else 1 for place in range(4)):
+    wanted = tuple(y.shape[place] if place == axis else 1 for place in range(len(y.shape)))
+    if numbers is None or _aligned(numbers.shape, len(y.shape)) != wanted:
         return None
-    numbers = op.constant(index)
-    if numbers is None:
-        gate = builder.raw(index)
-        if op.op_type != "Mul" or y.shape[builder.format(Y).parts[0].axis] != 1 or gate is None:
-            return None
-        return [builder.reshape(gate, (channels, 1, 1, 1))] if elements(gate.shape or ()) == channels else None
     if op.op_type == "Sub" and index == 0:
         return None
     flat: Array = np.pad(numbers.reshape(-1), (0, channels - numbers.size))
@@ -82,3 +82,22 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> l
     if op.op_type != "Mul":
         filters.append(builder.constant(flat if op.op_type == "Add" else -flat, "shift"))
     return filters
+
+
+def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
+    """The filter of the convolution that multiplies by the computed input `index`, a number per sample and channel."""
+    gate, value, y = builder.raw(index), op.inputs[index], op.outputs[0]
+    assert y is not None and y.shape is not None
+    if op.op_type != "Mul" or value is None or value.shape is None or gate is None or not isinstance(shape[0], int):
+        return None
+    batch, channels = (part.axis for part in builder.format(Y).parts[:2])
+    wanted = tuple(y.shape[place] if place in (batch, channels) else 1 for place in range(len(y.shape)))
+    groups = shape[0] * extent(shape[1])
+    if _aligned(value.shape, len(y.shape)) != wanted or elements(gate.shape or ()) != groups:
+        return None
+    return [builder.reshape(gate, (groups, 1, 1, 1))]
+
+
+def _aligned(shape: Shape, rank: int) -> Shape:
+    """A shape that is broadcast to more axes."""
+    return (1,) * (rank - len(shape)) + tuple(shape)

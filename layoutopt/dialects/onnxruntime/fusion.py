@@ -4,13 +4,17 @@ before: Conv -> Add(residual) -> Relu
 after:  Conv(activation = Relu, sum = residual)
 """
 
+from functools import cache
+from importlib.metadata import version
+
 import numpy as np
 
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
 
-_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid")
+_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
+_SINCE = {"HardSwish": (1, 31)}  # the onnxruntime whose convolution has it; 1.22 has not
 
 
 def fuse(graph: Graph) -> None:
@@ -37,7 +41,8 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
         array = numbers.astype(np.float32).reshape((-1, 1, 1, 1) if index == 1 else (-1,))
         value = graph.new_value(f"{conv.name}/fused", TensorType(DType.FLOAT32, array.shape), data=ArrayData(array))
         graph.set_inputs(before, (*before.inputs[:index], value, *before.inputs[index + 1 :]))
-    _take_over(graph, before, conv)
+    assert conv.inputs[0] is not None
+    _take_over(graph, conv.inputs[0], conv)
 
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
@@ -71,13 +76,15 @@ def _fuse_residual(graph: Graph, add: Op) -> None:
         if conv is None or x is None or other is None or len(conv.inputs) > 3 or x.shape != other.shape:
             continue
         graph.set_inputs(conv, (*conv.inputs, *(None,) * (3 - len(conv.inputs)), other))
-        _take_over(graph, conv, add)
+        _take_over(graph, x, add)
         return
 
 
 def _fuse_activation(graph: Graph, op: Op) -> None:
-    conv = _fusable_conv(graph, op.inputs[0])
-    if conv is None:
+    conv, x = _fusable_conv(graph, op.inputs[0]), op.inputs[0]
+    if conv is None and (reshape := _private_reshape(graph, x)) is not None:
+        conv = _fusable_conv(graph, reshape.inputs[0])
+    if conv is None or x is None or _installed() < _SINCE.get(op.op_type, (0,)):
         return
     if op.op_type == "Clip":
         low, high = (op.constant(index) if len(op.inputs) > index else None for index in (1, 2))
@@ -91,13 +98,27 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
         alpha, beta = op.attributes.get("alpha", 0.2), op.attributes.get("beta", 0.5)
         conv.attributes["activation_params"] = (float(alpha), float(beta))  # type: ignore[arg-type]
     conv.attributes["activation"] = op.op_type
-    _take_over(graph, conv, op)
+    _take_over(graph, x, op)
 
 
-def _take_over(graph: Graph, conv: Op, op: Op) -> None:
-    """Let the convolution compute what `op` did, under its name."""
-    own, result = conv.outputs[0], op.outputs[0]
-    assert own is not None and result is not None
+@cache
+def _installed() -> tuple[int, ...]:
+    """Major and minor version of the onnxruntime that is installed."""
+    return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
+
+
+def _private_reshape(graph: Graph, value: Value | None) -> Op | None:
+    """The Reshape that computes a value which one op reads."""
+    producer = graph.producer(value) if value is not None else None
+    if value is None or producer is None or producer.kind != "Reshape":
+        return None
+    return producer if len(graph.uses(value)) == 1 and not graph.is_output(value) else None
+
+
+def _take_over(graph: Graph, own: Value, op: Op) -> None:
+    """Let a value be what `op` computed of it, under its name."""
+    result = op.outputs[0]
+    assert result is not None
     name = result.name
     graph.replace_uses(result, own)
     for index, output in enumerate(graph.outputs):

@@ -1,4 +1,4 @@
-"""Concat and Split."""
+"""Concat, Split and Slice."""
 
 import numpy as np
 
@@ -7,10 +7,12 @@ from layoutopt.dialects.onnxruntime.arrays import (
     declared,
     feature_block,
     floats,
+    is_blocked,
     native,
 )
 from layoutopt.ir.types import Attribute, Op, Slot
-from layoutopt.ops import extent
+from layoutopt.ops import X, Y, extent, rule_of
+from layoutopt.ops.rearrangement import Slice
 
 
 @native("Concat", "Split")
@@ -41,6 +43,29 @@ def along_channels(op: Op, builder: OpBuilder) -> bool:
     results = builder.op(op.op_type, inputs, [floats(shape) for shape in shapes], attributes)
     for index, result in enumerate(results):
         builder.set_output(index, result)
+    return True
+
+
+@native("Slice")
+def blocks_of_channels(op: Op, builder: OpBuilder) -> bool:
+    """Slice of whole blocks along the channels: ranges of the array as it is declared."""
+    rule, source = rule_of(op), op.inputs[0]
+    if not isinstance(rule, Slice) or source is None or not is_blocked(op, X) or not is_blocked(op, Y):
+        return False
+    (axis, *others), channels = rule.sliced(op) or (-1,), builder.format(X).parts[1].axis
+    found = rule.range_of(op, axis) if axis == channels and not others else None
+    if found is None:
+        return False
+    block = feature_block(builder.format(X))
+    start, stop = found[0], -(-found[1] // block) * block
+    target = [floats(declared(op, builder, Y))]
+    if op.version < 10:
+        fields: dict[str, Attribute] = {"starts": (start,), "ends": (stop,), "axes": (1,)}
+        (result,) = builder.op("Slice", [builder.raw(0)], target, fields)
+    else:
+        numbers = [builder.constant(np.asarray([each], dtype=np.int64), "range") for each in (start, stop, 1)]
+        (result,) = builder.op("Slice", [builder.raw(0), *numbers], target)
+    builder.set_output(0, result)
     return True
 
 

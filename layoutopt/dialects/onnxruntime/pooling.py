@@ -6,6 +6,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
     declared,
     is_blocked,
     native,
+    two_dimensional,
 )
 from layoutopt.ir.types import Op
 from layoutopt.ops import X, Y
@@ -13,13 +14,28 @@ from layoutopt.ops import X, Y
 
 @native("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 def pool(op: Op, builder: OpBuilder) -> bool:
-    """Pooling, except windows that may leave the image: there the blocked AveragePool counts otherwise."""
-    if not is_blocked(op, X) or (op.op_type == "AveragePool" and op.integer("ceil_mode")):
+    """Pooling, except where the blocked AveragePool counts otherwise: padding is counted and windows may leave the image."""
+    if not is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return False
-    if any(value is not None for value in op.outputs[1:]):
+    kind = op.op_type
+    if kind == "AveragePool" and _sees_all(op):
+        kind = "GlobalAveragePool"
+    elif kind == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
         return False
-    builder.set_output(0, call(builder, op.op_type, [builder.raw(0)], declared(op, builder, Y), **op.attributes))
+    attributes = {} if kind.startswith("Global") else two_dimensional(op)
+    builder.set_output(0, call(builder, kind, [builder.raw(0)], declared(op, builder, Y), **attributes))
     return True
+
+
+def _sees_all(op: Op) -> bool:
+    """Whether there is one window, which has no padding and the whole image in it."""
+    x, y, kernel = op.inputs[0], op.outputs[0], op.integers("kernel_shape")
+    if x is None or y is None or x.shape is None or y.shape is None:
+        return False
+    if any(op.integers("pads")) or str(op.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", "VALID"):
+        return False
+    inside = all(isinstance(dim, int) and dim <= size for dim, size in zip(x.shape[2:], kernel, strict=True))
+    return inside and all(dim == 1 for dim in y.shape[2:])
 
 
 @native("ReduceMean")
@@ -28,11 +44,10 @@ def reduce_mean(op: Op, builder: OpBuilder) -> bool:
     x, y = op.inputs[0], op.outputs[0]
     if not is_blocked(op, X) or x is None or y is None or x.shape is None or y.shape is None:
         return False
-    if len(y.shape) != 4:
+    if len(y.shape) != len(x.shape):
         return False
-    parts = builder.format(X).parts
-    image = {parts[2].axis, parts[3].axis}
-    kept = all(y.shape[axis] == x.shape[axis] for axis in range(4) if axis not in image)
+    image = {part.axis for part in builder.format(X).parts[2:-1]}
+    kept = all(y.shape[axis] == x.shape[axis] for axis in range(len(x.shape)) if axis not in image)
     if not kept or any(y.shape[axis] != 1 for axis in image):
         return False
     batch, channels, *_ = declared(op, builder, X)

@@ -20,22 +20,24 @@ def reorder(op: Op, builder: OpBuilder) -> bool:
         source is None
         or source.shape is None
         or x is None
-        or src == dst
+        or src.key(source.shape) == dst.key(source.shape)  # nothing to move
         or bool(feature_block(src)) == bool(feature_block(dst))
     ):
         return False
     blocked, plain = (src, dst) if feature_block(src) else (dst, src)
-    batch, channels, height, width = (part.axis for part in blocked.parts[:4])
-    last = plain.order == (batch, height, width, channels)
-    if not plain.is_plain or not (last or plain.order == (batch, channels, height, width)):
+    batch, channels, *image = (part.axis for part in blocked.parts[:-1])
+    last = plain.order == (batch, *image, channels)
+    if not plain.is_plain or not (last or plain.order == (batch, channels, *image)):
         return False
     count = source.shape[channels]
     if not isinstance(count, int) or count % _REORDERED_CHANNELS:
         return False
-    target = declared(op, builder, Y)
+    extents = (1,) * (2 - len(image)) + tuple(source.shape[axis] for axis in image)
+    plain_shape = (source.shape[batch], *extents, count) if last else (source.shape[batch], count, *extents)
     if feature_block(dst):
-        result = call(builder, "ReorderInput", [x], target, channels_last=int(last))
+        array = builder.reshape(x, plain_shape)
+        result = call(builder, "ReorderInput", [array], declared(op, builder, Y), channels_last=int(last))
     else:
-        result = call(builder, "ReorderOutput", [x], target, channels=count, channels_last=int(last))
+        result = call(builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=int(last))
     builder.set_output(0, result)
     return True

@@ -1,0 +1,104 @@
+"""Resampling of blocked images.
+
+whole scales    com.microsoft.nchwc.Upsample: nearest as fast as a copy, linear four times as fast as Resize on NCHW
+other scales    Resize on (N * C/b, H, W, b), which lies as it is and whose last axis is not scaled: twice as fast
+"""
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.onnxruntime.arrays import call, declared, feature_block, floats, native
+from layoutopt.formats import Dim, Shape
+from layoutopt.ir.types import Array, Attribute, Op, Value
+from layoutopt.ops import X, Y, extent, rule_of
+from layoutopt.ops.resize import Resize
+
+# With whole scales the others are one of these: they differ from half_pixel where the result has a single element, or
+# where the scale that the extents have is not the one asked for.
+_COORDINATES = {
+    "asymmetric": "asymmetric",
+    "align_corners": "align_corners",
+    "half_pixel": "half_pixel",
+    "pytorch_half_pixel": "half_pixel",
+    "half_pixel_symmetric": "half_pixel",
+}
+
+
+@native("Resize", "Upsample")
+def resize(op: Op, builder: OpBuilder) -> bool:
+    """Images whose channels are blocked and stay; nearest and linear."""
+    rule = rule_of(op)
+    if (
+        not isinstance(rule, Resize)
+        or builder.format(X).rank != 4
+        or not feature_block(builder.format(X))
+        or not feature_block(builder.format(Y))
+    ):
+        return False
+    return _by_whole_scales(op, builder, rule) or _by_any_scales(op, builder, rule)
+
+
+def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
+    """The kernel for blocked arrays."""
+    batch, channels, height, width, _ = (part.axis for part in builder.format(X).parts)
+    scales, coordinates = rule.whole_scales(op), _COORDINATES.get(rule.coordinates(op))
+    if scales is None or scales[batch] != 1 or scales[channels] != 1:
+        return False
+    if rule.repeats(op):
+        coordinates = "asymmetric"
+    elif rule.variant(op) != "whole linear" or coordinates is None:
+        return False
+    fields: dict[str, Attribute] = {
+        "mode": rule.mode(op),
+        "coordinate_transformation_mode": coordinates,
+        "scales": (1, 1, scales[height], scales[width]),
+    }
+    builder.set_output(0, call(builder, "Upsample", [builder.raw(0)], declared(op, builder, Y), **fields))
+    return True
+
+
+def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
+    """The op itself, on the array under a shape whose last axis are the channels of a block."""
+    x, y, raw = op.inputs[0], op.outputs[0], builder.raw(0)
+    assert x is not None and y is not None and raw is not None and x.shape is not None and y.shape is not None
+    batch, outer, _, _, block = builder.format(X).physical_shape(x.shape)
+    first: Dim = batch * extent(outer) if isinstance(batch, int) else f"{batch}*{outer}"
+    image = tuple(part.axis for part in builder.format(X).parts[2:4])
+    numbers = _numbers(op, rule, (None, *image, None), (first, *(y.shape[axis] for axis in image), block))
+    if rule.mode(op) not in ("nearest", "linear") or numbers is None:
+        return False
+    attributes = dict(op.attributes)
+    if op.version >= 18:
+        # Without the axes that stay: the first one may be of unknown extent.
+        numbers, attributes["axes"] = numbers[1:3], (1, 2)
+    inputs: list[Value | None] = [builder.reshape(raw, (first, *(x.shape[axis] for axis in image), block))]
+    if "scales" in attributes:
+        attributes["scales"] = tuple(numbers.tolist())
+    else:
+        place = _place(op, numbers)
+        inputs += [builder.raw(index) for index in range(1, place)]
+        inputs.append(builder.constant(numbers, "scales"))
+    types = [floats((first, *(y.shape[axis] for axis in image), block))]
+    (result,) = builder.op(op.op_type, inputs, types, attributes)
+    builder.set_output(0, builder.reshape(result, declared(op, builder, Y)))
+    return True
+
+
+def _numbers(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) -> Array | None:
+    """What the op is given for axes of the array: scales (float32), or sizes (int64); None if they are not known."""
+    scales = rule.scales(op)
+    if scales is not None:
+        others = [scale for axis, scale in scales.items() if axis not in axes]
+        if any(scale != 1.0 for scale in others):
+            return None
+        return np.asarray([1.0 if axis is None else scales.get(axis, 1.0) for axis in axes], dtype=np.float32)
+    sizes = [extent(dim) for dim in target]
+    needed = target[1:3] if op.version >= 18 else target
+    return np.asarray(sizes, dtype=np.int64) if all(isinstance(dim, int) for dim in needed) else None
+
+
+def _place(op: Op, numbers: Array) -> int:
+    """Which input the numbers are."""
+    if op.op_type == "Upsample" or op.version < 11:
+        return 1
+    return 2 if numbers.dtype == np.float32 else 3

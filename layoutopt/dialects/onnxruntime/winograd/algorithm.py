@@ -1,0 +1,88 @@
+"""Winograd's minimal filtering F(m, r) along one axis, in rational arithmetic.
+
+m outputs of a correlation with r taps take m + r - 1 products where the definition takes m * r:
+
+    y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: product by product
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308); the
+construction from points of evaluation is Toom and Cook's.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+Row = tuple[Fraction, ...]
+
+_PAIRS = (Fraction(1), Fraction(2))
+"""Points come as pairs a, -a: sums and differences of their products serve all even and all odd outputs. Points beyond
+these cost a digit in float32 each, which is why F(6, 3) is not on offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """F(outputs, taps): one part for the point 0, two for each pair a, -a, and one for infinity, in this order.
+
+    Attributes:
+        outputs: m.
+        taps: r.
+        pairs: the points a; parts 1 + 2 * p and 2 + 2 * p are those of a = pairs[p] and -a.
+        input_rows: B^T, m + r - 1 rows of m + r - 1.
+        filter_rows: G, m + r - 1 rows of r.
+        output_rows: A^T, m rows of m + r - 1.
+    """
+
+    outputs: int
+    taps: int
+    pairs: tuple[Fraction, ...]
+    input_rows: tuple[Row, ...]
+    filter_rows: tuple[Row, ...]
+    output_rows: tuple[Row, ...]
+
+    @property
+    def parts(self) -> int:
+        """How many products a tile takes: m + r - 1."""
+        return self.outputs + self.taps - 1
+
+    def window(self, part: int) -> tuple[int, Row]:
+        """The first input of a tile that a part reads, and what it multiplies that and the next ones by."""
+        row = self.input_rows[part]
+        used = [place for place, number in enumerate(row) if number]
+        return used[0], row[used[0] : used[-1] + 1]
+
+
+@cache
+def minimal_filtering(outputs: int, taps: int) -> Algorithm | None:
+    """F(outputs, taps) at the points 0, 1, -1, 2, -2 and infinity; None where those are too many or too few."""
+    pairs = _PAIRS[: (outputs + taps - 3) // 2]
+    points = [Fraction(0), *(point for pair in pairs for point in (pair, -pair))]
+    if outputs < 2 or taps < 2 or len(points) + 1 != outputs + taps - 1:
+        return None
+    inputs, filters = [], []
+    for point in points:
+        others = [other for other in points if other != point]
+        scale = Fraction(1)
+        for other in others:
+            scale *= point - other
+        inputs.append((*_polynomial(others), Fraction(0)))
+        filters.append(tuple(point**power / scale for power in range(taps)))
+    inputs.append(_polynomial(points))
+    filters.append(_unit(taps - 1, taps))
+    columns = [tuple(point**power for power in range(outputs)) for point in points]
+    columns.append(_unit(outputs - 1, outputs))
+    rows = tuple(tuple(column[index] for column in columns) for index in range(outputs))
+    return Algorithm(outputs, taps, pairs, tuple(inputs), tuple(filters), rows)
+
+
+def _polynomial(roots: list[Fraction]) -> Row:
+    """The coefficients of the product of all (x - root), lowest power first."""
+    numbers = [Fraction(1)]
+    for root in roots:
+        numbers = [
+            high - root * low for high, low in zip([Fraction(0), *numbers], [*numbers, Fraction(0)], strict=True)
+        ]
+    return tuple(numbers)
+
+
+def _unit(place: int, length: int) -> Row:
+    return tuple(Fraction(int(index == place)) for index in range(length))

@@ -1,0 +1,152 @@
+"""Blocked resampling by onnxruntime's kernels equals Resize, in every mode: the rules that say which kernel may be used."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt.cost_models.registry import host_target
+from layoutopt.ops.resize import REPEATING
+
+pytestmark = pytest.mark.skipif(
+    host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
+)
+
+PIXELS = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def network(
+    node: str, image: tuple[int | str, int | str], opset: int, channels: int = 32, batch: str = "1"
+) -> onnx.ModelProto:
+    """A resampling between two convolutions without a bias or an activation."""
+    extents = ",".join(map(str, image))
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[{batch},{channels},{extents}] x) => (float[?,?,?,?] y)'
+        f"{{a = Conv <pads = [1,1,1,1]> (x, w1) b = {node} y = Conv <pads = [1,1,1,1]> (b, w2)}}"
+    )
+    generator = np.random.default_rng(0)
+    for name in ("w1", "w2"):
+        values = generator.normal(size=(channels, channels, 3, 3), scale=0.05).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+def constants(model: onnx.ModelProto, **arrays: np.ndarray) -> onnx.ModelProto:
+    for name, array in arrays.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def kinds(model: onnx.ModelProto, pins: dict[str, str] | None = None) -> Counter[str]:
+    """What the optimised model consists of; it was compared with the model."""
+    result = layoutopt.optimize(model, host_target(), dialect="onnxruntime", pins=pins or {})
+    assert result.report.verification.status == "passed"
+    return Counter(f"{node.domain}:{node.op_type}".removeprefix(":") for node in result.proto.graph.node)
+
+
+def place(coordinates: str, rounding: str, index: int, before: int, scale: int) -> int:
+    """Which element of x the nearest one is, by the definition of Resize, in exact arithmetic."""
+    after = before * scale
+    match coordinates:
+        case "asymmetric":
+            at = Fraction(index, scale)
+        case "tf_half_pixel_for_nn":
+            at = (index + Fraction(1, 2)) / scale
+        case "align_corners":
+            at = Fraction(index * (before - 1), after - 1) if after > 1 else Fraction(0)
+        case _:
+            at = (index + Fraction(1, 2)) / scale - Fraction(1, 2)
+            if coordinates == "pytorch_half_pixel" and after == 1:
+                at = Fraction(0)
+    half = Fraction(1, 2)
+    found = {
+        "floor": floor(at),
+        "ceil": ceil(at),
+        "round_prefer_floor": ceil(at - half),
+        "round_prefer_ceil": floor(at + half),
+    }
+    return min(max(found[rounding], 0), before - 1)
+
+
+def test_what_repeats_is_known() -> None:
+    """All ways to round all places: the table has those that repeat for all extents and scales, and only those."""
+    ways = product((*PIXELS, "tf_half_pixel_for_nn"), ROUNDINGS)
+    cases = [
+        (before, scale, index) for before in range(1, 7) for scale in range(1, 9) for index in range(before * scale)
+    ]
+    repeating = {
+        way
+        for way in ways
+        if all(place(*way, index, before, scale) == index // scale for before, scale, index in cases)
+    }
+    assert repeating == REPEATING
+
+
+@pytest.mark.parametrize("pixels", PIXELS)
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_every_mode_by_scales_and_by_sizes(mode: str, pixels: str) -> None:
+    """By whole numbers the kernel for blocks is used wherever it does the same, else the plain one, on blocks."""
+    for rounding in ROUNDINGS if mode == "nearest" else ROUNDINGS[:1]:
+        attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
+        for scales in ((2, 2), (3, 1), (1, 2), (1.5, 2), (0.5, 0.7)):
+            by_scales = constants(
+                network(f"Resize <{attributes}> (a, , s)", (6, 5), 19), s=np.asarray([1, 1, *scales], np.float32)
+            )
+            sizes = np.asarray([floor(extent * scale) for extent, scale in zip((6, 5), scales, strict=True)], np.int64)
+            by_sizes = constants(network(f"Resize <axes=[2,3], {attributes}> (a, , , s)", (6, 5), 19), s=sizes)
+            whole = all(scale == int(scale) for scale in scales)
+            repeats = mode == "nearest" and (pixels, rounding) in REPEATING
+            native = whole and (mode == "linear" or repeats)
+            for model in (by_scales, by_sizes):
+                found = kinds(model)
+                assert found["com.microsoft.nchwc:Upsample"] == native, (attributes, scales)
+                assert found["Resize"] == (not native), (attributes, scales)
+                assert not found["Transpose"], (attributes, scales)
+
+
+@pytest.mark.parametrize("channels", [31, 40])
+@pytest.mark.parametrize("batch", ["1", "2", "N"])
+@pytest.mark.parametrize("image", [(4, 5), (1, 1), ("H", "W")])
+def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tuple[int | str, int | str]) -> None:
+    for mode, scale in product(("nearest", "linear"), (2, 1.5)):
+        model = network(f'Resize <mode="{mode}"> (a, , s)', image, 18, channels, batch)
+        block = {"cpu-avx2": 8, "cpu-avx512": 16}[host_target()]
+        pins = dict.fromkeys("ab", f"NCHW{block}c")
+        found = kinds(constants(model, s=np.asarray([1, 1, scale, scale], np.float32)), pins)
+        assert found["com.microsoft.nchwc:Upsample"] == (scale == 2)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scale", [2, 1.5])
+def test_every_opset(mode: str, scale: float) -> None:
+    scales = np.asarray([1, 1, scale, scale], np.float32)
+    inline = f'Upsample <mode="{mode}", scales=[1.0,1.0,{float(scale)},{float(scale)}]> (a)'
+    nodes = {7: inline, 9: f'Upsample <mode="{mode}"> (a, s)', 10: f'Resize <mode="{mode}"> (a, s)'}
+    nodes |= {11: f'Resize <mode="{mode}"> (a, r, s)', 13: f'Resize <mode="{mode}"> (a, , s)'}
+    for opset, node in nodes.items():
+        used = {"s": scales, "r": np.empty(0, np.float32)}
+        model = constants(network(node, (4, 5), opset), **{name: used[name] for name in used if f", {name}" in node})
+        found = kinds(model)
+        assert found["com.microsoft.nchwc:Upsample"] == (scale == 2) and not found["Transpose"], opset
+
+
+def test_what_the_kernels_cannot_do_is_left_alone() -> None:
+    for attributes in ('mode="cubic"', 'mode="linear", antialias=1'):
+        model = network(f"Resize <{attributes}> (a, , s)", (4, 5), 18)
+        assert not kinds(constants(model, s=np.asarray([1, 1, 2, 2], np.float32)))["com.microsoft.nchwc:Upsample"]
+
+
+def test_channels_last_imports_are_resampled_in_blocks_too() -> None:
+    """The image is not where ONNX has it, but it lies alike."""
+    node = 'Transpose <perm=[0,2,3,1]> (a) c = Resize <mode="linear"> (b, , s) d = Transpose <perm=[0,3,1,2]> (c)'
+    model = network(node, (40, 50), 18)
+    model.graph.node[-1].input[0] = "d"
+    found = kinds(constants(model, s=np.asarray([1, 2, 2, 1], np.float32)))
+    assert found["com.microsoft.nchwc:Upsample"] == 1 and not found["Transpose"]

@@ -1,0 +1,364 @@
+"""Convolutions in tiles: the mathematics in fractions, and the rewritten graphs against the direct kernel."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cost_models.registry import host_target
+from layoutopt.dialects.onnxruntime import DOMAIN
+from layoutopt.dialects.onnxruntime.winograd import Speeds, choose, tilings, winograd
+from layoutopt.dialects.onnxruntime.winograd.algorithm import minimal_filtering
+from layoutopt.dialects.onnxruntime.winograd.constants import Constants
+from layoutopt.dialects.onnxruntime.winograd.rewrite import Writer
+from layoutopt.dialects.onnxruntime.winograd.site import site_of
+from layoutopt.formats import lookup, pack
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+
+BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target(), 0)
+EAGER = Speeds(op=0.0, gain=1.0, near_bytes=1e30, far_bytes=1e30, filter_bytes=1e30)  # whatever has fewest products
+ACTIVATIONS: dict[str, tuple[float, ...]] = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "Clip": (-0.5, 0.5),
+    "LeakyRelu": (0.1,),
+    "HardSigmoid": (0.2, 0.5),
+}
+
+needs_blocks = pytest.mark.skipif(not BLOCK, reason="the blocks of this processor are not known")
+
+
+# --- mathematics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (2, 5), (3, 2), (3, 4)])
+def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
+    algorithm = minimal_filtering(outputs, taps)
+    assert algorithm is not None and algorithm.parts == outputs + taps - 1
+    random = Random(0)
+    for _ in range(20):
+        d = [Fraction(random.randint(-9, 9)) for _ in range(algorithm.parts)]
+        g = [Fraction(random.randint(-9, 9)) for _ in range(taps)]
+        v, u = _times(algorithm.input_rows, d), _times(algorithm.filter_rows, g)
+        y = _times(algorithm.output_rows, [a * b for a, b in zip(u, v, strict=True)])
+        assert y == [sum(g[tap] * d[at + tap] for tap in range(taps)) for at in range(outputs)]
+
+
+def test_f23_is_the_published_one() -> None:
+    """Lavin and Gray, equation 7, up to the sign of a part."""
+    algorithm = minimal_filtering(2, 3)
+    assert algorithm is not None
+    half = Fraction(1, 2)
+    assert [tuple(map(abs, row)) for row in algorithm.filter_rows] == [(1, 0, 0), (half,) * 3, (half,) * 3, (0, 0, 1)]
+    assert [[int(number) for number in row] for row in algorithm.output_rows] == [[1, 1, 1, 0], [0, 1, -1, 1]]
+
+
+def test_too_many_points_are_refused() -> None:
+    assert minimal_filtering(6, 3) is None
+    assert minimal_filtering(1, 3) is None
+    assert minimal_filtering(4, 1) is None
+
+
+def _times(matrix: tuple[tuple[Fraction, ...], ...], vector: list[Fraction]) -> list[Fraction]:
+    return [sum((a * b for a, b in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
+
+
+# --- graphs ------------------------------------------------------------------------------------------------------
+
+
+def convolution(
+    image: tuple[int, int],
+    *,
+    kernel: tuple[int, int] = (3, 3),
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    batch: int | str = 1,
+    bias: bool = True,
+    residual: bool = False,
+    activation: str = "",
+    opset: int = 17,
+    **fields: Any,
+) -> onnx.ModelProto:
+    """One blocked convolution of 2 blocks to 1, as a lowered graph has it."""
+    generator = np.random.default_rng(0)
+    channels, filters = 2 * BLOCK, BLOCK
+    strides, dilations = fields.setdefault("strides", (1, 1)), fields.setdefault("dilations", (1, 1))
+    group = fields.setdefault("group", 1)
+    extents = [
+        (image[place] + pads[place] + pads[2 + place] - dilations[place] * (kernel[place] - 1) - 1) // strides[place]
+        + 1
+        for place in (0, 1)
+    ]
+    if group != 1:
+        filters = channels
+    weight = generator.normal(size=(filters, channels // group, *kernel)).astype(np.float32)
+    weight *= np.float32((channels // group * kernel[0] * kernel[1]) ** -0.5)
+    packed = pack(weight, lookup(f"NCHW{BLOCK}c{BLOCK}n")).reshape(weight.shape)
+    operands = ["x", "w", "b" if bias else "", *(["r"] if residual else [])]
+    while not operands[-1]:
+        operands.pop()
+    if "auto_pad" not in fields:
+        fields["pads"] = pads
+    if activation:
+        fields["activation"] = activation
+        if ACTIVATIONS[activation]:
+            fields["activation_params"] = ACTIVATIONS[activation]
+    node = helper.make_node("Conv", operands, ["y"], domain=DOMAIN, kernel_shape=kernel, **fields)
+
+    def info(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    inputs = [info("x", batch, channels, *image), *([info("r", batch, filters, *extents)] if residual else [])]
+    constants = [numpy_helper.from_array(packed, "w")]
+    if bias:
+        constants.append(numpy_helper.from_array(generator.normal(size=filters).astype(np.float32), "b"))
+    graph = helper.make_graph([node], "g", inputs, [info("y", batch, filters, *extents)], constants)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def lifted(model: onnx.ModelProto) -> Graph:
+    return onnx_io.lift(onnx_ir.serde.deserialize_model(model))
+
+
+def run(model: onnx.ModelProto, level: str = "ORT_ENABLE_ALL", images: int = 2) -> np.ndarray[Any, Any]:
+    """Its output on random inputs."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(1)
+    shapes = {
+        each.name: [dim if isinstance(dim, int) else images for dim in each.shape] for each in session.get_inputs()
+    }
+    feed = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return np.asarray(session.run(None, feed)[0])
+
+
+def emitted(graph: Graph) -> onnx.ModelProto:
+    model = onnx_io.emit(graph)
+    onnx_io.check(model)
+    return onnx.load_from_string(onnx_io.to_bytes(model))
+
+
+def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
+    """The model in every tiling."""
+    count = len(tilings(_site(lifted(model))))
+    found = []
+    for index in range(count):
+        graph = lifted(model)
+        site = _site(graph)
+        Writer(graph, Constants(graph, BLOCK), site, tilings(site)[index]).run()
+        found.append(emitted(graph))
+    return found
+
+
+def _site(graph: Graph) -> Any:
+    (site,) = [site_of(op, BLOCK) for op in graph.ops]
+    assert site is not None
+    return site
+
+
+def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
+    assert want.shape == got.shape
+    np.testing.assert_allclose(got, want, rtol=0, atol=3e-5)
+
+
+@needs_blocks
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    image=st.tuples(st.integers(2, 17), st.integers(2, 13)),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    batch=st.sampled_from([1, 2, 3, "N"]),
+    bias=st.booleans(),
+    residual=st.booleans(),
+    activation=st.sampled_from(["", *ACTIVATIONS]),
+    opset=st.sampled_from([9, 17]),
+)
+def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], pads: tuple[int, ...], **fields: Any) -> None:
+    if any(extent + front + back < 3 for extent, front, back in zip(image, pads[:2], pads[2:], strict=True)):
+        return
+    model = convolution(image, pads=pads, **fields)  # type: ignore[arg-type]
+    want = run(model)
+    for rewritten in in_tiles(model):
+        same(want, run(rewritten))
+
+
+@needs_blocks
+@pytest.mark.parametrize("height", range(2, 18))
+def test_every_height(height: int) -> None:
+    model = convolution((height, 5), residual=height % 2 == 0, activation="Relu")
+    want = run(model)
+    for rewritten in in_tiles(model):
+        same(want, run(rewritten))
+
+
+@needs_blocks
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_every_activation(activation: str, residual: bool) -> None:
+    model = convolution((8, 7), residual=residual, activation=activation)
+    want = run(model)
+    for rewritten in in_tiles(model):
+        same(want, run(rewritten))
+
+
+@needs_blocks
+@pytest.mark.parametrize(
+    ("kernel", "fields"),
+    [
+        ((3, 1), {}),
+        ((1, 3), {}),
+        ((3, 5), {}),
+        ((5, 3), {}),
+        ((3, 3), {"strides": (1, 2)}),
+        ((3, 3), {"dilations": (2, 1)}),
+        ((3, 3), {"auto_pad": "VALID", "pads": (0, 0, 0, 0)}),
+    ],
+)
+def test_one_axis_may_be_as_it_is(kernel: tuple[int, int], fields: dict[str, Any]) -> None:
+    model = convolution((9, 10), kernel=kernel, **fields)
+    want, found = run(model), in_tiles(model)
+    assert found
+    for rewritten in found:
+        same(want, run(rewritten))
+
+
+@needs_blocks
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_every_optimisation_level(level: str) -> None:
+    model = convolution((10, 9), residual=True, activation="Relu")
+    want = run(model)
+    for rewritten in in_tiles(model):
+        same(want, run(rewritten, level))
+
+
+@needs_blocks
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"strides": (2, 2)},
+        {"dilations": (2, 2)},
+        {"group": 2},
+        {"auto_pad": "SAME_UPPER", "pads": (0, 0, 0, 0)},
+        {"kernel": (1, 1), "pads": (0, 0, 0, 0)},
+        {"pads": (3, 3, 3, 3)},
+        {"image": (1, 1)},
+    ],
+)
+def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
+    graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
+    before = graph.version
+    winograd(graph, BLOCK, EAGER)
+    assert graph.version == before
+
+
+@needs_blocks
+def test_computed_filters_and_unknown_images_stay() -> None:
+    model = convolution((12, 12))
+    filter = next(each for each in model.graph.initializer if each.name == "w")
+    model.graph.initializer.remove(filter)
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, filter.dims))
+    unknown = convolution((12, 12))
+    for info in (unknown.graph.input[0], unknown.graph.output[0]):
+        info.type.tensor_type.shape.dim[2].dim_param = "H"
+    for each in (model, unknown):
+        graph = lifted(each)
+        winograd(graph, BLOCK, EAGER)
+        assert len(graph) == 1
+
+
+@needs_blocks
+def test_the_result_keeps_its_name_and_the_filter_goes() -> None:
+    graph = lifted(convolution((12, 12)))
+    y = graph.outputs[0]
+    y.tensor = "what it was called"
+    winograd(graph, BLOCK, EAGER)
+    assert len(graph) > 1
+    assert graph.outputs[0].name == "y" and graph.outputs[0].tensor == "what it was called"
+    assert graph.find("w") is None
+
+
+@needs_blocks
+def test_filters_are_shared_and_held_by_nobody() -> None:
+    model = convolution((12, 12), pads=(1, 1, 1, 1))
+    second = model.graph.node.add()
+    second.CopyFrom(model.graph.node[0])
+    second.output[0] = "z"
+    model.graph.output.add().CopyFrom(model.graph.output[0])
+    model.graph.output[1].name = "z"
+    graph = lifted(model)
+    single = lifted(convolution((12, 12)))
+    for each in (graph, single):
+        winograd(each, BLOCK, EAGER)
+    constants, alone = ([value for value in each.values if value.data is not None] for each in (graph, single))
+    assert len(constants) == len(alone)
+    for value in constants:
+        assert value.data is not None
+        assert value.data.nbytes == value.data.numpy().nbytes
+        assert value.data.numpy().shape == value.static_shape
+
+
+def _site_of(channels: int, filters: int, height: int, width: int) -> Any:
+    """A convolution of that size, without its filter's elements."""
+    site = _site(lifted(convolution((height, width))))
+    return replace(site, channels=channels, filters=filters)
+
+
+@needs_blocks
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((64, 64, 56, 56), (4, 1)),
+        ((128, 128, 28, 28), (4, 1)),
+        ((256, 256, 14, 14), (2, 2)),
+        ((512, 512, 7, 7), None),
+        ((512, 512, 64, 64), (4, 4)),
+        ((32, 32, 256, 256), None),
+        ((128, 32, 7, 7), None),
+    ],
+)
+def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
+    """As measured; see the docstring of Speeds."""
+    tiles = choose(_site_of(*shape), Speeds())
+    assert (tiles and tuple(each.outputs for each in tiles)) == expected
+
+
+@needs_blocks
+def test_every_tiling_has_fewer_products() -> None:
+    for rows, columns in product(range(2, 12), range(2, 12)):
+        for tiles in tilings(_site_of(BLOCK, BLOCK, rows, columns)):
+            assert all(each.rest.output * each.outputs < each.axis.output + each.outputs for each in tiles)
+
+
+@needs_blocks
+def test_networks_use_it() -> None:
+    """From a plain model, with verification, to a model with tiles."""
+    generator = np.random.default_rng(0)
+    weights = {name: generator.normal(scale=0.03, size=(128, 128, 3, 3)).astype(np.float32) for name in ("w", "v")}
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,128,28,28] x) => (float[1,128,28,28] y) {'
+        "a = Conv <pads = [1,1,1,1]> (x, w) r = Relu(a) c = Conv <pads = [1,1,1,1]> (r, v) y = Add(c, r)}"
+    )
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    result = layoutopt.optimize(model, host_target(), dialect="onnxruntime")
+    assert result.report.verification is not None and result.report.verification.status == "passed"
+    convolutions = [node for node in result.proto.graph.node if node.op_type == "Conv" and node.domain == DOMAIN]
+    assert len(convolutions) > 20
+
+
+def test_ops_of_other_domains_are_no_sites() -> None:
+    assert site_of(Op("Conv", (), (None,)), 16) is None
