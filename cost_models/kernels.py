@@ -6,6 +6,8 @@ axes have a unit stride between them and whose batch axes collapse to one stride
 dimensions does:
 
     (B, H, M, K) in the order B M H K     strides (MHK, K, HK, 1): the axes B, H collapse if B = 1
+
+A direct row takes whatever formats make the op the same op on the arrays as they lie.
 """
 
 from collections.abc import Mapping
@@ -44,8 +46,10 @@ class BoundKernel:
     formats: Formats
     keys: Mapping[Slot, Key]
 
-    def takes(self, formats: Formats) -> bool:
-        """Whether operands in these formats are what the kernel reads and writes."""
+    def takes(self, formats: Formats, is_direct: bool) -> bool:
+        """Whether operands in these formats, in which the op may be the same op, are what the kernel reads and writes."""
+        if self.kernel.direct:
+            return is_direct
         if self.kernel.strided:
             return all(
                 is_strided_matrix(formats[slot], shape) for slot, shape in self.shapes.items() if slot in formats
@@ -120,6 +124,8 @@ def _bind_row(
             return None
         canonical = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()}
         return BoundKernel(kernel, dtype, roles, shapes, canonical, {})
+    if kernel.direct:
+        return BoundKernel(kernel, dtype, roles, shapes, {}, {})
     formats: dict[Slot, Format] = {}
     for role, text in kernel.formats.items():
         if role not in roles:

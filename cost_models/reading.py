@@ -1,8 +1,8 @@
 """From a target file to its schema: TOML, inheritance, and errors of one line each.
 
 A file may inherit another. Tables are merged key by key; a number and its source are replaced together. A
-kernel row replaces the inherited row of the same family, ops, variant, dtypes, formats and strided; others
-are added.
+kernel row replaces the inherited row of the same family, ops, variant, dtypes, formats, strided and direct, or
+with `removed = true` takes it out; others are added.
 """
 
 import re
@@ -19,7 +19,7 @@ from layoutopt.errors import TargetError
 
 Table: TypeAlias = dict[str, Any]
 
-_IDENTITY = ("family", "ops", "variant", "dtypes", "formats", "strided")
+_IDENTITY = ("family", "ops", "variant", "dtypes", "formats", "strided", "direct")
 _FORM = 'write { value = ..., source = "..." }'
 _SEE = "see the targets that come with layoutopt"
 _LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
@@ -97,9 +97,10 @@ def merge(parent: Table, child: Table) -> Table:
 
 
 def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
-    """The rows of a file, then the inherited ones that it does not replace."""
+    """The rows of a file, then the inherited ones that it neither replaces nor removes."""
     own = [identity(row) for row in child]
-    return child + [row for row in parent if identity(row) not in own]
+    kept = [row for row in child if not isinstance(row, dict) or row.get("removed") is not True]
+    return kept + [row for row in parent if identity(row) not in own]
 
 
 def identity(row: Any) -> Any:

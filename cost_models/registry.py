@@ -94,6 +94,13 @@ def host_target() -> str:
     )
 
 
+def host_name() -> str:
+    """What the processor of this machine calls itself."""
+    lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if _CPUINFO.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
 def host_features() -> set[str]:
     """The instruction set extensions of this machine, in lower case."""
     if _CPUINFO.is_file():

@@ -1,6 +1,7 @@
 """The roofline: a kernel takes as long as its arithmetic or its memory traffic, whichever is longer.
 
     kernel      overhead + max(flops * padded/logical / (rate * efficiency), bytes / (bandwidth * efficiency))
+                overhead + the sum of the two, where a row says that they do not overlap
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
     emulation   conversions of the inputs + a kernel that exists + conversions of the outputs
 
@@ -9,10 +10,11 @@ as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
-from layoutopt.cost_models.spec import TargetSpec
+from layoutopt.cost_models.spec import Kernel, TargetSpec
 from layoutopt.formats import Format, Shape, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import Known, elements, rule_of
@@ -21,6 +23,25 @@ Structure: TypeAlias = tuple[Any, ...]
 
 _HIDDEN = 1.01  # what a conversion inside an emulated op costs, in casts
 _SMALL = 64  # constants of up to so many integers (axes, pads, sizes) are part of an op's structure
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel has to do, and by which row; the price follows from the row's numbers.
+
+    Attributes:
+        kernel: the row; None for an op that no row speaks of.
+        dtype: the element type that it works on.
+        operations: arithmetic, lanes included.
+        nbytes: read and written, lanes included.
+        is_aligned: whether extents suit the kernel.
+    """
+
+    kernel: Kernel | None
+    dtype: DType
+    operations: float
+    nbytes: float
+    is_aligned: bool = True
 
 
 class RooflineModel:
@@ -74,15 +95,33 @@ class RooflineModel:
         return seconds
 
     def _convert(self, type: TensorType, src: Storage, dst: Storage) -> float:
+        """One conversion; where its elements move one by one, two if they are cheaper, by way of a plain order."""
+        direct = self._convert_once(type, src, dst)
+        if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format):
+            return direct
+        rank = src.format.rank
+        orders = (tuple(range(rank)), (0, *range(2, rank), 1))
+        between = [Storage(Format.plain(order)) for order in orders if sorted(order) == list(range(rank))]
+        detours = [self._convert_once(type, src, each) + self._convert_once(type, each, dst) for each in between]
+        return min([direct, *detours])
+
+    def _convert_once(self, type: TensorType, src: Storage, dst: Storage) -> float:
         assert type.shape is not None
         keys = src.format.key(type.shape), dst.format.key(type.shape)
         if keys[0] == keys[1] and src.lanes <= dst.lanes:
             return 0.0
-        memory = self.spec.memory
-        plain = all(is_unblocked(key, type.shape) for key in keys)
-        efficiency = memory.plain_cast_efficiency if plain else memory.blocked_cast_efficiency
+        memory, launch = self.spec.memory, self.spec.launch
+        if all(is_unblocked(key, type.shape) for key in keys):
+            efficiency = memory.plain_cast_efficiency
+        elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format):
+            efficiency = memory.scattered_cast_efficiency
+        elif memory.channels_last_cast_efficiency is not None and is_channels_last(src.format, dst.format):
+            efficiency = memory.channels_last_cast_efficiency
+        else:
+            efficiency = memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
-        return self.spec.launch.overhead.value + moved / (memory.bandwidth.value * efficiency.value)
+        overhead = launch.cast_overhead or launch.overhead
+        return overhead.value + moved / (memory.bandwidth.value * efficiency.value)
 
     def _profile(self, op: Op) -> "_Profile":
         key = structure(op)
@@ -100,6 +139,8 @@ class RooflineModel:
         ranked = sorted(profile.rows, key=lambda row: self._run(op, profile, row, {**plain, **row.formats}))
         wishes: dict[tuple[Any, ...], Known] = {}
         for row in ranked:
+            if row.kernel.direct:
+                continue  # it takes what the neighbours have
             wishes.setdefault(tuple(row.formats.items()), row.formats)
         return list(wishes.values())
 
@@ -108,11 +149,9 @@ class RooflineModel:
         if rule is not None and rule.is_rename:
             return 0.0
         formats = formats_of(op, signature)
-        native = [self._run(op, profile, row, formats) for row in profile.rows if row.takes(formats)]
+        native = self._native(op, signature, profile, formats)
         if native:
-            return min(native)
-        if not profile.rows and rule is not None and rule.is_direct(op, signature):
-            return self._stream(op, profile, formats)
+            return min(map(self.seconds, native))
         plain = canonical(op)
         inner: list[tuple[BoundKernel | None, Formats]] = [(None, plain)]
         if profile.rows:
@@ -124,33 +163,53 @@ class RooflineModel:
 
         Hidden conversions are a little dearer than casts between ops, which can be shared and seen.
         """
-        seconds = self._stream(op, profile, inner) if row is None else self._run(op, profile, row, inner)
+        seconds = self._run(op, profile, row, inner)
         for slot, format in formats.items():
             value = op.operand(slot)
             if value is not None and not value.is_constant:
                 seconds += _HIDDEN * self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
         return seconds
 
-    def _run(self, op: Op, profile: "_Profile", row: BoundKernel, formats: Formats) -> float:
-        """A kernel on operands in formats that it takes."""
-        kernel = row.kernel
-        efficiency = kernel.efficiency
-        if kernel.unaligned_efficiency is not None and not row.aligned(formats):
-            efficiency = kernel.unaligned_efficiency
-        reached = kernel.bandwidth_efficiency or self.spec.memory.kernel_efficiency
-        rate = self.spec.rate(kernel.unit, row.dtype) * efficiency.value
-        arithmetic = profile.flops * row.padding(formats) / rate
-        return self.spec.launch.overhead.value + max(
-            arithmetic, operand_bytes(op, formats) / (self.spec.memory.bandwidth.value * reached.value)
-        )
+    def _native(self, op: Op, signature: Signature, profile: "_Profile", formats: Formats) -> list[Work]:
+        """What the op is to each kernel that takes it as it is."""
+        rule = rule_of(op)
+        is_direct = rule is not None and rule.is_direct(op, signature)
+        native = [_work(op, profile, row, formats) for row in profile.rows if row.takes(formats, is_direct)]
+        return native if native or profile.rows or not is_direct else [_work(op, profile, None, formats)]
 
-    def _stream(self, op: Op, profile: "_Profile", formats: Formats) -> float:
-        """An op that no row speaks of: the vector unit, or memory."""
-        arithmetic = profile.flops / self.spec.rate("vector", dtype_of(op))
-        memory = self.spec.memory
-        return self.spec.launch.overhead.value + max(
-            arithmetic, operand_bytes(op, formats) / (memory.bandwidth.value * memory.kernel_efficiency.value)
-        )
+    def work(self, op: Op, signature: Signature) -> Work | None:
+        """What the op is to the fastest kernel that takes it under a signature; None where it is emulated, or a rename."""
+        rule = rule_of(op)
+        if rule is not None and rule.is_rename:
+            return None
+        native = self._native(op, signature, self._profile(op), formats_of(op, signature))
+        return min(native, key=self.seconds, default=None)
+
+    def seconds(self, work: Work) -> float:
+        """The roofline."""
+        memory, launch, kernel = self.spec.memory, self.spec.launch, work.kernel
+        if kernel is None:
+            rate, reached, overhead = self.spec.rate("vector", work.dtype), memory.kernel_efficiency, launch.overhead
+        else:
+            odd = kernel.unaligned_efficiency
+            efficiency = kernel.efficiency if odd is None or work.is_aligned else odd
+            rate = self.spec.rate(kernel.unit, work.dtype) * efficiency.value
+            reached = kernel.bandwidth_efficiency or memory.kernel_efficiency
+            overhead = kernel.overhead or launch.overhead
+        arithmetic, traffic = work.operations / rate, work.nbytes / (memory.bandwidth.value * reached.value)
+        overlaps = kernel is None or kernel.overlaps
+        return overhead.value + (max(arithmetic, traffic) if overlaps else arithmetic + traffic)
+
+    def _run(self, op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> float:
+        """A kernel on operands in formats that it takes; without a row, the vector unit or memory."""
+        return self.seconds(_work(op, profile, row, formats))
+
+
+def _work(op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> Work:
+    nbytes = operand_bytes(op, formats)
+    if row is None:
+        return Work(None, dtype_of(op), profile.flops, nbytes)
+    return Work(row.kernel, row.dtype, profile.flops * row.padding(formats), nbytes, row.aligned(formats))
 
 
 class _Profile:
@@ -211,6 +270,24 @@ def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
     return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
 
 
+def is_channels_last(one: Format, other: Format) -> bool:
+    """Whether one of two formats is plain with an axis innermost that the other one blocks."""
+    pairs = ((one, other), (other, one))
+    return any(plain.is_plain and plain.order[-1:] == blocked.blocked_axes[-1:] for plain, blocked in pairs)
+
+
+def is_scattered(one: Format, other: Format) -> bool:
+    """Whether elements have to move one by one: no kernel that reorders blocks knows these two orders."""
+    if one == other:
+        return False
+    plain, blocked = (one, other) if one.is_plain else (other, one)
+    if not plain.is_plain or len(blocked.blocked_axes) != 1 or len(blocked.parts) != blocked.rank + 1:
+        return True
+    outer = [part.axis for part in blocked.parts[:-1]]
+    last = [axis for axis in outer if axis not in blocked.blocked_axes] + list(blocked.blocked_axes)
+    return not blocked.parts[-1].block or list(plain.order) not in (outer, last)
+
+
 def operand_bytes(op: Op, formats: Formats) -> float:
     """Bytes that the op reads and writes, lanes included."""
     total = 0.0
@@ -227,4 +304,4 @@ def physical_bytes(type: TensorType, format: Format) -> float:
     return elements(format.padded_shape(type.shape)) * type.dtype.bits / 8
 
 
-__all__ = ["RooflineModel"]
+__all__ = ["RooflineModel", "Work"]

@@ -136,18 +136,30 @@ class Memory(_Model):
         kernel_efficiency: what an op that is bound by memory reaches.
         plain_cast_efficiency: what a conversion between unblocked formats reaches.
         blocked_cast_efficiency: what a conversion from or to a blocked format reaches.
+        channels_last_cast_efficiency: the same where the blocked axis is the innermost one of the plain format, as it is
+            in NHWC; that of other blocked formats when absent.
+        scattered_cast_efficiency: the same where neither order of the plain format is that of the other's unblocked axes,
+            or both are blocked, so that single elements move; as above when absent.
     """
 
     bandwidth: Rate
     kernel_efficiency: Fraction
     plain_cast_efficiency: Fraction
     blocked_cast_efficiency: Fraction
+    channels_last_cast_efficiency: Fraction | None = None
+    scattered_cast_efficiency: Fraction | None = None
 
 
 class Launch(_Model):
-    """What every op and every conversion costs, however small."""
+    """What every op and every conversion costs, however small.
+
+    Attributes:
+        overhead: of an op.
+        cast_overhead: of a conversion; that of an op when absent.
+    """
 
     overhead: Duration
+    cast_overhead: Duration | None = None
 
 
 class Kernel(_Model):
@@ -160,12 +172,15 @@ class Kernel(_Model):
         dtypes: element types of the operand x (or a).
         formats: of the operands that the kernel is particular about.
         strided: in place of formats: a matrix product with leading dimensions and transposed operands.
+        direct: in place of formats: any in which the op is the same op on the arrays as they lie.
         unit: which peak rate it works against.
         efficiency: fraction of that peak.
         bandwidth_efficiency: fraction of the memory bandwidth; the target's when absent.
         align: what the unit-stride extents of the activations must be multiples of; in elements.
         unaligned_efficiency: fraction of the peak where they are not.
         max_channels: the kernel is for at most so many input channels.
+        overhead: what it costs however small; the target's when absent.
+        overlaps: whether arithmetic and memory traffic go on at the same time, as in a roofline, or one after the other.
     """
 
     family: Families
@@ -174,17 +189,20 @@ class Kernel(_Model):
     dtypes: DTypeNames
     formats: dict[Role, Template] = Field(default_factory=dict)
     strided: bool = False
+    direct: bool = False
     unit: Text
     efficiency: Fraction
     bandwidth_efficiency: Fraction | None = None
     align: Count | None = None
     unaligned_efficiency: Fraction | None = None
     max_channels: Count | None = None
+    overhead: Duration | None = None
+    overlaps: bool = True
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if bool(self.formats) == self.strided:
-            raise ValueError("a kernel has either formats or strided = true")
+        if [bool(self.formats), self.strided, self.direct].count(True) != 1:
+            raise ValueError("a kernel has either formats or strided = true or direct = true")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
         return self

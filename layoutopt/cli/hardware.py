@@ -86,7 +86,9 @@ def _ops(kernel: Kernel) -> str:
 
 
 def _formats(kernel: Kernel) -> str:
-    return "strided" if kernel.strided else " ".join(f"{role}:{name}" for role, name in kernel.formats.items())
+    if not kernel.formats:
+        return "strided" if kernel.strided else "any"
+    return " ".join(f"{role}:{name}" for role, name in kernel.formats.items())
 
 
 def _remarks(kernel: Kernel) -> list[str]:
@@ -96,6 +98,7 @@ def _remarks(kernel: Kernel) -> list[str]:
         "elements aligned": kernel.align,
         "of the peak if not": kernel.unaligned_efficiency,
         "channels at most": kernel.max_channels,
+        "s at least": kernel.overhead,
     }
     given = ((number, what) for what, number in others.items() if number is not None)
     return [kernel.efficiency.source, *(f"{number.value:g} {what}: {number.source}" for number, what in given)]

@@ -87,7 +87,7 @@ def test_an_op_costs_something_in_every_signature(
     op = conv(shape, filters, kernel, dtype)
     seconds = price(model, op, {Slot("in", 0): x, Slot("out", 0): y})
     assert math.isfinite(seconds)
-    assert seconds > model.spec.launch.overhead.value
+    assert seconds > 0
 
 
 @given(models, shapes, dtypes, st.integers(1, 70), st.sampled_from([1, 3]), formats, formats)

@@ -1,0 +1,214 @@
+"""One kernel to time: an op on operands in some formats, as the planner prices it and as the dialect writes it.
+
+The same op and signature give the price, by the cost model, and the model that is timed, by the dialect `onnxruntime`. So
+what is timed is what a plan would run, whatever kernels the dialect comes to write.
+
+A model has several copies of the op, each with operands of its own. The time of a copy is that of a run, less what a run
+takes however little it does, over the number of copies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from layoutopt import onnx_io
+from layoutopt.cost_models import RooflineModel
+from layoutopt.dialects import Dialect, OnnxRuntime
+from layoutopt.formats import Format
+from layoutopt.ir.cast import CAST, DOMAIN
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Storage, TensorType, Value
+
+OPSET = 20
+_DIALECT = OnnxRuntime()
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """Random numbers, made when they are needed.
+
+    They are small, so that nothing becomes infinite or denormal, and not zero, which some kernels skip.
+    """
+
+    shape: tuple[int, ...]
+    seed: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 4 * prod(self.shape)
+
+    def numpy(self) -> Array:
+        """The elements."""
+        spread = np.float32(prod(self.shape[1:]) ** -0.5)
+        array: Array = np.random.default_rng(self.seed).standard_normal(self.shape, dtype=np.float32) * spread
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor of float32, or the given integers; the format is spelled with axes NCHW or OIHW.
+
+    Attributes:
+        shape: logical.
+        format: canonical where it is empty.
+        is_constant: a weight.
+        numbers: integers that it holds: axes, sizes.
+        scales: fractions that it holds.
+    """
+
+    shape: tuple[int, ...]
+    format: str = ""
+    is_constant: bool = False
+    numbers: tuple[int, ...] = ()
+    scales: tuple[float, ...] = ()
+
+    @property
+    def storage(self) -> Storage:
+        """The format; letters stand for axes in their order in NCHW, which OIHW follows."""
+        canonical = Format.canonical(len(self.shape))
+        return Storage(Format.parse(self.format, "NCHW"[: len(self.shape)]) if self.format else canonical)
+
+    def value(self, name: str, seed: int) -> Value:
+        """A value of the graph."""
+        if self.numbers or self.scales:
+            array: Array = np.asarray(self.numbers or self.scales, np.int64 if self.numbers else np.float32)
+            return Value(name, TensorType(DType.of(array), array.shape), data=ArrayData(array))
+        data = _Weight(self.shape, seed) if self.is_constant else None
+        return Value(name, TensorType(DType.FLOAT32, self.shape), storage=self.storage, data=data)
+
+    def __str__(self) -> str:
+        what = "x".join(map(str, self.numbers or self.scales or self.shape)) or "scalar"
+        return f"{what}{f':{self.format}' if self.format else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel to time.
+
+    Attributes:
+        family: the line of the agreement table that it counts in.
+        op_type: of ai.onnx; CastData for a conversion.
+        inputs: None where one is absent.
+        output: of which there is one.
+        attributes: of the op.
+        domain: of the op.
+    """
+
+    family: str
+    op_type: str
+    inputs: tuple[Operand | None, ...]
+    output: Operand
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    domain: str = ""
+
+    @property
+    def key(self) -> str:
+        """What it is, in one line; also its name in a state file."""
+        fields = " ".join(f"{name}={_spelled(value)}" for name, value in sorted(self.attributes.items()))
+        operands = ", ".join("-" if each is None else str(each) for each in self.inputs)
+        return f"{self.op_type} {operands} -> {self.output}{f' {fields}' if fields else ''}"
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it is a conversion."""
+        return self.op_type == CAST
+
+    def op(self, graph: Graph | None = None, copy: int = 0) -> Op:
+        """The op with its signature; in a graph, if there is one."""
+        values = [
+            None if each is None else each.value(f"x{copy}_{index}", 7 * copy + index)
+            for index, each in enumerate(self.inputs)
+        ]
+        result = self.output.value(f"y{copy}", 0)
+        domain = DOMAIN if self.is_cast else self.domain
+        op = Op(
+            self.op_type,
+            tuple(values),
+            (result,),
+            domain=domain,
+            version=1 if domain else OPSET,
+            name=f"{self.op_type}{copy}",
+            attributes=dict(self.attributes),
+        )
+        op.signature = Signature(tuple(None if each is None else each.storage for each in values), (result.storage,))
+        if graph is not None:
+            for value in values:
+                if value is not None:
+                    graph.add_value(value)
+                    if not value.is_constant:
+                        graph.inputs.append(value)
+            graph.add_value(result)
+            graph.add_op(op)
+            graph.outputs.append(result)
+        return op
+
+    def price(self, model: RooflineModel) -> float:
+        """What the cost model says that it takes, in seconds."""
+        op = self.op()
+        assert op.signature is not None
+        x, source, target = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
+        if self.is_cast:
+            assert x is not None and source is not None and target is not None
+            return model.conversion_seconds(x, source, target)
+        return model.kernel_seconds(op, op.signature)
+
+    def nbytes(self) -> int:
+        """Bytes of all operands, without lanes."""
+        return 4 * sum(prod(each.shape) for each in (*self.inputs, self.output) if each is not None)
+
+    def model(self, copies: int) -> bytes:
+        """An ONNX model of so many copies, side by side."""
+        graph = Graph("case", {"": OPSET})
+        for copy in range(copies):
+            self.op(graph, copy)
+        graph.stage = "cast"
+        if self.domain:
+            graph.opsets[self.domain] = 1
+        # Without what the dialect does to whole graphs: there is nothing to fuse, and the guard would be timed too.
+        lowered = Dialect.lower(_DIALECT, graph)
+        _bare(lowered)
+        return onnx_io.to_bytes(onnx_io.emit(lowered))
+
+
+def chain(length: int) -> bytes:
+    """A model of so many nodes that do next to nothing, one behind the other."""
+    graph = Graph("chain", {"": OPSET})
+    kind = TensorType(DType.FLOAT32, (1, 16, 1, 1))
+    value = graph.add_value(Value("x", kind))
+    graph.inputs.append(value)
+    for number in range(length):
+        result = graph.add_value(Value(f"y{number}", kind))
+        graph.add_op(Op(("Relu", "Neg")[number % 2], (value,), (result,), version=OPSET))
+        value = result
+    graph.outputs.append(value)
+    return onnx_io.to_bytes(onnx_io.emit(graph))
+
+
+def _bare(graph: Graph) -> None:
+    """Let inputs and outputs have the shapes that the dialect works in: callers see others, by a Reshape each."""
+    for index, value in enumerate(graph.inputs):
+        uses = graph.uses(value)
+        if len(uses) == 1 and uses[0].op.op_type == "Reshape" and value.rank == 5:
+            op, result = uses[0].op, uses[0].op.outputs[0]
+            assert result is not None
+            fresh = graph.new_value(value.name, result.type)
+            graph.replace_uses(result, fresh)
+            if graph.is_output(result):
+                continue
+            graph.remove_op(op)
+            graph.inputs[index] = fresh
+            graph.remove_value(value)
+    for index, value in enumerate(graph.outputs):
+        producer = graph.producer(value)
+        if producer is not None and producer.op_type == "Reshape" and value.rank == 5:
+            source = producer.inputs[0]
+            assert source is not None
+            graph.set_output(index, source)
+            graph.remove_op(producer)
+
+
+def _spelled(value: Attribute) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,241 @@
+"""From measurements to the numbers of a target.
+
+Each kernel row of the target is fitted by itself, to the kernels that it prices: overhead, rate, bandwidth. Conversions are
+fitted in three groups with one overhead, and what no row speaks of together. Peaks are the largest of what was fitted;
+rows are fractions of them.
+
+A third of the kernels of every group is left out of its fit: they are sorted by a hash of what they are, and every third is
+held out. So the same kernels are held out on every machine.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import inf, isfinite
+from typing import TypeAlias
+
+import numpy as np
+
+from layoutopt.calibrate.case import Case
+from layoutopt.calibrate.fit import Roofline, Sample, fit
+from layoutopt.cost_models import RooflineModel, TargetSpec
+from layoutopt.cost_models.roofline import is_channels_last, is_unblocked, physical_bytes
+from layoutopt.cost_models.spec import Duration, Fraction, Kernel, Launch, Memory, Rate
+from layoutopt.ir.types import TensorType
+
+Group: TypeAlias = int | str
+"""Which numbers price a kernel: the number of a row of the target, or the name of what has no row."""
+
+STREAM, PLAIN, BLOCKED, CHANNELS_LAST = "stream", "plain casts", "blocked casts", "channels-last casts"
+FEWEST = 3  # kernels to fit a row to
+_HELD_OUT = 3  # every so many
+# Families in which arithmetic is a matter of course: what binds them is known to be the traffic.
+_STREAMING = frozenset(("elementwise", "softmax", "reduction", "normalization", "rearrangement", "resize"))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kernel, what prices it, what it has to do, and what it took."""
+
+    case: Case
+    group: Group
+    sample: Sample
+
+
+def sort_out(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSpec) -> list[Measured]:
+    """What has been measured, by what prices it; kernels that the target emulates are left out."""
+    model = RooflineModel(spec)
+    rows = {id(kernel): number for number, kernel in enumerate(spec.kernel)}
+    found = []
+    for case in cases:
+        if case.key not in seconds:
+            continue
+        op = case.op()
+        assert op.signature is not None
+        group: Group
+        if case.is_cast:
+            x, source, target = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
+            assert x is not None and isinstance(x.type, TensorType) and x.shape is not None and source and target
+            nbytes = sum(physical_bytes(x.type, each.format) for each in (source, target))
+            plain = all(is_unblocked(each.format.key(x.shape), x.shape) for each in (source, target))
+            last = is_channels_last(source.format, target.format)
+            group, operations = PLAIN if plain else CHANNELS_LAST if last else BLOCKED, 0.0
+        else:
+            work = model.work(op, op.signature)
+            if work is None:
+                continue
+            group = STREAM if work.kernel is None else rows[id(work.kernel)]
+            operations, nbytes = work.operations, work.nbytes
+        found.append(Measured(case, group, Sample(operations, nbytes, seconds[case.key])))
+    return found
+
+
+def held_out(measured: Sequence[Measured]) -> set[str]:
+    """The keys of the kernels that no fit may see: every third of each group, in the order of a hash."""
+    groups: dict[Group, list[str]] = {}
+    for each in measured:
+        groups.setdefault(each.group, []).append(each.case.key)
+    chosen: set[str] = set()
+    for keys in groups.values():
+        ordered = sorted(keys, key=lambda key: sha256(key.encode()).digest())
+        chosen.update(ordered[_HELD_OUT - 1 :: _HELD_OUT])
+    return chosen
+
+
+def fit_target(measured: Sequence[Measured], spec: TargetSpec, source: str, node: float) -> TargetSpec:
+    """The target with new numbers wherever there are measurements for them.
+
+    Args:
+        measured: what to fit to.
+        spec: the target whose rows they were sorted out by.
+        source: how they were measured; what each number was fitted to is added.
+        node: seconds of a node that does next to nothing, which no kernel takes less than.
+    """
+    groups: dict[Group, list[Sample]] = {}
+    for each in measured:
+        groups.setdefault(each.group, []).append(each.sample)
+    fits: dict[Group, Roofline] = {}
+    # What has no row first: no kernel costs less. Then the rows, at last those that follow from others.
+    for group in sorted(groups, key=lambda group: (isinstance(group, int), _reorders(group, spec))):
+        samples = groups[group]
+        if len(samples) < FEWEST:
+            continue
+        streaming = isinstance(group, str) or not _STREAMING.isdisjoint(spec.kernel[group].family)
+        least = node if isinstance(group, str) else max(node, fits[STREAM].overhead if STREAM in fits else 0.0)
+        if _reorders(group, spec):
+            least = max(least, _least(group, fits, spec))
+        fits[group] = fit(samples, least_overhead=least, is_streaming=streaming)
+    return _Numbers(spec, groups, fits, source).spec()
+
+
+def _reorders(group: Group, spec: TargetSpec) -> bool:
+    """Whether the row is that of plain convolutions, each of which is a blocked one between two reorders."""
+    if isinstance(group, str) or "convolution" not in spec.kernel[group].family:
+        return False
+    return not any("{C0}" in text for text in spec.kernel[group].formats.values())
+
+
+def _least(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> float:
+    """What a blocked convolution and two reorders take however small; few plain convolutions are small enough to show it."""
+    assert isinstance(group, int)
+    variants = spec.kernel[group].variant
+    blocked = [
+        each.overhead
+        for number, each in fits.items()
+        if isinstance(number, int)
+        and "convolution" in spec.kernel[number].family
+        and spec.kernel[number].variant == variants
+        and not _reorders(number, spec)
+    ]
+    return max(blocked, default=0.0) + 2 * _cast_overhead(fits)
+
+
+def _cast_overhead(fits: Mapping[Group, Roofline]) -> float:
+    """The median of the groups of conversions; 0 if there is none."""
+    found = [fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in fits]
+    return float(np.median(found)) if found else 0.0
+
+
+class _Numbers:
+    """Writes fits down as the numbers of a target."""
+
+    def __init__(
+        self,
+        spec: TargetSpec,
+        groups: Mapping[Group, Sequence[Sample]],
+        fits: Mapping[Group, Roofline],
+        source: str,
+    ) -> None:
+        self.old = spec
+        self.groups = groups
+        self.fits = fits
+        self.source = source
+        vector = [each.rate for group, each in fits.items() if isinstance(group, int) and isfinite(each.rate)]
+        self.rate = max(vector, default=spec.rates["vector"]["float32"].value)
+        bandwidths = [each.bandwidth for each in fits.values() if isfinite(each.bandwidth)]
+        self.bandwidth = max(bandwidths, default=spec.memory.bandwidth.value)
+
+    def spec(self) -> TargetSpec:
+        """The target."""
+        vector = {
+            **self.old.rates["vector"],
+            "float32": Rate(value=_round(self.rate), source=self._said("the fastest kernel")),
+        }
+        self.rate, self.bandwidth = _round(self.rate), _round(self.bandwidth)
+        return self.old.model_copy(
+            update={
+                "memory": self._memory(),
+                "launch": self._launch(),
+                "rates": {**self.old.rates, "vector": vector},
+                "kernel": tuple(self._row(number, row) for number, row in enumerate(self.old.kernel)),
+            }
+        )
+
+    def _memory(self) -> Memory:
+        old = self.old.memory
+        blocked = self._reached(BLOCKED, old.blocked_cast_efficiency)
+        scattered = old.scattered_cast_efficiency  # of casts that are too rare to be timed
+        return Memory(
+            bandwidth=Rate(value=self.bandwidth, source=self._said("the most that any kernel moves")),
+            kernel_efficiency=self._reached(STREAM, old.kernel_efficiency),
+            plain_cast_efficiency=self._reached(PLAIN, old.plain_cast_efficiency),
+            blocked_cast_efficiency=blocked,
+            channels_last_cast_efficiency=self._reached(CHANNELS_LAST, old.channels_last_cast_efficiency or blocked),
+            scattered_cast_efficiency=None if scattered is None else self._kept(scattered),
+        )
+
+    def _launch(self) -> Launch:
+        stream = self.fits.get(STREAM)
+        overhead = self.old.launch.overhead
+        if stream is not None:
+            overhead = Duration(value=_round(stream.overhead), source=self._fitted(STREAM))
+        cast_overhead = self.old.launch.cast_overhead
+        if found := _cast_overhead(self.fits):
+            cast_overhead = Duration(value=_round(found), source=self._said("the median of the groups of conversions"))
+        return Launch(overhead=overhead, cast_overhead=cast_overhead)
+
+    def _row(self, number: int, row: Kernel) -> Kernel:
+        found = self.fits.get(number)
+        if found is None:
+            return row
+        said = self._fitted(number)
+        efficiency = Fraction(value=self._part(found.rate, self.rate), source=said)
+        if not isfinite(found.rate):
+            efficiency = Fraction(value=1.0, source=f"{said}; arithmetic does not bind it")
+        traffic = Fraction(value=self._part(found.bandwidth, self.bandwidth), source=said)
+        if not isfinite(found.bandwidth):
+            traffic = Fraction(value=1.0, source=f"{said}; memory does not bind it")
+        return row.model_copy(
+            update={
+                "efficiency": efficiency,
+                "bandwidth_efficiency": traffic,
+                "overhead": Duration(value=_round(found.overhead), source=said),
+                "overlaps": found.overlaps,
+            }
+        )
+
+    def _reached(self, group: Group, otherwise: Fraction) -> Fraction:
+        found = self.fits.get(group)
+        if found is None or not isfinite(found.bandwidth):
+            return self._kept(otherwise)
+        return Fraction(value=self._part(found.bandwidth, self.bandwidth), source=self._fitted(group))
+
+    def _kept(self, fraction: Fraction) -> Fraction:
+        """The same bytes per second as before, of another peak."""
+        value = _round(fraction.value * self.old.memory.bandwidth.value / self.bandwidth)
+        return Fraction(value=min(1.0, value), source=fraction.source)
+
+    def _part(self, value: float, peak: float) -> float:
+        return min(1.0, _round(value / peak)) if value != inf else 1.0
+
+    def _said(self, what: str) -> str:
+        return f"{self.source}; {what}"
+
+    def _fitted(self, group: Group) -> str:
+        fitted = self.fits[group]
+        errors = [abs(fitted.seconds(each) - each.seconds) / each.seconds for each in self.groups[group]]
+        return self._said(f"fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}")
+
+
+def _round(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits}g}")

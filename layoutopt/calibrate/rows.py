@@ -1,0 +1,29 @@
+"""The kernel rows that a calibration fits beyond those of the target: ops that take clearly longer than their memory traffic.
+
+A target that does not tell them apart prices them by the memory bandwidth alone, which for Gelu is a third of what it takes.
+"""
+
+from layoutopt.cost_models import TargetSpec
+from layoutopt.cost_models.spec import Fraction, Kernel
+
+_UNKNOWN = Fraction(value=1.0, source="estimate: bound by memory")
+_ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...] | None], ...] = (
+    *((("elementwise",), ops) for ops in (("Sigmoid", "Tanh"), ("Erf",), ("Gelu",), ("QuickGelu",), ("FastGelu",))),
+    *((("elementwise",), ops) for ops in (("HardSwish",), ("Sqrt",), ("Softplus",))),
+    (("softmax",), ("Softmax",)),
+    (("reduction",), ("ReduceMean",)),
+    (("normalization",), ("LayerNormalization",)),
+    (("normalization",), ("InstanceNormalization",)),
+    (("rearrangement",), ("Concat",)),
+)
+
+
+def with_rows(spec: TargetSpec) -> TargetSpec:
+    """The target with all rows that can be fitted, in their order."""
+    present = {(kernel.family, kernel.ops) for kernel in spec.kernel if kernel.direct}
+    added = tuple(
+        Kernel(family=family, ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=_UNKNOWN)
+        for family, ops in _ROWS
+        if (family, ops) not in present
+    )
+    return spec.model_copy(update={"kernel": spec.kernel + added})

@@ -1,0 +1,110 @@
+"""Timing kernels: several models take turns, run by run, and of every model's runs the first quartile counts.
+
+    seconds of a kernel = (seconds of a run - seconds of a run that does nothing) / copies in the model
+
+Turns are what a network does too: by the time a kernel runs again, others have been through the caches. The same kernel
+run in a loop takes half the time where it is small (measured: Transpose, Reorder, small convolutions). Whatever else the
+machine does only ever adds time, and meets all models alike; the first quartile leaves it out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import onnxruntime
+
+from layoutopt.bench.paired import Action, in_rounds
+from layoutopt.calibrate.case import Case, chain
+from layoutopt.errors import LayoutoptError
+
+TOGETHER = 8  # models that take turns
+ENOUGH = 150e-6  # seconds of a run to which copies are added
+MOST_COPIES = 8
+LARGEST = 24 << 20  # bytes of all copies together
+CHAINS = (2, 130)  # nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What is not the kernels' time.
+
+    Attributes:
+        run: seconds of a run that does nothing.
+        node: seconds of a node that does next to nothing, its memory included.
+    """
+
+    run: float
+    node: float
+
+
+class Runner:
+    """A model whose inputs lie ready and whose outputs onnxruntime allocates, as it does within a network."""
+
+    def __init__(self, model: bytes, threads: int) -> None:
+        """Make a session."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._binding = self._session.io_binding()
+        generator = np.random.default_rng(0)
+        for each in self._session.get_inputs():
+            self._binding.bind_cpu_input(each.name, generator.standard_normal(each.shape, dtype=np.float32))
+        for each in self._session.get_outputs():
+            self._binding.bind_output(each.name)
+        self.run()
+
+    def run(self) -> float:
+        """Once; in seconds."""
+        begin = perf_counter()
+        self._session.run_with_iobinding(self._binding)
+        return perf_counter() - begin
+
+
+def measure_idle(threads: int) -> Idle:
+    """The cost of a run and of a node, from chains of two lengths."""
+    short, long = _quartiles([Runner(chain(length), threads).run for length in CHAINS], 500)
+    node = (long - short) / (CHAINS[1] - CHAINS[0])
+    return Idle(max(short - CHAINS[0] * node, 0.0), node)
+
+
+def measure(cases: Sequence[Case], idle: Idle, threads: int, rounds: int) -> Iterator[tuple[Case, float]]:
+    """Time kernels, a few at a time.
+
+    Args:
+        cases: which.
+        idle: what to leave out.
+        threads: of onnxruntime.
+        rounds: turns of each.
+
+    Yields:
+        each with its seconds.
+
+    Raises:
+        LayoutoptError: onnxruntime cannot run one.
+    """
+    for start in range(0, len(cases), TOGETHER):
+        batch = cases[start : start + TOGETHER]
+        copies, runners = zip(*(_runner(case, threads) for case in batch), strict=True)
+        for case, count, found in zip(batch, copies, _quartiles([each.run for each in runners], rounds), strict=True):
+            # What takes no longer than a run that does nothing is taken for a tenth of a node.
+            yield case, max((found - idle.run) / count, idle.node / 10)
+
+
+def _quartiles(actions: Sequence[Action], rounds: int) -> list[float]:
+    """The first quartile of what each takes, of so many rounds after one that does not count."""
+    timed = in_rounds(actions, lambda done, passed: done > rounds).times
+    return [float(np.quantile(times[1:], 0.25)) for times in timed]
+
+
+def _runner(case: Case, threads: int) -> tuple[int, Runner]:
+    """A model with as many copies as make a run long enough to be timed."""
+    try:
+        single = Runner(case.model(1), threads)
+        once = min(single.run() for _ in range(3))
+        copies = min(MOST_COPIES, LARGEST // case.nbytes(), int(ENOUGH / once) + 1)
+        return (1, single) if copies <= 1 else (copies, Runner(case.model(copies), threads))
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise LayoutoptError(f"onnxruntime cannot run it: {error}", where=case.key) from error

@@ -1,0 +1,248 @@
+"""Calibration: fits that have a known answer, the profile, the state file, and the command."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from layoutopt.calibrate import run, timing
+from layoutopt.calibrate.agreement import median_error, rank_correlation
+from layoutopt.calibrate.case import Case, Operand
+from layoutopt.calibrate.fit import Sample, fit
+from layoutopt.calibrate.fitting import Measured, fit_target, held_out, sort_out
+from layoutopt.calibrate.grid import cases
+from layoutopt.calibrate.profile import profile_text
+from layoutopt.calibrate.rows import with_rows
+from layoutopt.calibrate.state import Conditions, State
+from layoutopt.calibrate.timing import Idle
+from layoutopt.cli import main
+from layoutopt.cost_models import RooflineModel, load_target
+from layoutopt.cost_models.registry import host_target
+from layoutopt.errors import LayoutoptError
+
+HERE = Conditions("a processor", "1.31.0", 1, "cpu-avx512")
+IDLE = Idle(2e-6, 1.5e-7)
+
+needs_blocks = pytest.mark.skipif(
+    host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
+)
+
+
+def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, noise: float = 0.0) -> list[Sample]:
+    """Kernels that take exactly what a roofline says, or nearly."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(30):
+        operations, nbytes = 10 ** generator.uniform(4, 9), 10 ** generator.uniform(3, 7)
+        parts = operations / rate, nbytes / bandwidth
+        seconds = overhead + (max(parts) if overlaps else sum(parts))
+        found.append(Sample(operations, nbytes, seconds * float(np.exp(noise * generator.standard_normal()))))
+    return found
+
+
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_a_fit_finds_the_roofline_that_made_the_times(overlaps: bool) -> None:
+    found = fit(samples(1e-6, 2e11, 4e10, overlaps), least_overhead=1e-7)
+    assert found.overlaps is overlaps
+    assert found.overhead == pytest.approx(1e-6, rel=0.2)
+    assert found.rate == pytest.approx(2e11, rel=0.05)
+    assert found.bandwidth == pytest.approx(4e10, rel=0.05)
+
+
+def test_outliers_do_not_matter() -> None:
+    clean = samples(1e-6, 2e11, 4e10, True, noise=0.03)
+    broken = [
+        Sample(each.operations, each.nbytes, each.seconds * (20 if number % 6 == 0 else 1))
+        for number, each in enumerate(clean)
+    ]
+    found = fit(broken, least_overhead=1e-7)
+    assert np.median([abs(found.seconds(each) / each.seconds - 1) for each in clean]) < 0.1
+
+
+def test_what_streams_is_bound_by_memory() -> None:
+    found = fit([Sample(1e6, size, 1e-6 + size / 5e10) for size in (1e4, 1e5, 1e6, 1e7)], is_streaming=True)
+    assert found.rate == np.inf and found.bandwidth == pytest.approx(5e10, rel=0.1)
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 2, 4], [1, 3, 3, 4]) == pytest.approx(1)  # ties share their rank
+    assert rank_correlation([1, 2, 3], [1, 2, 3]) is None
+    assert rank_correlation([1, 1, 1, 1], [1, 2, 3, 4]) is None
+    assert median_error([1.0, 3.0, 4.0], [1.0, 2.0, 4.0]) == 0
+    assert median_error([], []) is None
+
+
+@pytest.mark.parametrize("block", [8, 16])
+def test_the_grid(block: int) -> None:
+    full, quick = cases(block), cases(block, is_quick=True)
+    assert len({case.key for case in full}) == len(full)
+    assert {case.key for case in quick} < {case.key for case in full}
+    assert {case.family for case in quick} == {case.family for case in full}
+
+
+def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measured], RooflineModel]:
+    """Measurements of a machine that is exactly so many times as slow as the target says."""
+    spec = with_rows(load_target(target).spec)
+    model = RooflineModel(spec)
+    grid = cases(8 if target == "cpu-avx2" else 16)[::2]
+    return sort_out(grid, {case.key: factor * case.price(model) for case in grid}, spec), model
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+def test_a_slower_machine_is_found_to_be_slower(target: str) -> None:
+    measured, model = invented(target)
+    left_out = held_out(measured)
+    assert 0.25 < len(left_out) / len(measured) < 0.35
+    spec = fit_target([each for each in measured if each.case.key not in left_out], model.spec, "measured: here", 1e-8)
+    after = RooflineModel(spec)
+    errors = [abs(each.case.price(after) / each.sample.seconds - 1) for each in measured if each.case.key in left_out]
+    assert np.median(errors) < 0.05 and np.quantile(errors, 0.9) < 0.3
+
+
+def test_the_same_kernels_are_held_out_everywhere() -> None:
+    measured, _ = invented()
+    assert held_out(measured) == held_out(measured[::-1])
+    assert all(count >= 1 for count in Counter(each.group for each in measured).values())
+
+
+def test_the_profile_is_a_target(tmp_path: Path) -> None:
+    measured, model = invented()
+    base = load_target("cpu-avx512").spec
+    spec = fit_target(measured, model.spec, "measured: here", 1e-8)
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_text(spec, base, 'of "here"'), encoding="utf-8")
+    loaded = load_target(str(path))
+    assert loaded.name == "mine" and loaded.spec.description == 'of "here"'
+    assert all(number.source for _, number in loaded.spec.numbers())
+    written = RooflineModel(spec)
+    assert all(each.case.price(loaded) == pytest.approx(each.case.price(written)) for each in measured)
+
+
+def test_nothing_measured_changes_no_price() -> None:
+    base = with_rows(load_target("cpu-avx512").spec)
+    before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here", 1e-8))
+    assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in cases(16, is_quick=True))
+
+
+def test_a_state_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with State(path, HERE) as state:
+        assert state.idle is None
+        state.begin(IDLE)
+        state.add("a", 2e-6)
+        state.add("a", 1e-6)
+        state.add("b", 3e-6)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"kernel": "c", "sec')  # killed while it was written
+    with State(path, HERE) as state:
+        assert state.idle == IDLE
+        assert state.seconds == {"a": 1e-6, "b": 3e-6}
+        assert state.counts == {"a": 2, "b": 1}
+        state.add("c", 4e-6)
+    with State(path, HERE) as state:
+        assert state.seconds["c"] == 4e-6
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Conditions("another", "1.31.0", 1, "cpu-avx512"),
+        Conditions("a processor", "1.22.0", 1, "cpu-avx512"),
+        Conditions("a processor", "1.31.0", 2, "cpu-avx512"),
+        Conditions("a processor", "1.31.0", 1, "cpu-avx2"),
+    ],
+)
+def test_the_state_of_another_machine_is_refused(other: Conditions, tmp_path: Path) -> None:
+    with State(tmp_path / "state", other) as state:
+        state.begin(IDLE)
+    with pytest.raises(LayoutoptError, match=r"was measured with .*, here it is .*start with a new file") as error:
+        State(tmp_path / "state", HERE)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["nonsense\n", "[1]\n", '{"calibration": 99}\n', "{}\n"])
+def test_a_file_that_is_no_state(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(LayoutoptError, match="holds no measurements"):
+        State(path, HERE)
+    assert path.read_text(encoding="utf-8") == content
+
+
+@needs_blocks
+def test_every_kernel_of_the_grid_can_be_timed() -> None:
+    """One of each family, in onnxruntime."""
+    block = 16 if host_target() == "cpu-avx512" else 8
+    chosen = {case.family: case for case in cases(block) if case.nbytes() < 1 << 20}
+    for case, seconds in timing.measure(list(chosen.values()), IDLE, 1, rounds=1):
+        assert seconds > 0, case.key
+
+
+@needs_blocks
+def test_copies_and_formats_are_those_asked_for() -> None:
+    case = Case(
+        "pooling",
+        "MaxPool",
+        (Operand((1, 32, 8, 8), "NCHW16c"),),
+        Operand((1, 32, 4, 4), "NCHW16c"),
+        {"kernel_shape": (2, 2), "strides": (2, 2)},
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(case.model(3), options)
+    assert [each.shape for each in session.get_inputs()] == [[1, 32, 8, 8]] * 3
+    assert [each.shape for each in session.get_outputs()] == [[1, 32, 4, 4]] * 3
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    """A calibration of a few kernels, once each."""
+    chosen = [
+        case for case in cases(16 if host_target() == "cpu-avx512" else 8) if case.family == "element-wise, light"
+    ][:9]
+    monkeypatch.setattr(run, "cases", lambda block, quick: chosen)
+    monkeypatch.setattr(run, "_ROUNDS", {False: 2, True: 2})
+    monkeypatch.setattr(run, "_PASSES", {False: 1, True: 1})
+    return chosen
+
+
+@needs_blocks
+def test_the_command(small: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, state, data = tmp_path / "mine.toml", tmp_path / "state", tmp_path / "out.json"
+    assert main(["calibrate", "-o", str(out), "--resume", str(state), "--json", str(data)]) == 0
+    said = capsys.readouterr().out
+    assert "element-wise, light" in said and "--target" in said
+    report = json.loads(data.read_text(encoding="utf-8"))
+    assert report["total"]["fitted"] + report["total"]["held_out"] == len(small) == len(report["kernels"])
+    assert load_target(str(out)).dialect == "onnxruntime"
+    lines = state.read_text(encoding="utf-8").splitlines()
+    assert main(["calibrate", "-o", str(out), "--resume", str(state), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured_before"] == len(small)
+    assert state.read_text(encoding="utf-8").splitlines() == lines
+
+
+@needs_blocks
+def test_an_interruption_says_how_to_go_on(
+    small: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mine.toml"
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "measure", interrupted)
+    assert main(["calibrate", "-o", str(out), "--quick"]) == 130
+    said = capsys.readouterr().err
+    assert f"--quick --resume {out.with_suffix('.state')}" in said and said.count("\n") == 1
+    assert not out.exists() and out.with_suffix(".state").exists()
+    monkeypatch.undo()
+
+
+def test_a_target_file_ends_in_toml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "-o", str(tmp_path / "mine.txt")]) == 2
+    assert ".toml" in capsys.readouterr().err
