@@ -44,6 +44,8 @@ class PassContext:
         time_limit: seconds for the planner.
         is_foldable: whether an op may be computed ahead of time.
         evaluate: computes values that depend on constants only; None where it cannot.
+        infer: finds the types of values again, after constants have become known.
+        kernels: the kinds of op beyond ONNX that the dialect has kernels for.
         plan: what the planner decided, once it has.
         notes: what did not apply, and why.
     """
@@ -54,6 +56,8 @@ class PassContext:
     time_limit: float | None = None
     is_foldable: Callable[[Op], bool] = lambda op: False
     evaluate: Evaluate = lambda graph, values: [None] * len(values)
+    infer: Callable[[Graph], None] = lambda graph: None
+    kernels: frozenset[str] = frozenset()
     plan: Plan | None = None
     notes: list[Note] = field(default_factory=list)
 

@@ -5,13 +5,29 @@ from layoutopt.passes.absorb_casts import AbsorbCasts
 from layoutopt.passes.assign_formats import AssignFormats
 from layoutopt.passes.cancel_casts import CancelCasts
 from layoutopt.passes.fold_affines import FoldAffines
+from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
+from layoutopt.passes.fold_pads import FoldPads
 from layoutopt.passes.insert_casts import InsertCasts
+from layoutopt.passes.merge_maps import MergeMaps
+from layoutopt.passes.move_maps import MoveMaps
 from layoutopt.passes.pretransform_weights import PretransformWeights
+from layoutopt.passes.recognize import Recognize
+from layoutopt.passes.recompose import Recompose
 from layoutopt.passes.remove_dead import RemoveDead
 from layoutopt.passes.share_casts import ShareCasts
 
-_SIMPLIFY: tuple[Pass, ...] = (FoldConstants(), FoldAffines(), RemoveDead())
+_SIMPLIFY: tuple[Pass, ...] = (
+    FoldConstants(),
+    Recompose(),
+    Recognize(),
+    FoldBroadcasts(),
+    FoldAffines(),
+    FoldPads(),
+    MoveMaps(),
+    MergeMaps(),
+    RemoveDead(),
+)
 _PLAN: tuple[Pass, ...] = (AssignFormats(), InsertCasts(), ShareCasts(), CancelCasts(), AbsorbCasts())
 
 DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
@@ -33,9 +49,15 @@ __all__ = [
     "AssignFormats",
     "CancelCasts",
     "FoldAffines",
+    "FoldBroadcasts",
     "FoldConstants",
+    "FoldPads",
     "InsertCasts",
+    "MergeMaps",
+    "MoveMaps",
     "PretransformWeights",
+    "Recognize",
+    "Recompose",
     "RemoveDead",
     "ShareCasts",
     "default_pipeline",

@@ -97,7 +97,7 @@ def test_who_knows_onnx() -> None:
 
 
 def test_who_runs_models() -> None:
-    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"onnx_io", "verify"}
+    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"bench", "calibrate", "onnx_io", "verify"}
 
 
 def test_who_knows_the_solver_and_the_terminal() -> None:

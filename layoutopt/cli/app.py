@@ -4,6 +4,9 @@ from typing import Annotated
 
 import typer
 
+from layoutopt.cli.bench import bench
+from layoutopt.cli.calibrate import calibrate
+from layoutopt.cli.check import check
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.cli.formats import formats
 from layoutopt.cli.inspect import inspect
@@ -30,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (optimize, inspect, verify, formats, targets, passes, dialects):
+for _command in (optimize, inspect, verify, check, bench, calibrate, formats, targets, passes, dialects):
     app.command()(_command)
 
 

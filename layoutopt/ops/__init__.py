@@ -1,18 +1,22 @@
 """Layout rules, one file per op family. An op type that is not here runs in the canonical format."""
 
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
+    attention,
     axis,
     conv,
     elementwise,
+    group_normalization,
     matmul,
     normalization,
     pool,
     rearrangement,
     rename,
     resize,
+    shape_of,
 )
 from layoutopt.ops.affine import Affine
-from layoutopt.ops.base import Builder, LayoutRule, Side, register, rule_of, rules
+from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
+from layoutopt.ops.channel_map import ChannelMap, sum_of
 from layoutopt.ops.lanes import has_lanes, with_lanes
 from layoutopt.ops.rename import Rename
 from layoutopt.ops.signatures import (
@@ -33,9 +37,11 @@ from layoutopt.ops.signatures import (
 __all__ = [
     "Affine",
     "Builder",
+    "ChannelMap",
     "Inapplicable",
     "Known",
     "LayoutRule",
+    "Padding",
     "Rename",
     "Side",
     "X",
@@ -52,5 +58,6 @@ __all__ = [
     "rule_of",
     "rules",
     "signature_of",
+    "sum_of",
     "with_lanes",
 ]

@@ -19,9 +19,12 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine
+from layoutopt.ops.channel_map import ChannelMap
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical, padded_type
 
 Side: TypeAlias = Literal["in", "out"]
+Padding: TypeAlias = dict[int, tuple[int, int]]
+"""What is put before and behind an axis; axes that are left as they are do not appear."""
 
 OLDEST_OPSET = 7
 
@@ -80,14 +83,22 @@ class LayoutRule(ABC):
         ops: the op types, with their domain in front unless it is ai.onnx.
         is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
         is_rename: the op moves no bytes; it gives the same bytes other axes.
+        is_virtual: no runtime has the op, so that `lower` writes it in canonical formats too.
+        is_fixed: the op runs in canonical formats alone; its rule is there for what else it says.
         is_independent: the format of one operand says nothing about the others, so combinations are worth a look.
+        broadcasts: every operand is broadcast to the shape of the result, as numpy does.
+        is_broadcast: the op does nothing but broadcast its first input.
     """
 
     family: ClassVar[str]
     ops: ClassVar[tuple[str, ...]]
     is_anchor: ClassVar[bool] = False
     is_rename: ClassVar[bool] = False
+    is_virtual: ClassVar[bool] = False
+    is_fixed: ClassVar[bool] = False
     is_independent: ClassVar[bool] = False
+    broadcasts: ClassVar[bool] = False
+    is_broadcast: ClassVar[bool] = False
 
     @abstractmethod
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
@@ -153,6 +164,54 @@ class LayoutRule(ABC):
     def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """New constant inputs with which the op does the affine's work too, on its input or output; None if not."""
         del op, affine, side
+        return None
+
+    def known_result(self, op: Op) -> Array | None:
+        """The result, if it follows from the types of the inputs alone."""
+        del op
+        return None
+
+    def zero_padding(self, op: Op) -> Padding | None:
+        """The zeros that the op puts around its input, if it does nothing else, on axes of known extents."""
+        del op
+        return None
+
+    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+        """New attributes with which the op puts these zeros around its input itself; None if it cannot."""
+        del op, padding
+        return None
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """The axis over which the op is a linear map of constants, going by its shapes and attributes alone."""
+        del op
+        return None
+
+    def channel_map(self, op: Op) -> ChannelMap | None:
+        """The linear map over one axis that the op is, if it is one and its numbers are finite."""
+        del op
+        return None
+
+    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+        """New constant inputs with which the op is another map over the same axis; None if it cannot be."""
+        del op, map
+        return None
+
+    def averaged_axes(self, op: Op) -> frozenset[int] | None:
+        """The axes along which the elements of the result are means of those of x, with weights that sum to one.
+
+        Other axes stay as they are, so the result is x if there are none; None if the op is anything else.
+        """
+        del op
+        return None
+
+    def joined_axis(self, op: Op) -> int | None:
+        """The axis along which the result is the inputs put together, if it is that."""
+        del op
+        return None
+
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+        """New constant inputs with which the op does the same to an x with another extent of an axis that it leaves alone."""
+        del op, axis, extent
         return None
 
     def flops(self, op: Op) -> float:

@@ -5,6 +5,7 @@
     # mode: training             inference by default
     # pins: x=NHWC
     # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; else 1x1 wants NHWC, the rest NCHW
+    # kernels: com.microsoft::Gelu    kinds of op beyond ONNX that the dialect has kernels for
     # detour: a NHWC             before the pass, a is cast there and back for all its readers
     # casts: 2                   how many CastData of activations there have to be in the end
     # weight_casts: 2            and of constants, in training mode; in inference there are none
@@ -99,7 +100,7 @@ class Case:
         options: dict[str, list[str]] = {}
         for line in comments:
             key, colon, value = line.removeprefix("# ").partition(": ")
-            if colon and key in ("constants", "mode", "pins", "wants", "detour", "casts", "weight_casts"):
+            if colon and key in ("constants", "mode", "pins", "wants", "kernels", "detour", "casts", "weight_casts"):
                 options[key] = value.split()
         return cls(comments, "\n".join(line for line in lines if not line.startswith("#")), expected, options)
 
@@ -148,7 +149,14 @@ def test_case(path: Path, update_golden: bool) -> None:
     graph = onnx_io.lift(onnx_ir.serde.deserialize_model(model))
     pins = case.formats("pins")
     context = PassContext(
-        PreferenceCosts(case.formats("wants")), case.mode, pins, None, onnx_io.is_foldable, onnx_io.evaluate
+        PreferenceCosts(case.formats("wants")),
+        case.mode,
+        pins,
+        None,
+        onnx_io.is_foldable,
+        onnx_io.evaluate,
+        onnx_io.infer_again,
+        frozenset(case.options.get("kernels", [])),
     )
     Pipeline(passes[:place]).run(graph, context)
     if "detour" in case.options:

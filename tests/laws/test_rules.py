@@ -22,23 +22,23 @@ _SIGNATURES = 6  # per sample in the quick tier
 @pytest.mark.parametrize("kind", rules())
 def test_every_signature_computes_the_same(kind: str) -> None:
     every = sorted(samples(kind, thorough=False), key=lambda sample: zlib.crc32(sample.name.encode()))
-    _hold(every[:_SAMPLES], thorough=False)
+    _hold(kind, every[:_SAMPLES], thorough=False)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", rules())
 def test_every_signature_of_every_sample_computes_the_same(kind: str) -> None:
-    _hold(list(samples(kind, thorough=True)), thorough=True)
+    _hold(kind, list(samples(kind, thorough=True)), thorough=True)
 
 
-def _hold(chosen: list[Sample], *, thorough: bool) -> None:
+def _hold(kind: str, chosen: list[Sample], *, thorough: bool) -> None:
     faults, proven = [], 0
     for sample in chosen:
         count, found = _faults(sample, thorough=thorough)
         faults += found
         proven += count
     assert not faults, f"{len(faults)} of {proven + len(faults)}:\n" + "\n".join(faults[:12])
-    assert proven, "no sample has a signature but the canonical one"
+    assert proven or rules()[kind].is_fixed, "no sample has a signature but the canonical one"
 
 
 def _faults(sample: Sample, *, thorough: bool) -> tuple[int, list[str]]:

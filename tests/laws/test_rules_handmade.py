@@ -31,9 +31,18 @@ def random(shape: tuple[int, ...], seed: str) -> np.ndarray:
 
 
 def made(
-    text: str, *, opset: int = 17, out: int = onnx.TensorProto.FLOAT, types: tuple[int, ...] = (), **given: object
+    text: str,
+    *,
+    opset: int = 17,
+    out: int = onnx.TensorProto.FLOAT,
+    types: tuple[int, ...] = (),
+    function: str = "",
+    **given: object,
 ) -> Sample:
-    """A model of one node in onnx's own notation; inputs are arrays, or shapes of random ones."""
+    """A model of one node in onnx's own notation; inputs are arrays, or shapes of random ones.
+
+    An op that no runtime has is given as a function.
+    """
     node = onnx.parser.parse_node(text)
     feed = {}
     for name in dict.fromkeys(filter(None, node.input)):
@@ -46,7 +55,10 @@ def made(
     kinds = types or (out,) * len(node.output)
     outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(node.output, kinds, strict=True)]
     graph = helper.make_graph([node], "sample", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    versions = {"": opset, node.domain: opset if not node.domain else 1}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    functions = [onnx.parser.parse_function(function)] if function else []
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
     for info, array in zip(model.graph.output, run(model, feed), strict=True):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, array.shape))
     shapes = ",".join("x".join(map(str, array.shape)) for array in feed.values())
@@ -104,6 +116,8 @@ def _matrices() -> Iterator[Sample]:
     yield made("y = MatMul (a, b)", a=(1, 8), b=(8, 1))
     for c in ((5, 3), (3,), (1, 3), (5, 1), (1,), ()):
         yield made("y = Gemm <alpha=0.5, beta=2.0> (a, b, c)", a=(5, 7), b=(7, 3), c=c)
+    heads = "y = com.microsoft.MultiHeadAttention <num_heads=2> (q, k, v)"
+    yield made(heads, q=(2, 5, 8), k=(2, 7, 8), v=(2, 7, 12))
     yield made("y = Gemm <transA=1, transB=1> (a, b)", a=(7, 5), b=(3, 7))
     yield made("y = Gemm <transB=1> (a, b, c)", a=(5, 7), b=(3, 7), c=(3,), opset=7)
 
@@ -143,6 +157,9 @@ def _elementwise() -> Iterator[Sample]:
         yield made(f"y = {kind} (x)", x=(2, 1, 3, 3))
     yield made("y = LeakyRelu <alpha=2.0> (x)", x=x)
     yield made("y = Mish (x)", x=x, opset=18)
+    for kind in ("Gelu", "FastGelu", "QuickGelu <alpha=1.0>", "QuickGelu <alpha=-3.0>"):
+        yield made(f"y = com.microsoft.{kind} (x)", x=x)
+        yield made(f"y = com.microsoft.{kind} (x)", x=(2, 1, 3, 3))
     yield made("y = Cast <to=7> (x)", x=x, out=onnx.TensorProto.INT64)
     yield made("y = CastLike (x, t)", x=x, t=np.float16(1), out=onnx.TensorProto.FLOAT16)
     yield made("y = CastLike (x, t)", x=x, t=ints(1, 2, 3), out=onnx.TensorProto.INT64)
@@ -268,7 +285,14 @@ def _normalizations() -> Iterator[Sample]:
     yield made("y = LayerNormalization (x, s)", x=(2, 4, 5, 17), s=(1, 17))
     yield made("y = LayerNormalization <axis=2, epsilon=0.0> (x, s)", x=(2, 5, 4, 6), s=(4, 6))
     yield made("y = RMSNormalization (x, s)", x=(3, 5, 17), s=c, opset=23)
-    yield made("y = GroupNormalization <num_groups=4> (x, s, b)", x=(3, 16, 2, 2), s=(16,), b=(16,), opset=21)
+    text = "y = {}GroupNormalization <num_groups=4, epsilon=0.01> (x, s, b)"
+    exported = """<domain: "layoutopt", opset_import: ["" : 21]> GroupNormalization <num_groups, epsilon> (x, s, b) => (y) {
+        y = GroupNormalization <num_groups: int = @num_groups, epsilon: float = @epsilon> (x, s, b)
+    }"""
+    for domain, function in (("", ""), ("layoutopt.", exported)):
+        for shape in ((3, 16, 2, 2), (2, 32, 5), (1, 8, 2, 3, 2)):
+            c = (shape[1],)
+            yield made(text.format(domain), x=shape, s=c, b=c, opset=21, function=function)
 
 
 @lru_cache(maxsize=1)
@@ -279,5 +303,6 @@ def handmade() -> dict[str, list[Sample]]:
         _convolutions, _matrices, _elementwise, _along_axes, _rearrangements, _windows, _normalizations,
     )  # fmt: skip
     for sample in (sample for family in families for sample in family()):
-        found.setdefault(sample.model.graph.node[0].op_type, []).append(sample)
+        node = sample.model.graph.node[0]
+        found.setdefault(f"{node.domain}::{node.op_type}".removeprefix("::"), []).append(sample)
     return found

@@ -1,0 +1,129 @@
+"""How much faster networks run in stock onnxruntime after `layoutopt optimize --target cpu`.
+
+    python benchmarks/speed.py [--threads N] [--batch N] [--seconds S] [--light] [FILE or NETWORK ...]
+
+By default the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table: the original's time
+over the rewritten model's (median of pairs in one process, and the quartiles), the same for making a session, the share of
+kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time over the rewritten one's.
+`--batch` sets the first extent of the inputs, and leaves out networks that have their batch written into their shapes.
+`--light` takes the models that come with the onnx package, with random weights.
+"""
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1] / "tests" / "e2e")]
+
+import light
+import zoo
+
+import layoutopt
+from layoutopt.bench import bench
+from layoutopt.errors import LayoutoptError
+
+
+def main() -> None:
+    arguments = parse()
+    has_openvino = importlib.util.find_spec("openvino") is not None and arguments.openvino
+    print("| network | speed-up | quartiles | session | reorder share | error | against OpenVINO |")
+    print("|---|---|---|---|---|---|---|")
+    speed_ups, sessions = [], []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path in models(arguments, folder):
+            result = layoutopt.optimize(path, "cpu")
+            out = folder / "out.onnx"
+            result.save(out)
+            options = {"threads": arguments.threads, "seconds": arguments.seconds}
+            report = bench([path, out], **options)
+            before, after = report.models
+            speed_ups.append(after.speed_up.median)
+            sessions.append(after.creation_speed_up.median)
+            other = openvino_ratio(path, after.time.median, options) if has_openvino else ""
+            spread = f"{after.speed_up.lower_quartile:.2f} to {after.speed_up.upper_quartile:.2f}"
+            share = f"{before.profile.reorder_share:.1%} to {after.profile.reorder_share:.1%}"
+            error = f"{result.report.verification.largest_error or 0:.1e}"
+            print(
+                f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | {sessions[-1]:.2f} | {share} | {error} | {other} |",
+                flush=True,
+            )
+            out.unlink()
+    print(f"| geometric mean | {mean(speed_ups):.2f} | | {mean(sessions):.2f} | | | |")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("networks", nargs="*")
+    return parser.parse_args()
+
+
+def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
+    """The files, one after the other; one that was made here is removed before the next."""
+    source = light if arguments.light else zoo
+    for network in arguments.networks or source.NAMES:
+        if Path(network).suffix == ".onnx":
+            yield Path(network)
+            continue
+        model = source.load(network)
+        if arguments.batch and not rebatched(model, arguments.batch):
+            print(f"| {network} | its batch is written into its shapes | | | | | |", flush=True)
+            continue
+        path = folder / f"{network}.onnx"
+        onnx.save(model, path)
+        yield path
+        path.unlink()
+
+
+def rebatched(model: onnx.ModelProto, batch: int) -> bool:
+    """Give the inputs another batch; whether the model still makes sense then."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in constants:
+            value.type.tensor_type.shape.dim[0].dim_value = batch
+    for node in model.graph.node:
+        if node.op_type == "Reshape" and node.input[1] in constants:
+            tensor = constants[node.input[1]]
+            shape = onnx.numpy_helper.to_array(tensor).copy()
+            if shape.size and shape[0] == 1:
+                shape[0] = batch
+                tensor.CopyFrom(onnx.numpy_helper.from_array(shape, tensor.name))
+    del model.graph.value_info[:]
+    outputs = {value.name: value for value in model.graph.output}
+    for value in outputs.values():
+        value.type.tensor_type.ClearField("shape")
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    for value in inferred.graph.output:
+        outputs[value.name].CopyFrom(value)
+    return all(value.type.tensor_type.HasField("shape") for value in outputs.values())
+
+
+def openvino_ratio(path: Path, seconds: float, options: dict[str, float]) -> str:
+    """OpenVINO's time for the original over `seconds`."""
+    try:
+        (report,) = bench([path], runtimes=["openvino"], **options).models
+    except LayoutoptError:
+        return "cannot run it"
+    return f"{report.time.median / seconds:.2f}"
+
+
+def mean(ratios: list[float]) -> float:
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+if __name__ == "__main__":
+    main()
