@@ -18,6 +18,7 @@ from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
 from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
+from layoutopt.ops import QUANTIZERS
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not say it
     "Bernoulli",
@@ -38,14 +39,14 @@ _WIDER = {
 
 
 def is_foldable(op: Op) -> bool:
-    """Whether an op gives the same tensors whenever it is run on the same inputs."""
+    """Whether an op gives the same tensors whenever it is run on the same inputs, and is not needed as it stands."""
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
     if op.domain or op.captures or any(kind != "tensor" for kind in opaque):
         return False
     if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
         return False
     schema = find_schema(op.op_type, op.domain, op.version)
-    if schema is None or op.op_type in _RANDOM:
+    if schema is None or op.op_type in _RANDOM or op.op_type in QUANTIZERS:
         return False
     return not str(getattr(schema, "node_determinism", "")).endswith("NonDeterministic")
 

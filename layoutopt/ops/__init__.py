@@ -18,6 +18,7 @@ from layoutopt.ops.affine import Affine
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
 from layoutopt.ops.lanes import has_lanes, with_lanes
+from layoutopt.ops.quantization import QUANTIZERS, is_in_unit
 from layoutopt.ops.rename import Rename
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -35,6 +36,7 @@ from layoutopt.ops.signatures import (
 )
 
 __all__ = [
+    "QUANTIZERS",
     "Affine",
     "Builder",
     "ChannelMap",
@@ -52,6 +54,7 @@ __all__ = [
     "extent",
     "has_lanes",
     "is_canonical",
+    "is_in_unit",
     "padded_type",
     "physical_type",
     "register",

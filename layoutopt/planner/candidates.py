@@ -13,7 +13,7 @@ from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
-from layoutopt.ops import Inapplicable, canonical_signature, rule_of, with_lanes
+from layoutopt.ops import Inapplicable, canonical_signature, is_in_unit, rule_of, with_lanes
 
 MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
@@ -55,10 +55,12 @@ class _Spread:
         self.result = Candidates()
         self.found: dict[Op, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
+        self.fixed: set[Op] = set()
         self.given: dict[Value, Lanes] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         ops = self.graph.ops
+        self.fixed = {op for op in ops if is_in_unit(self.graph, op)}
         for value in self.graph.values:
             if value.rank is not None:
                 self._offer(value, Format.canonical(value.rank))
@@ -66,9 +68,11 @@ class _Spread:
             self._offer(value, format)
         for op in ops:
             rule = rule_of(op)
-            if rule is None or not rule.is_rename:
+            if rule is None or not rule.is_rename or op in self.fixed:
                 self._take(op, canonical_signature(op))
-            if rule is not None:
+            if op in self.fixed:
+                self.result.notes[op] = ["it is part of a quantised unit, which stays whole"]
+            elif rule is not None:
                 for wish in self.cost_model.kernels(op):
                     self._complete(op, dict(wish))
         while self.queue:
@@ -112,7 +116,7 @@ class _Spread:
 
     def _pass_on(self, op: Op, slot: Slot, format: Format) -> None:
         rule = rule_of(op)
-        if rule is None or rule.is_anchor:
+        if rule is None or rule.is_anchor or op in self.fixed:
             return
         self._complete(op, {slot: format})
         if rule.is_independent:
