@@ -19,12 +19,25 @@ class FoldPads(Pass):
     name = "fold-pads"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every op that does nothing but pad with zeros."""
+        """Every op that does nothing but pad with zeros, if that."""
         for op in graph.ops:
             rule = rule_of(op)
             padding = rule.zero_padding(op) if rule is not None else None
-            if padding and (reason := self._fold(graph, op, padding)):
+            if padding is None:
+                continue
+            reason = self._fold(graph, op, padding) if padding else self._drop(graph, op)
+            if reason:
                 context.note(self, op.name or op.kind, reason)
+
+    def _drop(self, graph: Graph, pad: Op) -> str:
+        """Let readers read what a Pad adds nothing to. Returns why not; empty if done."""
+        x, y = pad.inputs[0], pad.outputs[0]
+        assert x is not None and y is not None
+        if graph.is_output(y) or any(use.is_capture for use in graph.uses(y)):
+            return f"{y.name} is an output or read in a subgraph"
+        graph.replace_uses(y, x)
+        graph.remove_op(pad)
+        return ""
 
     def _fold(self, graph: Graph, pad: Op, padding: Padding) -> str:
         """Give the padding to the reader. Returns why not; empty if done."""

@@ -9,7 +9,7 @@ held out. So the same kernels are held out on every machine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, isfinite
 from typing import TypeAlias
@@ -105,6 +105,8 @@ def fit_target(measured: Sequence[Measured], spec: TargetSpec, source: str, node
         if _reorders(group, spec):
             least = max(least, _least(group, fits, spec))
         fits[group] = fit(samples, least_overhead=least, is_streaming=streaming)
+        if _reorders(group, spec):
+            fits[group] = _not_faster(fits[group], _blocked(group, fits, spec))
     return _Numbers(spec, groups, fits, source).spec()
 
 
@@ -115,19 +117,29 @@ def _reorders(group: Group, spec: TargetSpec) -> bool:
     return not any("{C0}" in text for text in spec.kernel[group].formats.values())
 
 
+def _blocked(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> list[Roofline]:
+    """The blocked convolutions of the same variant."""
+    assert isinstance(group, int)
+    variant = spec.kernel[group].variant
+    rows = {number: spec.kernel[number] for number in fits if isinstance(number, int)}
+    alike = [number for number, row in rows.items() if "convolution" in row.family and row.variant == variant]
+    return [fits[number] for number in alike if not _reorders(number, spec)]
+
+
 def _least(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> float:
     """What a blocked convolution and two reorders take however small; few plain convolutions are small enough to show it."""
-    assert isinstance(group, int)
-    variants = spec.kernel[group].variant
-    blocked = [
-        each.overhead
-        for number, each in fits.items()
-        if isinstance(number, int)
-        and "convolution" in spec.kernel[number].family
-        and spec.kernel[number].variant == variants
-        and not _reorders(number, spec)
-    ]
-    return max(blocked, default=0.0) + 2 * _cast_overhead(fits)
+    blocked = _blocked(group, fits, spec)
+    return max((each.overhead for each in blocked), default=0.0) + 2 * _cast_overhead(fits)
+
+
+def _not_faster(plain: Roofline, blocked: Sequence[Roofline]) -> Roofline:
+    """A plain convolution that is no faster than the blocked one in it, where separate fits would have it so."""
+    return replace(
+        plain,
+        rate=min([plain.rate, *(each.rate for each in blocked)]),
+        bandwidth=min([plain.bandwidth, *(each.bandwidth for each in blocked)]),
+        overlaps=plain.overlaps and all(each.overlaps for each in blocked),
+    )
 
 
 def _cast_overhead(fits: Mapping[Group, Roofline]) -> float:

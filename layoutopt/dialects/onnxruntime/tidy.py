@@ -1,11 +1,13 @@
-"""Reshapes that came to stand next to each other, each written for an op of its own.
+"""Reshapes that came to stand next to each other, each written for an op of its own, and Transposes that are Reshapes.
 
 before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Reshape -> (1, 64, 7, 7)
 after:  (1, 64, 7, 7)
 """
 
+import numpy as np
+
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
 
 
 def tidy(graph: Graph) -> None:
@@ -13,6 +15,9 @@ def tidy(graph: Graph) -> None:
 
     Only Reshapes to constant, positive extents: what they give does not depend on the shape that they read.
     """
+    for op in graph.ops:
+        if op.kind == "Transpose" and _moves_nothing(op):
+            _reshape_instead(graph, op)
     for op in graph.ops:
         if not _is_fixed(op):
             continue
@@ -38,6 +43,26 @@ def _is_fixed(op: Op) -> bool:
         return False
     target = op.constant(1) if len(op.inputs) > 1 else None
     return target is not None and bool((target > 0).all())
+
+
+def _moves_nothing(op: Op) -> bool:
+    """Whether a Transpose moves axes of extent 1 only."""
+    x, y = op.inputs[0], op.outputs[0]
+    if x is None or y is None or x.static_shape is None or y.static_shape is None or 0 in x.static_shape:
+        return False
+    perm = op.integers("perm") or tuple(reversed(range(len(x.static_shape))))
+    wide = [axis for axis in perm if x.static_shape[axis] != 1]
+    return wide == sorted(wide)
+
+
+def _reshape_instead(graph: Graph, op: Op) -> None:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None and y.static_shape is not None
+    shape = np.asarray(y.static_shape, dtype=np.int64)
+    target = graph.new_value(f"{y.name}/shape", TensorType(DType.INT64, shape.shape), data=ArrayData(shape))
+    op.op_type, op.version, op.origin = "Reshape", graph.opsets[""], None
+    op.attributes = {}
+    graph.set_inputs(op, (x, target))
 
 
 def _is_unread(graph: Graph, value: Value | None) -> bool:
