@@ -12,10 +12,10 @@ from layoutopt.report import CastReport, Counts, OpReport
 
 def op_reports(graph: Graph, cost_model: CostModel) -> list[OpReport]:
     """Every op but the casts, in order."""
-    return [_op_report(op, cost_model) for op in graph.ops if not is_cast(op)]
+    return [_op_report(graph, op, cost_model) for op in graph.ops if not is_cast(op)]
 
 
-def _op_report(op: Op, cost_model: CostModel) -> OpReport:
+def _op_report(graph: Graph, op: Op, cost_model: CostModel) -> OpReport:
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
     seconds = cost_model.kernel_seconds(op, signature)
@@ -28,6 +28,7 @@ def _op_report(op: Op, cost_model: CostModel) -> OpReport:
         outputs=[None if storage is None else str(storage) for storage in signature.outputs],
         seconds=seconds,
         moves_data=moves,
+        reason=_why_moved(graph, op, signature) if moves else "",
     )
 
 
@@ -43,6 +44,14 @@ def moves_data(op: Op) -> bool:
         return rule.moves(op)
     finally:
         op.signature = None
+
+
+def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
+    rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
+    assert isinstance(rule, Rename) and y is not None and source is not None and target is not None
+    same = rule.forward(op, source.format)
+    left = f"its input lies as {same}" if same is not None else "no format has its input's bytes under the new axes"
+    return f"{left}, {_readers(graph, y)} wants {target}"
 
 
 def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
@@ -83,10 +92,14 @@ def _reason(graph: Graph, source: Value, copy: Value) -> str:
         writer = "a constant" if source.is_constant else "the graph input"
     else:
         writer = f"{producer.kind} {producer.name or source.name}"
-    readers = [f"{use.op.kind} {use.op.name or ''}".strip() for use in graph.uses(copy)[:3]]
-    if graph.is_output(copy):
+    return f"{writer} leaves {source.storage}, {_readers(graph, copy)} wants {copy.storage}"
+
+
+def _readers(graph: Graph, value: Value) -> str:
+    readers = [f"{use.op.kind} {use.op.name or ''}".strip() for use in graph.uses(value)[:3]]
+    if graph.is_output(value):
         readers.append("the graph output")
-    return f"{writer} leaves {source.storage}, {', '.join(readers) or 'nobody'} wants {copy.storage}"
+    return ", ".join(readers) or "nobody"
 
 
 def counts(graph: Graph) -> Counts:

@@ -24,7 +24,7 @@ from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.kernels import blocked_channels
-from layoutopt.pass_base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
+from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import default_pipeline
 from layoutopt.planner import Plan
 from layoutopt.probes import Probe, found_again, inner, spread, squashed
@@ -141,7 +141,12 @@ def optimize(
     final = emitted
     if spoken.is_native and spoken.block(graph) in (0, blocked_channels()):
         progress("settling")
-        final = onnx_io.settle(emitted)
+        try:
+            final = onnx_io.settle(emitted)
+        except (
+            ModelError
+        ) as error:  # an op of somebody else's, perhaps; whether the original can be run, verification says
+            context.notes.append(Note("settle", error.where, error.what))
     if verify:
         progress("verifying")
         models = (source, emitted, final)

@@ -23,6 +23,7 @@ class OpReport(_Frozen):
     outputs: list[str | None] = Field(description="format of every output")
     seconds: float = Field(description="estimated time on the target")
     moves_data: bool = Field(description="whether the op is there to move bytes: a Transpose or Reshape that does")
+    reason: str = Field(default="", description="if it moves bytes: how they lie before, who wants them otherwise")
 
 
 class CastReport(_Frozen):

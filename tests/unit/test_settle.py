@@ -8,7 +8,9 @@ import onnx.parser
 import onnx_ir
 import pytest
 
+import layoutopt
 from layoutopt import onnx_io
+from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.verify import verify_models
@@ -69,3 +71,24 @@ def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
         settle(model)
     assert "\n" not in str(found.value)
+
+
+FOREIGN = """<ir_version: 8, opset_import: ["" : 17, "theirs" : 1]>
+g (float[1,32,56,56] x) => (float[1,32,56,56] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    b = theirs.Foo (a)
+    c = Conv <pads = [1, 1, 1, 1]> (b, w)
+    r = Relu (c)
+    y = Conv <pads = [1, 1, 1, 1]> (r, w)
+}"""
+
+
+@pytest.mark.skipif(host_target() not in ("cpu-avx2", "cpu-avx512"), reason="no blocked kernels here")
+def test_ops_of_others_are_no_reason_to_refuse() -> None:
+    proto = onnx.parser.parse_model(FOREIGN)
+    weight = np.random.default_rng(0).normal(size=(32, 32, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    report = layoutopt.optimize(proto, "cpu").report
+    assert report.changed
+    assert report.verification.status == "not verified"
+    assert [note.source for note in report.notes if note.source == "settle"] == ["settle"]
