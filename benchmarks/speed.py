@@ -5,8 +5,9 @@
 By default the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table: the original's time
 over the rewritten model's (median of pairs in one process, and the quartiles), the same for making a session, the share of
 kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time over the rewritten one's.
-With several threads, one session is alive at a time, six times each, since the threads of idle sessions spin on the same CPUs; only
-the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves out networks that have their batch written into their shapes.
+With several threads, one session is alive at a time, six times each, since the threads of idle sessions spin on the same
+CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves out networks that have their
+batch written into their shapes.
 `--light` takes the models that come with the onnx package, with random weights.
 """
 
