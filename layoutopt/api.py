@@ -118,10 +118,10 @@ def optimize(
         mode,
         job.pins,
         time_limit,
-        onnx_io.is_foldable,
-        onnx_io.evaluate,
-        onnx_io.infer_again,
-        spoken.kernels,
+        is_foldable=onnx_io.is_foldable,
+        evaluate=onnx_io.evaluate,
+        infer=onnx_io.infer_again,
+        kernels=spoken.kernels,
     )
     if job.is_done(source):
         graph = onnx_io.lift(source)
@@ -139,13 +139,13 @@ def optimize(
     emitted = onnx_io.emit(lowered)
     onnx_io.check(emitted)
     final = emitted
-    if spoken.is_native and spoken.block(graph) in (0, blocked_channels()):
+    block = spoken.block(graph)
+    if spoken.is_native and block in (0, blocked_channels()):
         progress("settling")
         try:
-            final = onnx_io.settle(emitted)
-        except (
-            ModelError
-        ) as error:  # an op of somebody else's, perhaps; whether the original can be run, verification says
+            # A model without blocks has no guard either, so it has to stay without.
+            final = onnx_io.settle(emitted, packs=block > 0)
+        except ModelError as error:  # somebody else's op, perhaps: verification says whether the original can be run
             context.notes.append(Note("settle", error.where, error.what))
     if verify:
         progress("verifying")

@@ -8,11 +8,9 @@ Also on the way into a convolution or a matrix product, as far as that pads no z
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
-from layoutopt.ops import Affine, Rename, Side, rule_of
+from layoutopt.ops import Affine, Rename, Side, rounded, rule_of
 from layoutopt.pass_base import Pass, PassContext
 
 
@@ -43,7 +41,7 @@ class FoldAffines(Pass):
             producer = graph.producer(value)
             if producer is None:
                 return "its input is a graph input"
-            if not _is_private(graph, value):
+            if not graph.is_private(value):
                 return f"{value.name} is read elsewhere too"
             rule = rule_of(producer)
             if not isinstance(rule, Rename):
@@ -63,7 +61,7 @@ class FoldAffines(Pass):
         assert value is not None
         axis, path = affine.axis, [value]
         while True:
-            if not _is_private(graph, value):
+            if not graph.is_private(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
             rule = rule_of(use.op)
@@ -88,12 +86,6 @@ def _affine(op: Op) -> Affine | None:
     return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
 
 
-def _is_private(graph: Graph, value: Value) -> bool:
-    """Whether one op reads the value and nobody else knows it."""
-    uses = graph.uses(value)
-    return len(uses) == 1 and not uses[0].is_capture and not graph.is_output(value)
-
-
 def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value]) -> str:
     """Give `host` new constants and take `op` out. Returns why not; empty if done.
 
@@ -105,11 +97,10 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{host.kind} cannot take it in"
     dtype = weight.type.dtype
-    with np.errstate(over="ignore"):
-        rounded = {index: array.astype(dtype.numpy) for index, array in constants.items()}
-    if not all(bool(np.isfinite(array.astype(np.float64)).all()) for array in rounded.values()):
+    numbers = rounded(constants, dtype)
+    if numbers is None:
         return "the folded weights would overflow"
-    for index, array in rounded.items():
+    for index, array in numbers.items():
         _set_constant(graph, host, index, array, TensorType(dtype, array.shape))
     _take_out(graph, op, affine, side)
     for value in between:

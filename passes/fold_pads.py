@@ -45,10 +45,9 @@ class FoldPads(Pass):
         between: list[tuple[Value, Padding]] = []
         while True:
             assert value is not None
-            uses = graph.uses(value)
-            if len(uses) != 1 or uses[0].is_capture or graph.is_output(value):
+            if not graph.is_private(value):
                 return f"{value.name} is read more than once or is an output"
-            (use,) = uses
+            (use,) = graph.uses(value)
             rule = rule_of(use.op)
             if not isinstance(rule, Rename):
                 break

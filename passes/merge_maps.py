@@ -12,7 +12,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import ChannelMap, rule_of
 from layoutopt.pass_base import Pass, PassContext
-from layoutopt.passes.paths import Step, is_private, is_rename, map_by, replay, step_to, substitute
+from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to, substitute
 
 MARGIN = 1.3  # so many times less work, or it is left as it is
 
@@ -42,7 +42,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     affines: list[Op] = []
     at = axis
     while True:
-        first = graph.producer(value) if is_private(graph, value) else None
+        first = graph.producer(value) if graph.is_private(value) else None
         rule = rule_of(first) if first is not None else None
         if first is None or rule is None:
             return ""

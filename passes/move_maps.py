@@ -8,7 +8,6 @@ after:  a -> Conv 1x1 -> Resize -> \
 Both are linear and act on different axes, so they commute: see `ops.channel_map`. Decided by counting operations.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from layoutopt.passes.paths import (
     Step,
     climb,
     is_average,
-    is_private,
     is_rename,
     join,
     map_by,
@@ -60,26 +58,22 @@ class MoveMaps(Pass):
     name = "move-maps"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every map, those that are made on the way too; a move makes the work less, so there is an end."""
+        """Every map, then those that were made on the way; a move makes the work less, so there is an end."""
         if context.mode == "training":
             return
         for op in graph.ops:
             _take_out_identity(graph, op)
-        queue = deque(graph.ops)
-        seen = set(queue)
-        while queue:
-            op = queue.popleft()
-            rule = rule_of(op)
-            axis = rule.mapped_axis(op) if op in graph and rule is not None else None
-            if axis is None:
-                continue
-            version = graph.version
-            reason = _move_back(graph, op, axis) or (_move_on(graph, op, axis) if op in graph else "")
-            if reason:
-                context.note(self, op.name or op.kind, reason)
-            if graph.version != version:
-                queue.extend(each for each in graph.ops if each not in seen)
-                seen.update(queue)
+        seen: set[Op] = set()
+        while new := [op for op in graph.ops if op not in seen]:
+            seen.update(new)
+            for op in new:
+                rule = rule_of(op)
+                axis = rule.mapped_axis(op) if op in graph and rule is not None else None
+                if axis is None:
+                    continue
+                reason = _move_back(graph, op, axis) or (_move_on(graph, op, axis) if op in graph else "")
+                if reason:
+                    context.note(self, op.name or op.kind, reason)
 
 
 def _move_back(graph: Graph, op: Op, axis: int) -> str:
@@ -88,7 +82,7 @@ def _move_back(graph: Graph, op: Op, axis: int) -> str:
     assert x is not None and y is not None and x.rank is not None
     tail = list(climb(graph, x, axis, is_rename))
     top, at = (tail[-1].source, tail[-1].before) if tail else (x, axis)
-    joiner = graph.producer(top) if is_private(graph, top) else None
+    joiner = graph.producer(top) if graph.is_private(top) else None
     rule = rule_of(joiner) if joiner is not None else None
     if joiner is None or rule is None or rule.joined_axis(joiner) != at:
         joiner, tail, top, at = None, [], x, axis
@@ -130,7 +124,7 @@ def _move_on(graph: Graph, op: Op, axis: int) -> str:
     assert x is not None and value is not None
     steps: list[Step] = []
     while not (steps and is_average(steps[-1].op)):
-        use = graph.uses(value)[0] if is_private(graph, value) else None
+        use = graph.uses(value)[0] if graph.is_private(value) else None
         if use is None or use.index or not (is_rename(use.op) or is_average(use.op)):
             return ""
         step = step_from(use.op, at)

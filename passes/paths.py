@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
-from layoutopt.ops import ChannelMap, Rename, extent, rule_of
+from layoutopt.ops import ChannelMap, Rename, extent, rounded, rule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,6 @@ class Step:
         value = self.op.inputs[0]
         assert value is not None
         return value
-
-
-def is_private(graph: Graph, value: Value) -> bool:
-    """Whether one op reads the value and nobody else knows it."""
-    uses = graph.uses(value)
-    return len(uses) == 1 and not uses[0].is_capture and not graph.is_output(value)
 
 
 def is_rename(op: Op) -> bool:
@@ -71,7 +65,7 @@ def step_to(op: Op, after: int) -> Step | None:
 
 def climb(graph: Graph, value: Value, axis: int, wanted: Callable[[Op], bool]) -> Iterator[Step]:
     """The steps that lead to an axis of a value, the last one first, as far as ops are wanted and values private."""
-    while is_private(graph, value):
+    while graph.is_private(value):
         producer = graph.producer(value)
         step = step_to(producer, axis) if producer is not None and wanted(producer) else None
         if step is None:
@@ -101,12 +95,11 @@ def map_by(graph: Graph, op: Op, map: ChannelMap, value: Value) -> Value | None:
     constants = rule.with_channel_map(op, map) if rule is not None else None
     if constants is None or weight is None or weight.dtype is None:
         return None
-    with np.errstate(over="ignore"):
-        rounded = {index: array.astype(weight.dtype.numpy) for index, array in constants.items()}
-    if not all(bool(np.isfinite(array.astype(np.float64)).all()) for array in rounded.values()):
+    numbers = rounded(constants, weight.dtype)
+    if numbers is None:
         return None
     inputs: list[Value | None] = [value, *op.inputs[1:], *(None,) * (max(constants) + 1 - len(op.inputs))]
-    for index, array in rounded.items():
+    for index, array in numbers.items():
         inputs[index] = _constant(graph, op, index, array)
     return _copy(graph, op, inputs, _with_extent(value, map.axis, map.extents[0]))
 

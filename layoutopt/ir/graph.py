@@ -129,6 +129,11 @@ class Graph:
         uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
         return sorted(uses, key=lambda use: (use.op.order, use.index))
 
+    def is_private(self, value: Value) -> bool:
+        """Whether one op reads the value and nobody else knows it."""
+        uses = self.uses(value)
+        return len(uses) == 1 and not uses[0].is_capture and not self.is_output(value)
+
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
         return any(output is value for output in self.outputs)

@@ -14,12 +14,18 @@ from layoutopt.errors import ModelError
 from layoutopt.onnx_io.read import read
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 
+_PACKER = "NchwcTransformer"
 
-def settle(model: ir.Model) -> ir.Model:
-    """The model after onnxruntime's own optimisations, at its default level, for this machine.
+
+def settle(model: ir.Model, *, packs: bool) -> ir.Model:
+    """The model after onnxruntime's own optimisations, at its default level.
 
     Inputs, outputs and what the model says of itself stay as they are. A model that is too large for one message comes
     back unchanged.
+
+    Args:
+        model: the model, which is not changed.
+        packs: whether onnxruntime may pack convolutions for the blocks of this machine, which others would read wrongly.
 
     Raises:
         ModelError: onnxruntime cannot load the model.
@@ -33,7 +39,12 @@ def settle(model: ir.Model) -> ir.Model:
         options.intra_op_num_threads = 1
         options.optimized_model_filepath = str(path)
         try:
-            onnxruntime.InferenceSession(to_bytes(model), options, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(
+                to_bytes(model),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=None if packs else [_PACKER],
+            )
         except Exception as error:  # onnxruntime's exceptions have no common base
             raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
         settled = read(path)

@@ -14,7 +14,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     resize,
     shape_of,
 )
-from layoutopt.ops.affine import Affine
+from layoutopt.ops.affine import Affine, rounded
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
 from layoutopt.ops.lanes import has_lanes, with_lanes
@@ -58,6 +58,7 @@ __all__ = [
     "padded_type",
     "physical_type",
     "register",
+    "rounded",
     "rule_of",
     "rules",
     "signature_of",

@@ -4,11 +4,12 @@ A rule may say that its op *is* one (`affine`), and that its op can *take one in
 output scaled is the convolution with scaled weights. The arithmetic is done in float64 and rounded once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ir.types import Array, DType, Op, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +39,13 @@ class Affine:
     def moved(self, axis: int | None) -> "Affine":
         """The same numbers along another axis, as a Transpose leaves them."""
         return Affine(self.index, axis, self.scale, self.shift)
+
+
+def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | None:
+    """Numbers computed in float64, by input, as a model holds them; None if some are too large for that."""
+    with np.errstate(over="ignore"):
+        found = {index: array.astype(dtype.numpy) for index, array in constants.items()}
+    return found if all(bool(np.isfinite(array.astype(np.float64)).all()) for array in found.values()) else None
 
 
 def float_constant(op: Op, index: int) -> Array | None:

@@ -34,6 +34,6 @@ def test_a_residual_is_a_sum_and_a_bias_is_not() -> None:
 def test_onnxruntime_leaves_them_apart() -> None:
     _, graph = lifted()
     fused = "SkipLayerNormalization"
-    assert fused in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph)).graph}
+    assert fused in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph), packs=False).graph}
     keep_residuals(graph)
-    assert fused not in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph)).graph}
+    assert fused not in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph), packs=False).graph}

@@ -38,18 +38,18 @@ def model() -> onnx_ir.Model:
 
 
 def test_it_computes_the_same(model: onnx_ir.Model) -> None:
-    verdict = verify_models(onnx_io.to_bytes(model), onnx_io.to_bytes(settle(model)))
+    verdict = verify_models(onnx_io.to_bytes(model), onnx_io.to_bytes(settle(model, packs=True)))
     assert verdict.status == "passed"
 
 
 def test_it_is_a_fixed_point(model: onnx_ir.Model) -> None:
-    settled = settle(model)
+    settled = settle(model, packs=True)
     assert len(settled.graph) < len(model.graph)
-    assert onnx_io.fingerprint(settle(settled)) == onnx_io.fingerprint(settled)
+    assert onnx_io.fingerprint(settle(settled, packs=True)) == onnx_io.fingerprint(settled)
 
 
 def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
-    settled = settle(model)
+    settled = settle(model, packs=True)
     for side in ("inputs", "outputs"):
         before, after = getattr(model.graph, side), getattr(settled.graph, side)
         assert [(v.name, v.dtype, v.shape) for v in before] == [(v.name, v.dtype, v.shape) for v in after]
@@ -59,7 +59,7 @@ def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
 
 
 def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> None:
-    settled = settle(model)
+    settled = settle(model, packs=True)
     whole = onnx_io.to_bytes(settled)
     forget_inner_types(settled)
     assert not onnx.load_from_string(onnx_io.to_bytes(settled)).graph.value_info
@@ -69,7 +69,7 @@ def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> Non
 def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
     model.graph[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
-        settle(model)
+        settle(model, packs=True)
     assert "\n" not in str(found.value)
 
 
@@ -92,3 +92,29 @@ def test_ops_of_others_are_no_reason_to_refuse() -> None:
     assert report.changed
     assert report.verification.status == "not verified"
     assert [note.source for note in report.notes if note.source == "settle"] == ["settle"]
+
+
+PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,64,12,12] x) => (float[1,1,144,64] y)
+<int64[4] shape = {1, 1, 144, 64}, float root = {1.4142135}, float one = {1.0}, float half = {0.5}>
+{
+    c = Conv <group = 4> (x, w)
+    r = Reshape (c, shape)
+    d = Div (r, root)
+    e = Erf (d)
+    a = Add (e, one)
+    h = Mul (half, a)
+    y = Mul (r, h)
+}"""
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_nothing_is_packed_without_a_guard(group: int) -> None:
+    """A convolution that is left plain is packed by onnxruntime when it loads the model, on whatever machine."""
+    proto = onnx.parser.parse_model(PLAIN.replace("group = 4", f"group = {group}"))
+    weight = np.random.default_rng(0).normal(size=(64, 64 // group, 1, 1)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    result = layoutopt.optimize(proto, "cpu", dialect="onnxruntime", pins={"c": "NCHW", "x": "NCHW"})
+    packed = [node.name for node in result.proto.graph.node if node.domain == "com.microsoft.nchwc"]
+    assert result.report.changed
+    assert bool(packed) == any("packed for blocks" in name for name in packed)

@@ -2,7 +2,7 @@
 
 Its domain `com.microsoft.nchwc` has convolution (with a fused activation and a residual to add), pooling and reorders on
 arrays that are declared as (N, C, H, W), C padded to the block, and lie as (N, C/b, H, W, b). Ops that do not care where
-an element lies run on them as they are. At batch 1 a multiplication by one number per channel is a depthwise 1x1
+an element lies run on them as they are. A multiplication by one number per sample and channel is a depthwise 1x1
 convolution, whose filter may be computed: squeeze-and-excite needs no reorder.
 
 What has no native kernel is written as the dialect `ops` would, with reshapes around it. Where to find what:

@@ -41,6 +41,11 @@ def blocks_of(block: int) -> Iterator[None]:
         _BLOCKS.reset(token)
 
 
+def is_block(number: int) -> bool:
+    """Whether arrays in blocks of so many channels are those that kernels take."""
+    return number in _BLOCKS.get()
+
+
 def spell(format: Format, shape: Shape) -> Shape:
     """The shape that an array is declared with: four axes for blocked feature maps and filters; signals are 1 high."""
     if feature_block(format):
@@ -58,7 +63,7 @@ def feature_block(format: Format) -> int:
     if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
         return 0
     channels = parts[-1]
-    return channels.block if channels.axis == parts[1].axis and channels.block in _BLOCKS.get() else 0
+    return channels.block if channels.axis == parts[1].axis and is_block(channels.block) else 0
 
 
 def filter_block(format: Format) -> int:

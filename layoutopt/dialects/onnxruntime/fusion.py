@@ -63,8 +63,7 @@ def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:
     producer = graph.producer(value) if value is not None else None
     if value is None or producer is None or producer.op_type != "Conv" or producer.domain != DOMAIN:
         return None
-    alone = len(graph.uses(value)) == 1 and not graph.is_output(value)
-    return producer if alone and "activation" not in producer.attributes else None
+    return producer if graph.is_private(value) and "activation" not in producer.attributes else None
 
 
 def _fuse_residual(graph: Graph, add: Op) -> None:
@@ -112,7 +111,7 @@ def _private_reshape(graph: Graph, value: Value | None) -> Op | None:
     producer = graph.producer(value) if value is not None else None
     if value is None or producer is None or producer.kind != "Reshape":
         return None
-    return producer if len(graph.uses(value)) == 1 and not graph.is_output(value) else None
+    return producer if graph.is_private(value) else None
 
 
 def _take_over(graph: Graph, own: Value, op: Op) -> None:

@@ -21,7 +21,7 @@ from math import lcm, prod
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, call, floats, native
+from layoutopt.dialects.onnxruntime.arrays import call, floats, is_block, native
 from layoutopt.formats import Format, Part, Shape, pack
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
@@ -151,7 +151,7 @@ def _block(format: Format) -> int:
     """The block of the channels, if the parts are N, C, the image in some order, c; 0 if they are not."""
     *outer, last = format.parts
     whole = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
-    return last.block if whole and last.axis == 1 and last.block in BLOCKS else 0
+    return last.block if whole and last.axis == 1 and is_block(last.block) else 0
 
 
 __all__ = ["group_norm"]
