@@ -49,20 +49,23 @@ class Result:
         plan: what the planner decided; None where the model had been optimised like this already.
         report: everything else, as data.
         graph: the planned graph, with formats and casts, before it was lowered.
-        source: the file that `model` is the unchanged content of, if it was left alone and came from a file.
+        source: the file or message that `model` is the unchanged content of, if it was left alone.
     """
 
     model: onnx_ir.Model
     plan: Plan | None
     report: Report
     graph: Graph
-    source: str | None = None
+    source: str | onnx.ModelProto | None = None
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The model as a message of onnx."""
+        """The model as a message of onnx; a copy of the one that was handed in where it was left alone."""
         message = onnx.ModelProto()
-        message.ParseFromString(onnx_io.to_bytes(self.model))
+        if isinstance(self.source, onnx.ModelProto):
+            message.CopyFrom(self.source)
+        else:
+            message.ParseFromString(onnx_io.to_bytes(self.model))
         return message
 
     def save(self, path: str | PathLike[str], *, external_data: str | None = None) -> None:
@@ -71,7 +74,7 @@ class Result:
         Raises:
             OutputError: if it cannot be written; nothing is changed then.
         """
-        if self.source is not None and external_data is None and not onnx_io.has_external_data(self.model):
+        if isinstance(self.source, str) and external_data is None and not onnx_io.has_external_data(self.model):
             onnx_io.copy(self.source, path)
         else:
             onnx_io.write(self.model, path, external_data)
@@ -124,8 +127,11 @@ def optimize(
         kernels=spoken.kernels,
     )
     if job.is_done(source):
-        graph = onnx_io.lift(source)
+        graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
         return job.finish(source, graph, context, unchanged="it has been optimised like this before")
+    if mode == "inference" and onnx_io.has_training(source):
+        graph = onnx_io.lift(source)
+        return job.finish(source, graph, context, unchanged="its training information binds its weights by name")
     progress("lifting")
     graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
     job.before = counts(graph)
@@ -170,7 +176,7 @@ class _Job:
     mode: Mode
     pins: dict[str, Format]
     stamp: Stamp
-    path: str | None
+    given: Model
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
@@ -189,8 +195,18 @@ class _Job:
         stamp = Stamp(
             cost_model.name, dialect, mode, tuple((name, str(format)) for name, format in sorted(formats.items()))
         )
-        path = str(model) if isinstance(model, str | PathLike) else None
-        return cls(path or "model", cost_model, dialect, mode, formats, stamp, path)
+        name = str(model) if isinstance(model, str | PathLike) else "model"
+        return cls(name, cost_model, dialect, mode, formats, stamp, model)
+
+    @property
+    def path(self) -> str | None:
+        """The file that the model came from."""
+        return str(self.given) if isinstance(self.given, str | PathLike) else None
+
+    @property
+    def source(self) -> str | onnx.ModelProto | None:
+        """What to fall back on, byte for byte, where the model is left alone."""
+        return self.given if isinstance(self.given, onnx.ModelProto) else self.path
 
     def is_done(self, model: onnx_ir.Model) -> bool:
         """Whether the model has been optimised like this before, and is as it was then."""
@@ -253,18 +269,14 @@ class _Job:
             verification=_verification_report(self.verification, bool(unchanged)),
             seconds=perf_counter() - self.start,
         )
-        return Result(model, context.plan, report, graph, self.path if unchanged else None)
+        return Result(model, context.plan, report, graph, self.source if unchanged else None)
 
 
 def _read(model: Model) -> onnx_ir.Model:
     if isinstance(model, onnx_ir.Model):
         return model
     if isinstance(model, onnx.ModelProto):
-        try:
-            return onnx_ir.serde.deserialize_model(model)
-        except Exception as error:  # onnx_ir raises whatever the broken part makes it stumble over
-            what = f"the model cannot be read: {error}"
-            raise ModelError(what, where="model", hint="check it with onnx.checker") from error
+        return onnx_io.from_message(model)
     return onnx_io.read(model)
 
 

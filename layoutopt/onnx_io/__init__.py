@@ -3,6 +3,7 @@
 file --read--> onnx_ir.Model --lift--> Graph --emit--> onnx_ir.Model --write--> file
 """
 
+from layoutopt.onnx_io.beside import has_training
 from layoutopt.onnx_io.check import check
 from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.evaluate import evaluate, is_foldable
@@ -10,7 +11,7 @@ from layoutopt.onnx_io.expose import to_bytes_exposing
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.inline import inline
 from layoutopt.onnx_io.lift import infer_again, lift
-from layoutopt.onnx_io.read import read
+from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.serialize import to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.onnx_io.write import copy, has_external_data, write
@@ -22,7 +23,9 @@ __all__ = [
     "evaluate",
     "fingerprint",
     "forget_inner_types",
+    "from_message",
     "has_external_data",
+    "has_training",
     "infer_again",
     "inline",
     "is_foldable",

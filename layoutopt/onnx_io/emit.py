@@ -12,6 +12,7 @@ import onnx_ir as ir
 from layoutopt.errors import InvariantError
 from layoutopt.ir.graph import Function, Graph
 from layoutopt.ir.types import DType, Op, Value
+from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.constant import NodeData
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.values import declare, source, tensor_of, typed
@@ -45,6 +46,7 @@ def emit(graph: Graph) -> ir.Model:
         for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
             setattr(model, name, getattr(origin, name))
         model.device_configurations = origin.device_configurations
+        inherit(model, origin)
     return model
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.beside import has_map
 from layoutopt.onnx_io.fields import check_fields
 
 MIN_IR_VERSION = 3  # older files have no opset imports
@@ -16,8 +17,6 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
     """Raise ModelError for the first thing in a model that cannot be carried faithfully."""
     _check_versions(proto)
     check_fields(proto)
-    if proto.training_info:
-        raise ModelError("training information is not supported", where="model", hint="export for inference")
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
     _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
     if proto.configuration and proto.ir_version < _WITH_DEVICES:
@@ -56,9 +55,6 @@ def _check_versions(proto: onnx.ModelProto) -> None:
 
 def _check_graph(graph: onnx.GraphProto) -> None:
     where = f"graph {graph.name!r}"
-    if graph.sparse_initializer:
-        name = graph.sparse_initializer[0].values.name
-        raise ModelError("sparse initializers are not supported", where=name or where, hint="make it dense")
     if not all(tensor.name for tensor in graph.initializer):
         raise ModelError("an initializer has no name", where=where, hint=_HINT)
     _refuse_twice((info.name for info in graph.input), "input", where)
@@ -69,8 +65,8 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     if "" in taken:
         raise ModelError("an input has no name", where=where, hint=_HINT)
     for info in (*graph.input, *graph.output, *graph.value_info):
-        if _has_map(info.type):
-            raise ModelError("map types are not supported", where=info.name, hint="remove that part of the model")
+        if has_map(info.type):
+            raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
 
 
 def _check_node(node: onnx.NodeProto) -> None:
@@ -111,12 +107,6 @@ def _children(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
             if attr.HasField("g"):
                 yield attr.g
             yield from attr.graphs
-
-
-def _has_map(type_: onnx.TypeProto) -> bool:
-    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
-        type_ = getattr(type_, kind).elem_type
-    return bool(kind == "map_type")
 
 
 def _produced(nodes: Iterable[onnx.NodeProto]) -> set[str]:

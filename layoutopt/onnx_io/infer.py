@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import OpaqueType, TensorType
+from layoutopt.onnx_io.beside import has_map
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.vocabulary import DimNames
 
@@ -63,8 +64,11 @@ def infer_types(proto: onnx.ModelProto, names: DimNames) -> dict[str, TensorType
         ModelError: as for `infer`.
     """
     graph = infer(proto).graph
-    found = {}
+    found: dict[str, TensorType | OpaqueType] = {}
     for info in (*graph.value_info, *graph.output):
+        if has_map(info.type):
+            found[info.name] = OpaqueType("map")
+            continue
         value = ir.serde.deserialize_value_info_proto(info, None)
         found[info.name] = names.type(value.type, value.shape)
     return found

@@ -1,8 +1,8 @@
 """Read a model file through onnx_ir, weights mapped and not loaded, or refuse it.
 
-onnx_ir keeps almost everything that a file says. What it would drop in silence (a second attribute of the
-same name, sparse initializers, training information, unknown fields ...) is refused here, by name, before it
-is converted.
+onnx_ir keeps almost everything that a file says. Sparse tensors become dense, and what it has no words for is carried
+along (`beside`). What it would drop in silence (a second attribute of the same name, unknown fields ...) is refused
+here, by name, before it is converted.
 """
 
 import logging
@@ -15,7 +15,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.beside import Beside
 from layoutopt.onnx_io.faithful import refuse_losses
+from layoutopt.onnx_io.sparse import make_dense
 from layoutopt.onnx_io.tensors import settle_tensors
 
 _EXPORT = "export the model again"
@@ -34,16 +36,33 @@ def read(path: str | os.PathLike[str]) -> ir.Model:
         ModelError: there is no such file, it is no ONNX model, or it says something that would be lost.
     """
     path = Path(path)
-    proto = _parse(path)
-    folder = Path(os.path.abspath(path)).parent
+    return _convert(_parse(path), Path(os.path.abspath(path)).parent, str(path))
+
+
+def from_message(proto: onnx.ModelProto) -> ir.Model:
+    """Convert a message, which is not changed; external data is looked for in the current folder.
+
+    Raises:
+        ModelError: it is no valid model, or says something that would be lost.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return _convert(copy, Path.cwd(), "model")
+
+
+def _convert(proto: onnx.ModelProto, folder: Path, where: str) -> ir.Model:
+    """The model of a message, which is taken apart on the way."""
     try:
+        beside = Beside(proto)
+        make_dense(proto)
         refuse_losses(proto)
         settle_tensors(proto, folder)
         model = ir.from_proto(proto)
     except ModelError:
         raise
     except Exception as error:  # hostile bytes reach deep into two libraries: whatever they raise, the file is at fault
-        raise ModelError(f"cannot be understood: {_reason(error)}", where=str(path), hint=_EXPORT) from error
+        raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
+    beside.attach(model)
     ir.external_data.set_base_dir(model.graph, folder)
     return model
 

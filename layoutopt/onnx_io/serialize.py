@@ -14,6 +14,7 @@ import onnx_ir as ir
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import LayoutoptError, OutputError
+from layoutopt.onnx_io.beside import put_back
 from layoutopt.onnx_io.faithful import graphs
 
 _LIMIT = 2**31 - 1  # bytes, where protobuf ends
@@ -52,6 +53,7 @@ def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
     with _holding(placed):
         try:
             proto = ir.serde.serialize_model(model)
+            put_back(proto, model)
         except ir.serde.SerdeError as error:
             raise _innermost(error) from error
     for graph in graphs(proto):

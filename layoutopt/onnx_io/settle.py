@@ -11,6 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.read import read
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 
@@ -49,6 +50,7 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
             raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
         settled = read(path)
     _take_over(model, settled)
+    inherit(settled, model)
     return settled
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 
+from layoutopt.onnx_io.beside import put_types_back
 from layoutopt.onnx_io.constant import constant_tensor
 from layoutopt.onnx_io.faithful import describe, graphs, nodes
 from layoutopt.onnx_io.serialize import embedded
@@ -26,6 +27,7 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
     _fill(proto.graph, model.graph, small)
     for function in model.functions.values():
         ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
+    put_types_back(proto.graph, model.graph)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
+from layoutopt.onnx_io.beside import inherit_type
 from layoutopt.onnx_io.constant import NodeData
 from layoutopt.onnx_io.vocabulary import TO_IR, UNKNOWN
 
@@ -37,6 +38,7 @@ def declare(value: Value) -> ir.Value:
         result.metadata_props.update(origin.metadata_props)
         if _ANNOTATION in origin.meta:
             result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
+        inherit_type(result, origin)
     return result if value.data is not None else typed(result, value)
 
 

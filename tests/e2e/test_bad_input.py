@@ -170,7 +170,7 @@ def _repeat_attribute(model: onnx.ModelProto) -> None:
 
 def _sparse(model: onnx.ModelProto) -> None:
     values = helper.make_tensor("sp", TensorProto.FLOAT, [1], [1.0])
-    indices = helper.make_tensor("at", TensorProto.INT64, [1], [0])
+    indices = helper.make_tensor("at", TensorProto.INT64, [1], [3])
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
 
 
@@ -180,9 +180,21 @@ def _sparse_constant(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Constant", [], ["s"], name="const", sparse_value=value))
 
 
-def _map_type(model: onnx.ModelProto) -> None:
+def _sparse_too_many(model: onnx.ModelProto) -> None:
+    _sparse(model)
+    values = helper.make_tensor("sp", TensorProto.FLOAT, [2], [1.0, 2.0])
+    model.graph.sparse_initializer[0].values.CopyFrom(values)
+
+
+def _sparse_too_large(model: onnx.ModelProto) -> None:
+    _sparse(model)
+    model.graph.sparse_initializer[0].dims[:] = [1 << 20, 1 << 20]
+
+
+def _map_in_subgraph(model: onnx.ModelProto) -> None:
     type_ = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    model.graph.input.append(helper.make_value_info("dictionary", type_))
+    body = helper.make_graph([], "body", [helper.make_value_info("dictionary", type_)], [])
+    model.graph.node.append(helper.make_node("If", ["c"], [], then_branch=body, else_branch=body))
 
 
 def _unknown_field(model: onnx.ModelProto) -> None:
@@ -218,10 +230,6 @@ def _contradicted(model: onnx.ModelProto) -> None:
     model.graph.value_info.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [7]))
 
 
-def _training(model: onnx.ModelProto) -> None:
-    model.training_info.add()
-
-
 def _untyped_attribute(model: onnx.ModelProto) -> None:
     model.graph.node[1].attribute.add(name="later", i=1)
 
@@ -230,9 +238,11 @@ def _untyped_attribute(model: onnx.ModelProto) -> None:
     ("damage", "said"),
     [
         (_repeat_attribute, "relu: attribute 'a' is there twice"),
-        (_sparse, "sp: sparse"),
-        (_sparse_constant, "const: .*sparse"),
-        (_map_type, "dictionary: map"),
+        (_sparse, "sp: a sparse index is outside"),
+        (_sparse_constant, "const: a sparse index is outside"),
+        (_sparse_too_many, "sp: 2 sparse values do not go with indices"),
+        (_sparse_too_large, "sp: .*too large to be made dense"),
+        (_map_in_subgraph, "dictionary: maps in subgraphs"),
         (_unknown_field, "relu: .*does not define"),
         (_short_raw, "w: .*needs 12 bytes.* has 8"),
         (_negative, "w: .*negative"),
@@ -241,7 +251,6 @@ def _untyped_attribute(model: onnx.ModelProto) -> None:
         (_unnamed, "no name"),
         (_initializer_twice, "initializer 'w' is there twice"),
         (_contradicted, "w: declared as"),
-        (_training, "training"),
         (_untyped_attribute, "relu: attribute 'later' has no type"),
     ],
 )

@@ -1,0 +1,99 @@
+"""What onnx_ir has no words for, kept beside its model: types with maps at the interface, and training information.
+
+It is taken out of a message before that is converted, and put back when a message is made. Maps are what ZipMap gives;
+training information names initializers and graph outputs, and means nothing where those have changed.
+"""
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+_TYPE = "layoutopt.type"  # in the meta of a value: its type, as the message has it
+_TRAINING = "layoutopt.training"  # in the meta of the main graph
+
+
+class Beside:
+    """The parts of one message that its model is to carry along.
+
+    Attributes:
+        types: the types with maps of the main graph's inputs and outputs, by name.
+        training: the training information.
+    """
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        """Take them out of a message. Types of inner values are dropped: inference finds them again."""
+        graph = proto.graph
+        self.types: dict[str, onnx.TypeProto] = {}
+        for info in (*graph.input, *graph.output):
+            if has_map(info.type):
+                self.types[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
+                info.ClearField("type")
+        kept = [info for info in graph.value_info if not has_map(info.type)]
+        if len(kept) < len(graph.value_info):
+            copies = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
+            del graph.value_info[:]
+            graph.value_info.extend(copies)
+        self.training = [onnx.TrainingInfoProto.FromString(each.SerializeToString()) for each in proto.training_info]
+        proto.ClearField("training_info")
+
+    def attach(self, model: ir.Model) -> None:
+        """Hand them to the model that was made of the rest."""
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            if value.name in self.types:
+                value.meta[_TYPE] = self.types[value.name]
+        if self.training:
+            model.graph.meta[_TRAINING] = self.training
+
+
+def is_beside(proto: onnx.ModelProto) -> bool:
+    """Whether a message has such parts."""
+    infos = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    return bool(proto.training_info) or any(has_map(info.type) for info in infos)
+
+
+def has_training(model: ir.Model) -> bool:
+    """Whether a model carries training information."""
+    return bool(model.graph.meta.get(_TRAINING))
+
+
+def inherit_type(value: ir.Value, origin: ir.Value) -> None:
+    """Let a value stand for another one, with its type."""
+    if _TYPE in origin.meta:
+        value.meta[_TYPE] = origin.meta[_TYPE]
+
+
+def inherit(model: ir.Model, origin: ir.Model) -> None:
+    """Let a model carry what the one carries that it was made of."""
+    for before, after in ((origin.graph.inputs, model.graph.inputs), (origin.graph.outputs, model.graph.outputs)):
+        for old, new in zip(before, after, strict=False):
+            inherit_type(new, old)
+    if has_training(origin):
+        model.graph.meta[_TRAINING] = origin.graph.meta[_TRAINING]
+
+
+def put_back(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Complete the message of a model."""
+    put_types_back(proto.graph, model.graph)
+    if has_training(model):
+        proto.training_info.extend(model.graph.meta[_TRAINING])
+
+
+def put_types_back(proto: onnx.GraphProto, graph: ir.Graph) -> None:
+    """Complete the types of a graph's inputs and outputs."""
+    for info, value in _pairs(proto, graph):
+        if _TYPE in value.meta:
+            info.type.CopyFrom(value.meta[_TYPE])
+
+
+def _pairs(proto: onnx.GraphProto, graph: ir.Graph) -> Iterator[tuple[onnx.ValueInfoProto, ir.Value]]:
+    """The inputs and outputs of a message with those of the graph that it was made of."""
+    values = {value.name: value for value in (*graph.inputs, *graph.outputs)}
+    return ((info, values[info.name]) for info in (*proto.input, *proto.output) if info.name in values)
+
+
+def has_map(type_: onnx.TypeProto) -> bool:
+    """Whether a type is a map, or a sequence of them."""
+    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        type_ = getattr(type_, kind).elem_type
+    return bool(kind == "map_type")
