@@ -1,5 +1,6 @@
 """`layoutopt formats`."""
 
+from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
@@ -20,15 +21,21 @@ def formats(
     system: Annotated[
         str | None, Option("--system", metavar="S", help="List the names of one system only, like ascend.")
     ] = None,
+    plot: Annotated[
+        Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of that tensor, as SVG.")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List memory formats, or explain one.
 
-    With NAME and --shape it shows strides, lanes, capacity, and which element lies at which offset.
+    With NAME and --shape it shows strides, lanes, capacity, and which element lies at which offset; --plot
+    draws it.
     """
     extents = _extents(shape) if shape is not None else None
     if name is None and (shape or dtype):
         raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
+    if plot is not None and (name is None or extents is None):
+        raise UsageError("nothing to draw", where=f"--plot {plot}", hint="name a format and give its --shape")
 
     if name is None:
         from layoutopt.cli.catalogue import print_catalogue
@@ -37,7 +44,7 @@ def formats(
     else:
         from layoutopt.cli.memory import print_format
 
-        print_format(name, extents, dtype, as_json)
+        print_format(name, extents, dtype, as_json, plot)
 
 
 def _extents(shape: str) -> tuple[int, ...]:

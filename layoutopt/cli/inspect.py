@@ -12,6 +12,7 @@ def inspect(
         str | None, Option("--target", "-t", metavar="T", help="The hardware; by default this machine.")
     ] = None,
     everything: Annotated[bool, Option("--all", help="One line per op, not per kind of op.")] = False,
+    plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan, as SVG.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON, with every op.")] = False,
 ) -> None:
     """Show formats and casts, before and after.
@@ -20,6 +21,9 @@ def inspect(
     unless a target is named.
     """
     from layoutopt.cli.findings import print_survey
-    from layoutopt.cli.survey import survey
+    from layoutopt.cli.survey import draw_survey, survey
 
-    print_survey(survey(model, target), everything, as_json)
+    found = survey(model, target)
+    if plot is not None:
+        draw_survey(found, plot)
+    print_survey(found, everything, as_json)

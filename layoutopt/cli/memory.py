@@ -2,11 +2,13 @@
 
 import re
 from itertools import islice
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.offsets import Run, runs
+from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.terminal import facts, line, remark, section, show, show_json, table, text
 from layoutopt.errors import FormatError
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
@@ -17,16 +19,23 @@ _LEVEL = re.compile(r"([0-9]*)([a-zA-Z])")
 _NUMBER = re.compile(r"<[0-9]+>")
 
 
-def print_format(name: str, shape: tuple[int, ...] | None, dtype: str | None, as_json: bool) -> None:
-    """Print what is known of a format.
+def print_format(
+    name: str, shape: tuple[int, ...] | None, dtype: str | None, as_json: bool, plot: Path | None = None
+) -> None:
+    """Print what is known of a format, and draw it.
 
     Raises:
         FormatError: there is no such format, or it does not fit the shape.
+        OutputError: the picture cannot be written.
     """
     element = _dtype(dtype)
     format, entry = lookup(name, dtype), _entry(name)
     letters = _letters(name, format, entry)
     layout = Layout.packed(format, shape) if shape is not None else None
+    if plot is not None and layout is not None:
+        from layoutopt.plot import draw_memory
+
+        write_picture(draw_memory(layout, name, letters), plot)
     if as_json:
         show_json(_record(name, format, letters, entry, layout, element))
         return

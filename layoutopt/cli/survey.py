@@ -7,6 +7,8 @@ from typing import Any
 
 from layoutopt import api, onnx_io
 from layoutopt.account import op_reports
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.progress import Steps
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
@@ -39,6 +41,7 @@ class Planned:
 
     report: Report
     changes: list[Change]
+    graph: Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,22 @@ def survey(model: Path, target: str | None) -> Planned | Recorded:
         if result.plan is None and (recorded := _recorded(model)) is not None:
             return recorded
     after = [op for op in result.graph.ops if not is_cast(op)]
-    return Planned(result.report, _paired(before, after, result.report.ops))
+    return Planned(result.report, _paired(before, after, result.report.ops), result.graph)
+
+
+def draw_survey(found: Planned | Recorded, path: Path) -> None:
+    """Draw a plan.
+
+    Raises:
+        UsageError: nothing was planned.
+        OutputError: the picture cannot be written.
+    """
+    from layoutopt.plot import draw_plan
+
+    if isinstance(found, Recorded):
+        raise UsageError("has been optimised already", where=f"--plot {path}", hint="name a --target to plan it again")
+    title = f"{Path(found.report.model).name}, {found.report.target}"
+    write_picture(draw_plan(found.graph, title), path)
 
 
 def _paired(before: _Before, ops: list[Op], reports: list[OpReport]) -> list[Change]:

@@ -235,6 +235,17 @@ def test_formats(cli: Cli) -> None:
     assert {entry["system"] for entry in json.loads(cli("formats", "--system", "TVM", "--json").out)} == {"TVM"}
 
 
+def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
+    assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "format.svg").code == 0
+    assert cli("inspect", model, "-t", TARGET, "--plot", "plan.svg").code == 0
+    for name, said in (("format.svg", "memory"), ("plan.svg", "CastData: NHWC")):
+        assert said in (tmp_path / name).read_text()
+    assert cli("formats", "NCHW4c", "--plot", "without_shape.svg").code == 2
+    assert cli("formats", "NCHW4c", "--shape", "1,99,99,99", "--plot", "too_large.svg").code == 5
+    assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "no/folder.svg").code == 8
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["format.svg", "plan.svg"]
+
+
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     said = cli(*command).out

@@ -1,0 +1,226 @@
+"""The memory of a tensor in a format: where each element goes, and what lies at each offset.
+
+Above are the matrices of the last two axes, one for each index of the others. Each cell holds its offset, and a line goes
+from cell to cell in the order of memory: within a row of memory it is solid, from row to row dashed. Where it would run to
+and fro between matrices, only its beginning is drawn. Below is memory itself, one row per run of the innermost parts, each
+cell with the indices of its element; lanes are grey.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import hypot, prod
+
+import drawsvg
+import numpy as np
+
+from layoutopt.errors import FormatError
+from layoutopt.formats import Format, Layout
+from layoutopt.plot.style import FAINT, FONT, INK, LANE, PAPER, hue, ramp, size_for
+
+_CELL = 30.0
+_GAP = 16.0
+_MARGIN = 28.0
+_MOST_CELLS = 4096
+_WIDEST = 36  # cells of a row
+_LINE = 15.0
+_BLOCK = 4  # matrices that should not be torn apart, where a line of them is broken
+
+
+def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawing:
+    """Draw a layout of a small tensor.
+
+    Args:
+        layout: what to draw; at most 4096 elements, lanes and gaps included.
+        name: what the format is called, where that is not its spelling.
+        axes: the letters of the logical axes, `"NCHW"`; by default those of a feature map.
+
+    Raises:
+        FormatError: the tensor is too large for a picture, or empty.
+    """
+    if not 0 < layout.capacity <= _MOST_CELLS:
+        raise FormatError(
+            f"{layout.capacity} elements cannot be drawn", where=str(layout.format), hint=f"1 to {_MOST_CELLS} can"
+        )
+    return _Picture(layout, name, axes).draw()
+
+
+class _Picture:
+    def __init__(self, layout: Layout, name: str, axes: str) -> None:
+        self.layout = layout
+        self.name = name
+        self.spelling = layout.format.name(axes) if axes else str(layout.format)
+        self.letters = axes or Format.canonical(layout.rank).name()
+        self.shape = layout.shape if layout.rank > 1 else (1, *layout.shape) if layout.rank else (1, 1)
+        grid = np.meshgrid(*(np.arange(dim) for dim in layout.shape), indexing="ij")
+        offsets = layout.offset(*grid) if layout.rank else np.zeros((), np.int64)
+        self.offsets = np.asarray(offsets).reshape(self.shape)
+        self.run = self._run()
+        self.parts: list[drawsvg.DrawingElement] = []
+        self.right = 0.0
+
+    def _run(self) -> int:
+        """How many offsets make a row of memory: the innermost parts, as many as a row can hold."""
+        length = 1
+        for extent, stride in reversed(list(zip(self.layout.physical_shape, self.layout.strides, strict=True))):
+            if stride == length and length * extent <= _WIDEST:
+                length *= extent
+            elif extent != 1:
+                break
+        return length if length > 1 else min(16, self.layout.capacity)
+
+    def draw(self) -> drawsvg.Drawing:
+        """Title, matrices, memory."""
+        below = self._title(_MARGIN)
+        below = self._matrices(below + _GAP)
+        below = self._memory(below + 2 * _GAP)
+        width, height = self.right + _MARGIN, below + _MARGIN
+        figure = drawsvg.Drawing(width, height, font_family=FONT)
+        figure.append(drawsvg.Rectangle(0, 0, width, height, fill=PAPER))
+        figure.extend(self.parts)
+        return figure
+
+    def _text(self, text: str, x: float, y: float, size: float, **style: object) -> None:
+        self.parts.append(drawsvg.Text(text, round(size, 1), x, y, **{"fill": INK, **style}))
+        if style.get("text_anchor") != "middle":
+            self.right = max(self.right, x + 0.55 * size * len(text))
+
+    def _title(self, top: float) -> float:
+        layout, spelling = self.layout, self.spelling
+        self._text(self.name or spelling, _MARGIN, top + 12, 20, font_weight="bold")
+        lanes = prod(layout.physical_shape) - layout.size
+        facts = [
+            *([spelling] if self.name not in ("", spelling) else []),
+            f"logical {_extents(layout.shape)}",
+            f"physical {_extents(layout.physical_shape)}",
+            *([f"{lanes} lane{'s' if lanes > 1 else ''}"] if lanes else []),
+        ]
+        self._text("   ".join(facts), _MARGIN, top + 32, 13, fill=FAINT)
+        return top + 36
+
+    # --- the matrices ----------------------------------------------------------------------------------------------
+
+    def _matrices(self, top: float) -> float:
+        rows, columns = self.shape[-2:]
+        leading = self.shape[:-2]
+        across = leading[-1] if leading else 1
+        per_line = max(1, min(across, int(1200 // (columns * _CELL + _GAP))))
+        if per_line < across and per_line > _BLOCK:
+            per_line -= per_line % _BLOCK
+        centres: dict[int, tuple[float, float]] = {}
+        y = top
+        for outer in np.ndindex(*leading[:-1]):
+            for start in range(0, across, per_line):
+                y += _LINE
+                for place, inner in enumerate(range(start, min(start + per_line, across))):
+                    at = (*outer, inner) if leading else ()
+                    x = _MARGIN + place * (columns * _CELL + _GAP)
+                    if leading:
+                        self._text(self._caption(at), x, y - 4, 11, fill=FAINT)
+                    centres |= self._matrix(self.offsets[at], x, y)
+                y += rows * _CELL + _GAP / 2
+        self._path(centres)
+        for offset, (x, y_centre) in centres.items():
+            self._centred(str(offset), x, y_centre, 12)
+        return y
+
+    def _caption(self, at: tuple[int, ...]) -> str:
+        several = (
+            f"{letter}={index}" for letter, index, dim in zip(self.letters, at, self.shape, strict=False) if dim > 1
+        )
+        return "  ".join(several)
+
+    def _matrix(self, offsets: np.ndarray, x: float, y: float) -> dict[int, tuple[float, float]]:
+        """Draw one matrix; the centres of its cells by offset."""
+        centres = {}
+        for (row, column), offset in np.ndenumerate(offsets):
+            left, top = x + column * _CELL, y + row * _CELL
+            self._cell(left, top, self._colour(int(offset)))
+            centres[int(offset)] = (left + _CELL / 2, top + _CELL / 2)
+        return centres
+
+    def _path(self, centres: dict[int, tuple[float, float]]) -> None:
+        """The line through the cells in the order of memory."""
+        for before, after in pairwise(self._followed()):
+            near = before // self.run == after // self.run
+            (x1, y1), (x2, y2) = centres[before], centres[after]
+            style = {"stroke_width": 1.6, "opacity": 0.5} if near else {"stroke_dasharray": "3 3", "opacity": 0.35}
+            # A step over other cells is an arc, or else it would hide the steps below it.
+            reach = hypot(x2 - x1, y2 - y1)
+            bulge = 0.0 if reach < 1.5 * _CELL else min(0.12 * reach, 0.45 * _CELL)
+            bend = (x1 + x2) / 2 + bulge * (y2 - y1) / reach, (y1 + y2) / 2 - bulge * (x2 - x1) / reach
+            arc = drawsvg.Path(stroke=INK, fill="none", **style)
+            arc.M(x1, y1).Q(*(round(each, 1) for each in (*bend, x2, y2)))
+            self.parts.append(arc)
+            if not near:
+                self.parts.append(_head(x1, y1, x2, y2))
+
+    def _followed(self) -> list[int]:
+        """The offsets that the line goes through: all, or the first ones where it would run to and fro between matrices."""
+        flat = self.offsets.reshape(-1, self.shape[-2] * self.shape[-1])
+        order = np.argsort(flat, axis=None)
+        ordered: list[int] = np.sort(flat, axis=None).tolist()
+        matrices = order // flat.shape[1]
+        if np.count_nonzero(np.diff(matrices)) <= len(flat):
+            return ordered
+        returns = np.flatnonzero((matrices[1:] == matrices[0]) & (matrices[:-1] != matrices[0])) + 1
+        return ordered[: int(returns[1]) if len(returns) > 1 else len(ordered)]
+
+    # --- memory ----------------------------------------------------------------------------------------------------
+
+    def _memory(self, top: float) -> float:
+        left = _MARGIN + 40
+        self._text("memory", _MARGIN, top, 13, font_weight="bold")
+        rows = list(self._rows())
+        columns = max(1, min(len(rows), int(1100 // (self.run * _CELL + 60))))
+        height = -(-len(rows) // columns)
+        for number, (first, labels) in enumerate(rows):
+            x = left + number // height * (self.run * _CELL + 60)
+            y = top + 10 + number % height * (_CELL + 3)
+            self._text(str(first), x - 6, y + _CELL / 2 + 4, 11, fill=FAINT, text_anchor="end")
+            for place, label in enumerate(labels):
+                cell = x + place * _CELL
+                self._cell(cell, y, LANE if label is None else self._colour(first + place))
+                if label is not None:
+                    self._centred(label, cell + _CELL / 2, y + _CELL / 2, 11)
+        return top + 10 + height * (_CELL + 3)
+
+    def _rows(self) -> Iterator[tuple[int, list[str | None]]]:
+        """The offsets that begin a row, and the indices of the elements in it."""
+        offsets = np.arange(self.layout.capacity)
+        held = self.layout.holds(offsets)
+        indices = np.stack([np.asarray(axis) for axis in self.layout.inverse(offsets[held])] or [np.zeros(1, int)], 1)
+        used = [axis for axis, dim in enumerate(self.layout.shape) if dim > 1] or [0]
+        labels: list[str | None] = [None] * len(offsets)
+        separator = "" if max(self.layout.shape, default=1) <= 10 else ","
+        for offset, index in zip(offsets[held], indices, strict=True):
+            labels[offset] = separator.join(str(index[axis]) for axis in used)
+        for first in range(0, len(labels), self.run):
+            yield first, labels[first : first + self.run]
+
+    # --- cells -----------------------------------------------------------------------------------------------------
+
+    def _colour(self, offset: int) -> str:
+        """By the run of memory: few runs get colours of their own, many a ramp."""
+        count = -(-self.layout.capacity // self.run)
+        return hue(offset // self.run) if count <= 12 else ramp(offset / self.layout.capacity)
+
+    def _cell(self, x: float, y: float, colour: str) -> None:
+        self.parts.append(drawsvg.Rectangle(x, y, _CELL, _CELL, fill=colour, stroke=PAPER, stroke_width=1.5))
+        self.right = max(self.right, x + _CELL)
+
+    def _centred(self, text: str, x: float, y: float, largest: float) -> None:
+        size = size_for(text, _CELL - 4, largest)
+        self._text(text, x, y + size * 0.36, size, text_anchor="middle")
+
+
+def _head(x1: float, y1: float, x2: float, y2: float) -> drawsvg.DrawingElement:
+    """The tip of an arrow in the middle of a line."""
+    direction = np.arctan2(y2 - y1, x2 - x1)
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
+    corners = [(x + 5 * np.cos(direction + turn), y + 5 * np.sin(direction + turn)) for turn in (0.0, 2.5, -2.5)]
+    flat = [round(float(number), 1) for corner in corners for number in corner]
+    return drawsvg.Lines(*flat, close=True, fill=INK, opacity=0.45)
+
+
+def _extents(shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"

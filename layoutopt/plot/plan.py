@@ -1,0 +1,180 @@
+"""The plan of a model: ops as boxes from top to bottom, coloured by the format of their result, casts as diamonds.
+
+Nodes are placed by grandalf's layered layout (Sugiyama). Renames that move no bytes are small and grey: there is nothing
+to run.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import drawsvg
+from grandalf.graphs import Edge, Vertex
+from grandalf.graphs import Graph as Net
+from grandalf.layouts import SugiyamaLayout
+
+from layoutopt.account import moves_data
+from layoutopt.ir.cast import is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
+from layoutopt.ops import Rename, rule_of
+from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, size_for
+
+_WIDTH, _HEIGHT = 132.0, 34.0
+_MARGIN = 28.0
+_CAST = "#d6455d"
+_PLAIN = "#e3e8ec"  # the colour of the canonical format, which most have
+_OTHERS = 10  # formats with a line of their own in the legend
+
+
+@dataclass(slots=True)
+class _Box:
+    """What grandalf reads and writes: the size of a node and, afterwards, its centre."""
+
+    w: float
+    h: float
+    xy: tuple[float, float] = (0.0, 0.0)
+
+
+def draw_plan(graph: Graph, title: str = "") -> drawsvg.Drawing:
+    """Draw a planned graph.
+
+    Args:
+        graph: the graph after planning, as in `Result.graph`.
+        title: what to write above it.
+    """
+    return _Picture(graph, title).draw()
+
+
+class _Picture:
+    def __init__(self, graph: Graph, title: str) -> None:
+        self.graph = graph
+        self.title = title
+        self.ops = graph.ops
+        self.nodes = {op: self._vertex(op) for op in self.ops}
+        self.edges = self._edges()
+        self.colours = self._colours()
+
+    def _vertex(self, op: Op) -> Vertex:
+        vertex = Vertex(op)
+        vertex.view = _Box(18.0, 18.0) if is_cast(op) else _Box(_WIDTH * 0.6 if _is_free(op) else _WIDTH, _HEIGHT)
+        return vertex
+
+    def _edges(self) -> list[tuple[Op, Op, Value]]:
+        found = []
+        for op in self.ops:
+            for value in dict.fromkeys(value for value in op.inputs if value is not None):
+                producer = self.graph.producer(value)
+                if producer is not None:
+                    found.append((producer, op, value))
+        return found
+
+    def _colours(self) -> dict[str, str]:
+        """A colour per format, the frequent ones first."""
+        counts = Counter(_format(value) for op in self.ops for value in op.outputs[:1] if value is not None)
+        formats = [name for name, _ in counts.most_common() if name]
+        others = [name for name in formats if not _is_canonical(name)]
+        return dict.fromkeys(formats, _PLAIN) | {name: hue(index) for index, name in enumerate(others)}
+
+    def draw(self) -> drawsvg.Drawing:
+        """Legend, edges, nodes."""
+        self._place()
+        boxes = [vertex.view for vertex in self.nodes.values()]
+        left = min((box.xy[0] - box.w / 2 for box in boxes), default=0.0) - _MARGIN
+        top = min((box.xy[1] - box.h / 2 for box in boxes), default=0.0)
+        right = max((box.xy[0] + box.w / 2 for box in boxes), default=0.0) + _MARGIN
+        bottom = max((box.xy[1] + box.h / 2 for box in boxes), default=0.0) + _MARGIN
+        legend = self._legend()
+        height = 60.0 + 20.0 * len(legend)
+        width = max(right - left, 320.0)
+        figure = drawsvg.Drawing(width, bottom - top + height, origin=(left, top - height), font_family=FONT)
+        figure.append(drawsvg.Rectangle(left, top - height, width, bottom - top + height, fill=PAPER))
+        figure.append(drawsvg.Text(self.title, 18, left + _MARGIN, top - height + 34, fill=INK, font_weight="bold"))
+        for number, (colour, text) in enumerate(legend):
+            y = top - height + 50 + 20 * number
+            figure.append(drawsvg.Rectangle(left + _MARGIN, y, 14, 14, fill=colour, rx=3))
+            figure.append(drawsvg.Text(text, 12, left + _MARGIN + 22, y + 11, fill=INK))
+        for source, sink, value in self.edges:
+            figure.append(self._line(source, sink, value))
+        for op, vertex in self.nodes.items():
+            figure.extend(self._node(op, vertex.view))
+        return figure
+
+    def _place(self) -> None:
+        """Give every node its centre, one connected part beside the other."""
+        vertices = list(self.nodes.values())
+        edges = [Edge(self.nodes[source], self.nodes[sink]) for source, sink, _ in self.edges]
+        x = 0.0
+        for part in Net(vertices, edges).C:
+            layout = SugiyamaLayout(part)
+            layout.xspace, layout.yspace = 18, 26
+            layout.init_all()
+            layout.draw()
+            boxes = [vertex.view for vertex in part.sV]
+            shift = x - min(box.xy[0] - box.w / 2 for box in boxes)
+            for box in boxes:
+                box.xy = (round(box.xy[0] + shift, 1), round(box.xy[1], 1))
+            x = max(box.xy[0] + box.w / 2 for box in boxes) + 3 * _MARGIN
+
+    def _legend(self) -> list[tuple[str, str]]:
+        counts = Counter(_format(op.outputs[0]) for op in self.ops if op.outputs and op.outputs[0] is not None)
+        plain = sum(count for name, count in counts.items() if name and _is_canonical(name))
+        casts = sum(is_cast(op) for op in self.ops)
+        lines = [(colour, f"{name}  {counts[name]}") for name, colour in self.colours.items() if colour != _PLAIN]
+        return [(_PLAIN, f"as in ONNX  {plain}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
+
+    def _line(self, source: Op, sink: Op, value: Value) -> drawsvg.DrawingElement:
+        start, end = self.nodes[source].view, self.nodes[sink].view
+        (x1, y1), (x2, y2) = start.xy, end.xy
+        y1, y2 = y1 + start.h / 2, y2 - end.h / 2
+        path = drawsvg.Path(stroke=_darker(self.colours.get(_format(value), FAINT)), stroke_width=1.6, fill="none")
+        bend = max(12.0, (y2 - y1) / 2)
+        path.M(x1, y1).C(*(round(each, 1) for each in (x1, y1 + bend, x2, y2 - bend, x2, y2)))
+        return path
+
+    def _node(self, op: Op, box: _Box) -> list[drawsvg.DrawingElement]:
+        (x, y), result = box.xy, op.outputs[0] if op.outputs else None
+        if is_cast(op):
+            corners = (x, y - 9, x + 9, y, x, y + 9, x - 9, y)
+            tip = f"CastData: {_format(op.inputs[0])} -> {_format(result)}"
+            return [_with_tip(drawsvg.Lines(*corners, close=True, fill=_CAST), tip)]
+        format = _format(result)
+        free = _is_free(op)
+        tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {format}"
+        left, top = x - box.w / 2, y - box.h / 2
+        border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), Rename) else {}
+        fill = self.colours.get(format, PAPER)
+        parts = [_with_tip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
+        first = size_for(op.op_type, box.w - 10, 12)
+        parts.append(drawsvg.Text(op.op_type, first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle"))
+        shape = "?" if result is None or result.shape is None else "x".join(map(str, result.shape))
+        second = f"{shape} {format}" if not _is_canonical(format) else shape
+        size = size_for(second, box.w - 10, 9)
+        parts.append(drawsvg.Text(second, round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
+        return parts
+
+
+def _with_tip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElement:
+    """The element, with a text that viewers show beside the pointer."""
+    element.append_title(text)
+    return element
+
+
+def _is_free(op: Op) -> bool:
+    """Whether there is nothing to run."""
+    return isinstance(rule_of(op), Rename) and not moves_data(op)
+
+
+def _format(value: Value | None) -> str:
+    return "" if value is None or value.storage is None else str(value.storage.format)
+
+
+def _is_canonical(name: str) -> bool:
+    return name in _CANONICAL
+
+
+_CANONICAL = {"", "W", "NC", "NCW", "NCHW", "NCDHW"}
+
+
+def _darker(colour: str) -> str:
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#" + "".join(f"{int(part * 0.72):02x}" for part in parts)
