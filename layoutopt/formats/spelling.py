@@ -21,6 +21,7 @@ _KNOWN_AXES = {
         *("OI", "OIW", "OIHW", "OIDHW", "GOI", "GOIW", "GOIHW", "GOIDHW"),
         *("KCRS", "GKCRS", "KCTRS"),
         *("MN", "MK", "KN"),
+        *("TN", "TNC", "LDNC", "LDIGO", "LDIO", "LDGO"),  # of recurrent networks, in oneDNN
     )
 }
 _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")

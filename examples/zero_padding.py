@@ -1,0 +1,65 @@
+"""Why a blocked tensor is not safe for every op: the lanes, and what layoutopt does about them.
+
+python examples/zero_padding.py
+
+17 channels in blocks of 16 leave 15 lanes. oneDNN's convention is that they hold zeros: whoever reads a tensor relies on it, whoever
+writes one keeps it. An elementwise function with f(0) != 0 that runs over the memory as it lies breaks it without an error, and
+the next op that sums over channels counts the garbage.
+"""
+
+import numpy as np
+from onnx import ModelProto, numpy_helper, parser
+
+import layoutopt
+from layoutopt.formats.onednn import MemoryDescriptor
+
+CHANNELS = 17
+
+
+def by_hand() -> None:
+    """The hazard, on a plain numpy buffer."""
+    md = MemoryDescriptor.with_tag((1, CHANNELS, 2, 2), "f32", "nChw16c")
+    x = np.random.default_rng(0).normal(size=md.dims).astype(np.float32)
+    memory = md.pack(x)
+    print(f"{md.nelems} elements in {md.size // md.itemsize}, padded to {md.padded_dims}")
+
+    def sum_of_blocks(memory: np.ndarray) -> float:
+        """A reduction that trusts the convention: it adds all that is there."""
+        return float(memory.sum())
+
+    for name, function in (("tanh, f(0) = 0", np.tanh), ("exp, f(0) = 1", np.exp)):
+        wanted, found = float(function(x).sum()), sum_of_blocks(function(memory))
+        print(f"  {name}: the sum should be {wanted:.2f} and is {found:.2f}")
+
+    healed = np.exp(memory)
+    md.write(healed, np.exp(x))  # what a primitive of oneDNN does: zeros into the padding
+    print(f"  exp, lanes zeroed again: {sum_of_blocks(healed):.2f}")
+
+
+def model() -> ModelProto:
+    """A convolution, an Exp with garbage in its lanes, and a sum over channels."""
+    made = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[1,17,56,56] x) => (float[1,17,56,56] y) {'
+        " a = Conv <pads = [1,1,1,1]> (x, w) b = Exp(a) y = Conv <pads = [1,1,1,1]> (b, w) }"
+    )
+    weight = np.random.default_rng(1).normal(size=(CHANNELS, CHANNELS, 3, 3), scale=0.02)
+    made.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    return made
+
+
+def planned() -> None:
+    """The same in a plan: what lanes hold is part of the contract between ops."""
+    result = layoutopt.optimize(model(), "ascend-910b")
+    for op in result.report.ops:
+        print(f"  {op.kind}: {', '.join(filter(None, op.inputs))} -> {', '.join(filter(None, op.outputs))}")
+    print("  the filter is zero where the lanes are, so that finite garbage counts for nothing; no mask was bought")
+    print(f"  equal to the original: {result.report.verification.status}")
+
+
+def main() -> None:
+    by_hand()
+    planned()
+
+
+if __name__ == "__main__":
+    main()
