@@ -1,0 +1,163 @@
+"""Filters of Ascend that are no order of the parts of axes: they mix axes within a block, or hold zeros between elements.
+
+    FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, each a block on its diagonal
+    FRACTAL_Z_C04            (ceil(4*H*W/C0), N1, 16, C0) at most 4 channels: 4*H*W is what is cut into C0
+    C1HWNCoC0                (C1, H, W, N, C0, C0)        depthwise: every C0 channels are the diagonal of a square
+
+Sources: Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc (shapes), MindSpore
+mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwToC1hwncoc0: the order of the elements).
+"""
+
+from dataclasses import dataclass
+from math import gcd, lcm, prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layoutopt.errors import FormatError
+
+Array = NDArray[Any]
+Index = NDArray[np.int64]
+Extents = tuple[int, int, int, int]
+
+N0 = 16
+"""Output channels of a fractal."""
+
+
+class FilterStorage(Protocol):
+    """Where the elements of a filter (N, C, H, W) lie; the rest of the memory is zero."""
+
+    def physical_shape(self, shape: Extents) -> tuple[int, ...]:
+        """The extents of the memory."""
+
+    def offsets(self, shape: Extents) -> Index:
+        """The offset of every element, as an array of the logical shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedFractalZ:
+    """FRACTAL_Z of a convolution with groups; N counts the output channels of all groups, C the input channels of one.
+
+    Args:
+        groups: of the convolution; with 1 it is FRACTAL_Z.
+        c0: input channels of a fractal.
+    """
+
+    groups: int
+    c0: int = 16
+
+    def gathered(self, shape: Extents) -> int:
+        """How many groups share fractals: as few as fill them, so that no more zeros are stored than have to be."""
+        n, c = self._of_a_group(shape)
+        return min(lcm(self.c0 // gcd(c, self.c0), N0 // gcd(n, N0)), self.groups)
+
+    def physical_shape(self, shape: Extents) -> tuple[int, ...]:
+        """(G * C1 * H * W, N1, 16, C0)."""
+        n, c = self._of_a_group(shape)
+        together = self.gathered(shape)
+        fractals = -(-self.groups // together) * -(-together * c // self.c0) * prod(shape[2:])
+        return fractals, -(-together * n // N0), N0, self.c0
+
+    def offsets(self, shape: Extents) -> Index:
+        """Group g is block g % E on the diagonal of its fractals."""
+        n, c = self._of_a_group(shape)
+        together = self.gathered(shape)
+        _, columns, _, _ = self.physical_shape(shape)
+        output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        group = output // n
+        outputs, channels = group % together * n + output % n, group % together * c + channel
+        place = group // together * -(-together * c // self.c0) + channels // self.c0
+        fractal = (place * shape[2] + row) * shape[3] + column
+        return np.asarray(((fractal * columns * N0) + outputs) * self.c0 + channels % self.c0, np.int64)
+
+    def _of_a_group(self, shape: Extents) -> tuple[int, int]:
+        """Output and input channels of one group."""
+        if self.groups < 1 or shape[0] % self.groups:
+            raise FormatError(f"{shape[0]} filters are not {self.groups} equal groups", where="FRACTAL_Z")
+        return shape[0] // self.groups, shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class FractalZC04:
+    """FRACTAL_Z_C04, for at most four input channels.
+
+    Args:
+        c0: elements of a row of a fractal.
+    """
+
+    c0: int = 16
+
+    def physical_shape(self, shape: Extents) -> tuple[int, ...]:
+        """(ceil(4 * H * W / C0), N1, 16, C0)."""
+        self._check(shape)
+        return -(-4 * shape[2] * shape[3] // self.c0), -(-shape[0] // N0), N0, self.c0
+
+    def offsets(self, shape: Extents) -> Index:
+        """The four channels of a pixel lie together, then the pixels of a row."""
+        _, columns, _, _ = self.physical_shape(shape)
+        output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        place = (row * shape[3] + column) * 4 + channel
+        return np.asarray((place // self.c0 * columns * N0 + output) * self.c0 + place % self.c0, np.int64)
+
+    def _check(self, shape: Extents) -> None:
+        if shape[1] > 4:
+            raise FormatError(f"{shape[1]} input channels", where="FRACTAL_Z_C04", hint="it is for at most 4")
+
+
+@dataclass(frozen=True, slots=True)
+class C1HWNCoC0:
+    """C1HWNCoC0 of a depthwise filter (N, C, H, W): N is the multiplier, C the channels, as in HWCN of TensorFlow.
+
+    Args:
+        c0: channels of a square.
+    """
+
+    c0: int = 16
+
+    def physical_shape(self, shape: Extents) -> tuple[int, ...]:
+        """(C1, H, W, N, C0, C0)."""
+        n, c, h, w = shape
+        return -(-c // self.c0), h, w, n, self.c0, self.c0
+
+    def offsets(self, shape: Extents) -> Index:
+        """Channel c is on the diagonal of square c // C0."""
+        multiple, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        square = ((channel // self.c0 * shape[2] + row) * shape[3] + column) * shape[0] + multiple
+        return np.asarray(square * self.c0**2 + channel % self.c0 * (self.c0 + 1), np.int64)
+
+
+def pack_filter(array: Array, storage: FilterStorage) -> Array:
+    """The memory of a filter, zeros where no element lies.
+
+    Args:
+        array: of shape (N, C, H, W), any dtype.
+        storage: how it lies.
+
+    Raises:
+        FormatError: the storage is not for such a shape.
+    """
+    shape = _extents(array.shape)
+    memory = np.zeros(prod(storage.physical_shape(shape)), array.dtype)
+    memory[storage.offsets(shape)] = array
+    return memory.reshape(storage.physical_shape(shape))
+
+
+def unpack_filter(memory: Array, storage: FilterStorage, shape: tuple[int, ...]) -> Array:
+    """The filter of shape (N, C, H, W) that a memory holds.
+
+    Raises:
+        FormatError: the memory has another shape than the storage gives it.
+    """
+    extents = _extents(shape)
+    if memory.shape != storage.physical_shape(extents):
+        expected = storage.physical_shape(extents)
+        raise FormatError(f"an array of shape {memory.shape} is given, not {expected}", where=str(storage))
+    return np.asarray(memory.reshape(-1)[storage.offsets(extents)])
+
+
+def _extents(shape: tuple[int, ...]) -> Extents:
+    if len(shape) != 4:
+        raise FormatError(f"a filter has four axes, not {len(shape)}", where=str(shape), hint="unsqueeze it")
+    n, c, h, w = shape
+    return n, c, h, w
