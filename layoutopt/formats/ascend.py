@@ -1,6 +1,6 @@
 """Filters of Ascend that are no order of the parts of axes: they mix axes within a block, or hold zeros between elements.
 
-    FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, each a block on its diagonal
+    FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, each a diagonal block
     FRACTAL_Z_C04            (ceil(4*H*W/C0), N1, 16, C0) at most 4 channels: 4*H*W is what is cut into C0
     C1HWNCoC0                (C1, H, W, N, C0, C0)        depthwise: every C0 channels are the diagonal of a square
 
