@@ -25,6 +25,7 @@ def formats(
         Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of that tensor, as SVG.")
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, Option("--markdown", help="Print the names of all systems side by side.")] = False,
 ) -> None:
     """List memory formats, or explain one.
 
@@ -37,7 +38,12 @@ def formats(
     if plot is not None and (name is None or extents is None):
         raise UsageError("nothing to draw", where=f"--plot {plot}", hint="name a format and give its --shape")
 
-    if name is None:
+    if markdown:
+        from layoutopt.cli.crosstable import crosstable
+        from layoutopt.cli.terminal import show_text
+
+        show_text(crosstable())
+    elif name is None:
         from layoutopt.cli.catalogue import print_catalogue
 
         print_catalogue(system, as_json)

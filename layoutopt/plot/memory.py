@@ -21,7 +21,7 @@ _CELL = 30.0
 _GAP = 16.0
 _MARGIN = 28.0
 _MOST_CELLS = 4096
-_WIDEST = 36  # cells of a row
+_WIDEST = 24  # cells of a row
 _LINE = 15.0
 _BLOCK = 4  # matrices that should not be torn apart, where a line of them is broken
 
