@@ -2,7 +2,8 @@
 
 python examples/zero_padding.py
 
-17 channels in blocks of 16 leave 15 lanes. oneDNN's convention is that they hold zeros: whoever reads a tensor relies on it, whoever
+17 channels in blocks of 16 leave 15 lanes. oneDNN's convention is that they hold zeros: whoever reads a tensor relies on
+it, whoever
 writes one keeps it. An elementwise function with f(0) != 0 that runs over the memory as it lies breaks it without an error, and
 the next op that sums over channels counts the garbage.
 """
@@ -11,7 +12,7 @@ import numpy as np
 from onnx import ModelProto, numpy_helper, parser
 
 import layoutopt
-from layoutopt.formats.onednn import MemoryDescriptor
+from layoutopt.onednn import MemoryDescriptor
 
 CHANNELS = 17
 

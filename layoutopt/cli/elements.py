@@ -1,0 +1,17 @@
+"""Element types on the command line."""
+
+from layoutopt.errors import FormatError
+from layoutopt.ir.types import DType
+
+
+def element_type(name: str) -> DType:
+    """The element type of a name like `float16`, in any case.
+
+    Raises:
+        FormatError: there is none.
+    """
+    found = next((each for each in DType if each.label == name.lower()), None)
+    if found is None:
+        labels = ", ".join(each.label for each in DType if each is not DType.STRING)
+        raise FormatError("not an element type", where=name, hint=f"there are {labels}")
+    return found

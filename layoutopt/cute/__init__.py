@@ -1,0 +1,63 @@
+"""The layout algebra of CuTe, which is CUTLASS since version 3: layouts as functions that compose, divide and multiply.
+
+Layout          shape and strides that nest; a function from coordinates, or one integer, to integers
+the algebra     coalesce, composition, complement, inverses; division and product are made of these
+Swizzle         an exclusive or of bits of what a layout gives
+from_format     a memory format as a layout; `index_map` is a conversion as one
+"""
+
+from layoutopt.cute.algebra import (
+    Tiler,
+    coalesce,
+    complement,
+    composition,
+    left_inverse,
+    max_common_vector,
+    right_inverse,
+)
+from layoutopt.cute.formats import from_format, from_memory, index_map, to_format
+from layoutopt.cute.int_tuple import IntTuple, compatible
+from layoutopt.cute.layout import Layout, make_layout
+from layoutopt.cute.swizzle import ComposedLayout, Swizzle
+from layoutopt.cute.tiling import (
+    blocked_product,
+    flat_divide,
+    flat_product,
+    logical_divide,
+    logical_product,
+    raked_product,
+    tiled_divide,
+    tiled_product,
+    zipped_divide,
+    zipped_product,
+)
+
+__all__ = [
+    "ComposedLayout",
+    "IntTuple",
+    "Layout",
+    "Swizzle",
+    "Tiler",
+    "blocked_product",
+    "coalesce",
+    "compatible",
+    "complement",
+    "composition",
+    "flat_divide",
+    "flat_product",
+    "from_format",
+    "from_memory",
+    "index_map",
+    "left_inverse",
+    "logical_divide",
+    "logical_product",
+    "make_layout",
+    "max_common_vector",
+    "raked_product",
+    "right_inverse",
+    "tiled_divide",
+    "tiled_product",
+    "to_format",
+    "zipped_divide",
+    "zipped_product",
+]

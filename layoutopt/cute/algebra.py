@@ -1,0 +1,213 @@
+"""The algebra of layouts: layouts as functions from integers to integers, whose results are layouts again.
+
+    coalesce(A)(i) = A(i)                       in as few modes as possible
+    composition(A, B)(i) = A(B(i))
+    complement(A, n)                            what A leaves out below n: (A, A*) reaches everything once
+    A(right_inverse(A)(i)) = i                  left_inverse(A)(A(i)) = i
+
+Not every function is a layout. Where a result is none, an error says so, and no other layout is given in its place.
+
+Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebra.md, where the examples and the
+post-conditions are. The composition is computed otherwise here, so that it also finds results whose divisibility CuTe
+refuses, and is never wrong where a sum of digits carries.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+from typing import TypeAlias, overload
+
+from layoutopt.cute.int_tuple import IntTuple, nested, product
+from layoutopt.cute.layout import Layout, make_layout
+from layoutopt.cute.swizzle import ComposedLayout, Swizzle
+from layoutopt.errors import FormatError
+
+Tiler: TypeAlias = Layout | int | tuple["Tiler", ...] | None
+"""What is applied to the modes of a layout: a layout or an extent to all of it, a tuple mode by mode, None leaves it."""
+
+Mode: TypeAlias = tuple[int, int]
+"""Extent and stride."""
+
+
+def by_mode(layout: Layout, tiler: tuple[Tiler, ...], function: Callable[[Layout, Tiler], Layout]) -> Layout:
+    """The layout with a function applied to each mode and its tiler; modes without a tiler stay as they are.
+
+    Raises:
+        FormatError: there are fewer modes than tilers.
+    """
+    if layout.rank < len(tiler):
+        raise FormatError(f"has {layout.rank} modes, not {len(tiler)}", where=str(layout), hint="give it fewer tilers")
+    pairs = zip_longest(layout, tiler)
+    return make_layout(*(mode if part is None else function(mode, part) for mode, part in pairs))
+
+
+def coalesce(layout: Layout, profile: IntTuple | None = None) -> Layout:
+    """The same function of one integer in as few modes as possible; with a profile, mode by mode.
+
+    `(2,(1,6)):(1,(6,2))` is `12:1`; with the profile `(1,1)` it is `(2,6):(1,2)`.
+    """
+    if isinstance(profile, tuple):
+        kept: tuple[Tiler, ...] = tuple(1 for _ in profile)
+        profiles = iter(profile)
+        return by_mode(layout, kept, lambda mode, _: coalesce(mode, next(profiles)))
+    return _layout(_merged(mode for mode in layout.flat() if mode[0] > 1))
+
+
+@overload
+def composition(outer: Swizzle, inner: Layout) -> ComposedLayout: ...
+
+
+@overload
+def composition(outer: Layout, inner: Tiler) -> Layout: ...
+
+
+def composition(outer: Layout | Swizzle, inner: Tiler) -> Layout | ComposedLayout:
+    """The function `outer(inner(i))`; every coordinate of `inner` is one of the result.
+
+    A step d of a mode of `inner` is a number of digits in the extents of `outer`. As long as no digit carries, i
+    steps go i times as far as one, which is a mode of the result; where a digit has just come round, the next mode
+    begins. The modes of `inner` add up, so all their digits together must not carry either.
+
+    Args:
+        outer: a layout, or a swizzle.
+        inner: a layout; an extent n means n:1; a tuple is applied mode by mode.
+
+    Raises:
+        FormatError: the function is no layout of these modes, or there are not enough of them.
+    """
+    if isinstance(outer, Swizzle):
+        if not isinstance(inner, Layout):
+            raise FormatError(f"a swizzle is applied to a layout, not to {inner}", where=str(outer))
+        return ComposedLayout(outer, 0, inner)
+    if inner is None:
+        return outer
+    if isinstance(inner, tuple):
+        return by_mode(outer, inner, composition)
+    inner = Layout(inner) if isinstance(inner, int) else inner
+    modes = _radices(outer)
+    room = [extent - 1 for extent, _ in modes[:-1]]
+    leaves: list[Layout] = []
+    for extent, stride in inner.flat():
+        pieces = _pieces(modes, extent, stride)
+        if pieces is None:
+            raise _no_layout(outer, inner)
+        for count, step in pieces:
+            for index, digit in enumerate(_digits(modes, step)[:-1]):
+                room[index] -= (count - 1) * digit
+        leaves.append(_layout(_merged((count, _at(modes, step)) for count, step in pieces)))
+    if min(room, default=0) < 0:
+        raise _no_layout(outer, inner)
+    shapes, strides = [leaf.shape for leaf in leaves], [leaf.stride for leaf in leaves]
+    return Layout(nested(shapes, inner.shape), nested(strides, inner.shape))
+
+
+def complement(layout: Layout, cotarget: IntTuple | None = None) -> Layout:
+    """The layout of what a layout leaves out: (layout, complement) has every integer below `cotarget` once.
+
+    Its strides ascend. Where `cotarget` is no multiple of what the layout fills, the next multiple is reached.
+
+    Args:
+        layout: its modes of stride 0 do not count.
+        cotarget: a number, or a shape of that size; by default the cosize of the layout.
+
+    Raises:
+        FormatError: the layout has values more than once, or its gaps are no multiples of its blocks.
+    """
+    target = layout.cosize if cotarget is None else product(cotarget)
+    covered, modes = 1, []
+    for stride, extent in sorted((stride, extent) for extent, stride in layout.flat() if extent > 1 and stride):
+        if stride % covered:
+            raise FormatError("overlaps, or its gaps are no multiples of its blocks", where=str(layout))
+        modes.append((stride // covered, covered))
+        covered = stride * extent
+    modes.append((-(-target // covered), covered))
+    return _layout(_merged(mode for mode in modes if mode[0] > 1))
+
+
+def right_inverse(layout: Layout) -> Layout:
+    """The longest layout with `layout(result(i)) = i`: where 0, 1, 2, ... are."""
+    places: dict[int, Mode] = {}
+    count = 1
+    for extent, stride in _merged(mode for mode in layout.flat() if mode[0] > 1):
+        places.setdefault(stride, (extent, count))
+        count *= extent
+    modes, reached = [], 1
+    while reached in places:
+        extent, place = places.pop(reached)
+        modes.append((extent, place))
+        reached *= extent
+    return _layout(_merged(modes))
+
+
+def left_inverse(layout: Layout) -> Layout:
+    """The layout with `result(layout(i)) = i`.
+
+    Raises:
+        FormatError: the layout has values more than once, or its gaps are no multiples of its blocks.
+    """
+    if any(extent > 1 and not stride for extent, stride in layout.flat()):
+        raise FormatError("has values more than once", where=str(layout))
+    return right_inverse(make_layout(layout, complement(layout)))
+
+
+def max_common_vector(left: Layout, right: Layout) -> int:
+    """How many elements lie together in both layouts of one tensor, from the first on: what one access can copy."""
+    first = next(coalesce(composition(left, right_inverse(right))).flat())
+    return first[0] if first[1] == 1 else 1
+
+
+def _merged(modes: Iterable[Mode]) -> list[Mode]:
+    """The modes, those that continue each other as one."""
+    merged: list[Mode] = []
+    for extent, stride in modes:
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            merged[-1] = merged[-1][0] * extent, merged[-1][1]
+        else:
+            merged.append((extent, stride))
+    return merged
+
+
+def _layout(modes: Sequence[Mode]) -> Layout:
+    """The layout of some modes: of none `1:0`, of one without a tuple."""
+    if len(modes) < 2:
+        return Layout(*modes[0]) if modes else Layout(1, 0)
+    return Layout(tuple(extent for extent, _ in modes), tuple(stride for _, stride in modes))
+
+
+def _radices(layout: Layout) -> list[Mode]:
+    """The modes as the digits of an integer; the last has no end, so it stays even if its extent is 1."""
+    flat = list(layout.flat()) or [(1, 0)]
+    return _merged([*(mode for mode in flat[:-1] if mode[0] > 1), flat[-1]])
+
+
+def _digits(modes: Sequence[Mode], number: int) -> list[int]:
+    digits = []
+    for extent, _ in modes[:-1]:
+        number, digit = divmod(number, extent)
+        digits.append(digit)
+    return [*digits, number]
+
+
+def _at(modes: Sequence[Mode], number: int) -> int:
+    """The value of the layout with these modes."""
+    return sum(digit * stride for digit, (_, stride) in zip(_digits(modes, number), modes, strict=True))
+
+
+def _pieces(modes: Sequence[Mode], extent: int, stride: int) -> list[Mode] | None:
+    """The mode extent:stride, cut where a digit comes round; None if that is not where one can cut."""
+    if extent == 1:
+        return [(1, 0)]
+    pieces: list[Mode] = []
+    while extent > 1:
+        digits = zip(_digits(modes, stride)[:-1], modes, strict=False)
+        count = min([extent, *((radix - 1) // digit + 1 for digit, (radix, _) in digits if digit)])
+        if extent % count:
+            return None
+        pieces.append((count, stride))
+        extent, stride = extent // count, stride * count
+    return pieces
+
+
+def _no_layout(outer: Layout, inner: Layout) -> FormatError:
+    return FormatError(
+        f"the composition with {inner} is no layout", where=str(outer), hint="divide along its modes only"
+    )

@@ -1,0 +1,95 @@
+"""Formats as layouts: what the algebra of layouts says of memory formats and of conversions between them.
+
+A tensor in a format is a layout with one mode per axis, whose own modes are the digits of that axis, the least
+significant first. For (1, 32, 5, 5) in NCHW16c:
+
+    (1,(16,2),5,5):(800,(1,400),80,16)
+
+Where element i of the memory of a format is found in the memory of another one is then a composition,
+
+    index_map = source o right_inverse(destination)
+
+and its coalesced form is the loop nest of the copy: extents, and strides in the source, innermost loop first; the
+destination is written from its first element to its last.
+"""
+
+from collections.abc import Iterable
+
+from layoutopt.cute.algebra import coalesce, composition, right_inverse
+from layoutopt.cute.int_tuple import IntTuple
+from layoutopt.cute.layout import Layout
+from layoutopt.errors import FormatError
+from layoutopt.formats import Conversion, Format, Part
+from layoutopt.formats import Layout as Memory
+
+
+def from_format(format: Format, shape: tuple[int, ...]) -> Layout:
+    """The layout of a tensor of a shape in a format, without gaps: from logical coordinates to offsets.
+
+    The extents of blocked axes are those with lanes.
+
+    Raises:
+        FormatError: the format does not fit the shape, or an extent is 0.
+    """
+    return from_memory(Memory.packed(format, shape))
+
+
+def from_memory(memory: Memory) -> Layout:
+    """The layout of a tensor in memory that may have gaps.
+
+    Raises:
+        FormatError: an extent is 0.
+    """
+    modes: list[list[tuple[int, int, int]]] = [[] for _ in memory.shape]
+    parts = zip(memory.format.parts, memory.format.spans, memory.physical_shape, memory.strides, strict=True)
+    for part, span, extent, stride in parts:
+        modes[part.axis].append((span, extent, stride))
+    if not modes:
+        return Layout(1, 0)
+    shape = tuple(_mode(extent for _, extent, _ in sorted(digits)) for digits in modes)
+    return Layout(shape, tuple(_mode(stride for _, _, stride in sorted(digits)) for digits in modes))
+
+
+def to_format(layout: Layout) -> Format:
+    """The format in which a tensor whose axes are the modes of a layout has these offsets.
+
+    An axis of extent 1 may stand anywhere; here it stands outermost.
+
+    Raises:
+        FormatError: there are gaps, or offsets that two elements share: no format has these.
+    """
+    parts: list[tuple[int, int, Part]] = []
+    for axis, mode in enumerate(layout):
+        *inner, outer = coalesce(mode).flat()
+        span = 1
+        for extent, stride in inner:
+            parts.append((stride, extent, Part(axis, extent, span)))
+            span *= extent
+        parts.append((outer[1] if outer[0] > 1 else layout.cosize, outer[0], Part(axis)))
+    parts.sort(key=lambda part: -part[0])
+    inside = 1
+    for stride, extent, _ in reversed(parts):
+        if extent > 1 and stride != inside:
+            raise FormatError("is no format: there are gaps or overlaps", where=str(layout))
+        inside *= extent
+    return Format(tuple(part for _, _, part in parts))
+
+
+def index_map(conversion: Conversion, shape: tuple[int, ...]) -> Layout:
+    """Where each element of the destination's memory is in the source's: `dst[i] = src[map(i)]`, coalesced.
+
+    Raises:
+        FormatError: a format does not fit the shape, they pad it differently, or they have blocks that do not go
+            into each other, so that the map is no layout.
+    """
+    src, dst = conversion.src, conversion.dst
+    if src.padded_shape(shape) != dst.padded_shape(shape):
+        raise FormatError(
+            f"{src} and {dst} have different lanes for the shape {shape}", hint="pad the tensor to blocks of both first"
+        )
+    return coalesce(composition(from_format(src, shape), right_inverse(from_format(dst, shape))))
+
+
+def _mode(values: Iterable[int]) -> IntTuple:
+    found = tuple(values)
+    return found[0] if len(found) == 1 else found

@@ -1,0 +1,142 @@
+"""A CuTe Layout: a shape and strides that nest alike, a function from coordinates to integers.
+
+    ((2,2),3):((24,2),8)        shape : stride
+
+A coordinate nests like the shape, or less deeply: wherever the shape has a tuple, one integer will do, which counts
+the coordinates of that tuple, the first mode running fastest. So every layout is also a function of one integer,
+
+    L(i) = sum of digit_k * stride_k        digit_k = i // (shape_0 * ... * shape_{k-1}) % shape_k
+
+where the last digit has no end: what lies beyond the size goes on along the last mode.
+
+Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/01_layout.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layoutopt.cute.int_tuple import IntTuple, congruent, flatten, nested, product, read, written
+from layoutopt.errors import FormatError
+
+Index: TypeAlias = NDArray[np.int64]
+Coord: TypeAlias = Any
+"""An integer, an array of integers, or a tuple of coordinates; arrays broadcast against each other."""
+
+
+@dataclass(frozen=True, init=False)
+class Layout:
+    """A function from coordinates to integers, given by extents and strides.
+
+    Args:
+        shape: the extents, 1 or more each.
+        stride: as deeply nested; by default the first mode runs fastest and there are no gaps.
+
+    Raises:
+        FormatError: an extent is below 1, a stride is below 0, or they do not nest alike.
+    """
+
+    shape: IntTuple
+    stride: IntTuple
+
+    def __init__(self, shape: IntTuple, stride: IntTuple | None = None) -> None:
+        extents = flatten(shape)
+        if stride is None:
+            strides = [1]
+            for extent in extents:
+                strides.append(strides[-1] * extent)
+            stride = nested(strides, shape)
+        if not congruent(shape, stride):
+            raise FormatError(f"{written(shape)} and {written(stride)} do not nest alike", hint="one stride per extent")
+        if min(extents, default=1) < 1 or min(flatten(stride), default=0) < 0:
+            what = "has an extent below 1 or a stride below 0"
+            raise FormatError(what, where=f"{written(shape)}:{written(stride)}")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "stride", stride)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the notation `(4,2):(1,4)`; without strides it is `(4,2)`.
+
+        Raises:
+            FormatError: it is no layout.
+        """
+        shape, colon, stride = text.partition(":")
+        return cls(read(shape), read(stride) if colon else None)
+
+    @property
+    def rank(self) -> int:
+        """Number of modes."""
+        return len(self.shape) if isinstance(self.shape, tuple) else 1
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return product(self.shape)
+
+    @property
+    def cosize(self) -> int:
+        """One more than the largest value."""
+        return 1 + sum((extent - 1) * stride for extent, stride in self.flat())
+
+    @property
+    def modes(self) -> tuple["Layout", ...]:
+        """The modes as layouts."""
+        if isinstance(self.shape, tuple) and isinstance(self.stride, tuple):
+            return tuple(map(Layout, self.shape, self.stride))
+        return (self,)
+
+    def __getitem__(self, index: int) -> "Layout":
+        return self.modes[index]
+
+    def __iter__(self) -> Iterator["Layout"]:
+        return iter(self.modes)
+
+    def flat(self) -> Iterator[tuple[int, int]]:
+        """Extent and stride of every leaf."""
+        return zip(flatten(self.shape), flatten(self.stride), strict=True)
+
+    def __call__(self, *coord: Coord) -> Index:
+        """The values at some coordinates: `layout(5)`, `layout(1, 2)`, `layout((1, 0), 2)`, with arrays as well.
+
+        Raises:
+            FormatError: a coordinate nests otherwise than the shape, or is no integer of 0 or more.
+        """
+        return np.asarray(_value(coord[0] if len(coord) == 1 else coord, self.shape, self.stride), np.int64)[()]
+
+    def values(self) -> Index:
+        """The values at all coordinates, in the order of the integers that count them."""
+        return self(np.arange(self.size))
+
+    def __str__(self) -> str:
+        """The notation of CuTe: `(4,2):(1,4)`."""
+        return f"{written(self.shape)}:{written(self.stride)}"
+
+
+def make_layout(*layouts: Layout) -> Layout:
+    """The layout whose modes are the given layouts."""
+    return Layout(tuple(layout.shape for layout in layouts), tuple(layout.stride for layout in layouts))
+
+
+def _value(coord: Coord, shape: IntTuple, stride: IntTuple) -> Any:
+    if isinstance(coord, tuple):
+        if not isinstance(shape, tuple) or not isinstance(stride, tuple) or len(coord) != len(shape):
+            raise FormatError(f"the coordinate {coord} does not nest like the shape {written(shape)}")
+        return sum(map(_value, coord, shape, stride))
+    rest = _counted(coord)
+    extents, strides = flatten(shape), flatten(stride)
+    total = np.zeros_like(rest)
+    for extent, step in zip(extents[:-1], strides[:-1], strict=True):
+        rest, digit = np.divmod(rest, extent)
+        total = total + digit * step
+    return total + rest * strides[-1] if strides else total
+
+
+def _counted(coord: Coord) -> Index:
+    numbers = np.asarray(coord)
+    if numbers.dtype.kind not in "iu" or np.any(numbers < 0):
+        raise FormatError(f"a coordinate is no integer of 0 or more: {coord}")
+    return numbers.astype(np.int64)

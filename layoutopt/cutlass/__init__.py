@@ -1,0 +1,87 @@
+"""The layouts of CUTLASS, version 2, as it names them, with its TensorRef and TensorView over numpy arrays.
+
+    LayoutConcept   what a layout is: strides, offsets, inverse, capacity
+    matrix, tensor  layouts in global memory: RowMajor, ColumnMajorInterleaved[32], TensorNHWC, ...
+    tensor_op       swizzled layouts in shared memory: TensorOpMultiplicandCrosswise[16, 32], ...
+    TensorRef       a pointer and a layout; TensorView has an extent as well
+    banks           what an access of a warp to shared memory costs
+
+Layouts as an algebra, which took their place in version 3, are in `layoutopt.cute`.
+"""
+
+from layoutopt.cutlass.banks import Access, BankConflicts, Operand, bank_conflicts
+from layoutopt.cutlass.concept import LayoutConcept
+from layoutopt.cutlass.coord import MatrixCoord, PitchLinearCoord, Tensor4DCoord, Tensor5DCoord
+from layoutopt.cutlass.matrix import ColumnMajor, ColumnMajorInterleaved, PitchLinear, RowMajor, RowMajorInterleaved
+from layoutopt.cutlass.names import layout_type, layout_types
+from layoutopt.cutlass.tensor import TensorCxRSKx, TensorNCHW, TensorNCxHWx, TensorNDHWC, TensorNHWC
+from layoutopt.cutlass.tensor_op import (
+    TensorOpMultiplicand,
+    TensorOpMultiplicand64bCrosswise,
+    TensorOpMultiplicandCongruous,
+    TensorOpMultiplicandCongruous64b,
+    TensorOpMultiplicandCongruous128b,
+    TensorOpMultiplicandCrosswise,
+    TensorOpMultiplicandCrosswise128x4,
+)
+from layoutopt.cutlass.tensor_op_matrix import (
+    ColumnMajorTensorOpMultiplicand64bCrosswise,
+    ColumnMajorTensorOpMultiplicandCongruous,
+    ColumnMajorTensorOpMultiplicandCongruous64b,
+    ColumnMajorTensorOpMultiplicandCongruous128b,
+    ColumnMajorTensorOpMultiplicandCrosswise,
+    ColumnMajorTensorOpMultiplicandCrosswise128x4,
+    RowMajorTensorOpMultiplicand64bCrosswise,
+    RowMajorTensorOpMultiplicandCongruous,
+    RowMajorTensorOpMultiplicandCongruous64b,
+    RowMajorTensorOpMultiplicandCongruous128b,
+    RowMajorTensorOpMultiplicandCrosswise,
+    RowMajorTensorOpMultiplicandCrosswise128x4,
+)
+from layoutopt.cutlass.tensor_ref import TensorRef
+from layoutopt.cutlass.tensor_view import TensorView
+
+__all__ = [
+    "Access",
+    "BankConflicts",
+    "ColumnMajor",
+    "ColumnMajorInterleaved",
+    "ColumnMajorTensorOpMultiplicand64bCrosswise",
+    "ColumnMajorTensorOpMultiplicandCongruous",
+    "ColumnMajorTensorOpMultiplicandCongruous64b",
+    "ColumnMajorTensorOpMultiplicandCongruous128b",
+    "ColumnMajorTensorOpMultiplicandCrosswise",
+    "ColumnMajorTensorOpMultiplicandCrosswise128x4",
+    "LayoutConcept",
+    "MatrixCoord",
+    "Operand",
+    "PitchLinear",
+    "PitchLinearCoord",
+    "RowMajor",
+    "RowMajorInterleaved",
+    "RowMajorTensorOpMultiplicand64bCrosswise",
+    "RowMajorTensorOpMultiplicandCongruous",
+    "RowMajorTensorOpMultiplicandCongruous64b",
+    "RowMajorTensorOpMultiplicandCongruous128b",
+    "RowMajorTensorOpMultiplicandCrosswise",
+    "RowMajorTensorOpMultiplicandCrosswise128x4",
+    "Tensor4DCoord",
+    "Tensor5DCoord",
+    "TensorCxRSKx",
+    "TensorNCHW",
+    "TensorNCxHWx",
+    "TensorNDHWC",
+    "TensorNHWC",
+    "TensorOpMultiplicand",
+    "TensorOpMultiplicand64bCrosswise",
+    "TensorOpMultiplicandCongruous",
+    "TensorOpMultiplicandCongruous64b",
+    "TensorOpMultiplicandCongruous128b",
+    "TensorOpMultiplicandCrosswise",
+    "TensorOpMultiplicandCrosswise128x4",
+    "TensorRef",
+    "TensorView",
+    "bank_conflicts",
+    "layout_type",
+    "layout_types",
+]

@@ -1,0 +1,202 @@
+"""Bank conflicts: how often shared memory is asked again because threads of a warp want different words of one bank.
+
+Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one pass each bank gives one word, to any
+number of threads. A warp that accesses up to 4 bytes a thread does so in one phase, 8 bytes in two phases of 16 threads, 16
+bytes in four of 8; `ldmatrix` reads a matrix of 8 rows of 16 bytes in each phase. So a phase is at most 128 bytes, and
+
+    passes of a phase = the largest number of different words of one bank        conflicts = passes - phases
+
+Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x and later; PTX ISA, `ldmatrix`; for the accesses
+of warps, CUTLASS include/cutlass/gemm/warp/mma_tensor_op_tile_iterator.h and mma_tensor_op_tile_iterator_sm80.h.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layoutopt.cutlass.concept import Extent, Index, LayoutConcept
+from layoutopt.cutlass.tensor_op import TensorOpLayout
+from layoutopt.errors import FormatError
+
+BANKS = 32
+WORD = 4
+WARP = 32
+LINE = BANKS * WORD
+VECTOR = 16
+
+Mapping = Callable[[tuple[Index, Index]], Index]
+"""A layout of rank 2, of this package or of CuTe."""
+
+
+@dataclass(frozen=True, slots=True)
+class BankConflicts:
+    """What an access of a warp costs: the passes of each phase."""
+
+    passes: tuple[int, ...]
+
+    @property
+    def conflicts(self) -> int:
+        """How many passes could be saved."""
+        return sum(self.passes) - len(self.passes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """What the threads of a warp access.
+
+    Attributes:
+        name: what does it.
+        contiguous: for each thread, the coordinate of its first element along the contiguous axis.
+        strided: for each thread, that along the other one.
+        width: bytes a thread.
+        elements: how many elements a thread accesses along the contiguous axis, which have to lie side by side.
+    """
+
+    name: str
+    contiguous: Index
+    strided: Index
+    width: int
+    elements: int = 1
+
+    @property
+    def phase(self) -> int:
+        """How many threads are served together."""
+        return min(WARP, LINE // self.width)
+
+
+def bank_conflicts(addresses: ArrayLike, width: int) -> BankConflicts:
+    """What the access of a warp costs.
+
+    Args:
+        addresses: the byte address of each thread, 32 of them or fewer.
+        width: bytes a thread: 1, 2, 4, 8 or 16.
+
+    Raises:
+        FormatError: no such width, too many threads, or an address is no multiple of the width.
+    """
+    starts = np.asarray(addresses, np.int64)
+    if width not in (1, 2, 4, 8, 16) or starts.ndim != 1 or len(starts) > WARP:
+        raise FormatError(
+            f"an access of shape {starts.shape} and {width} bytes a thread", hint="1 to 16, by 32 threads"
+        )
+    if np.any(starts % width) or np.any(starts < 0):
+        raise FormatError(f"an address is no multiple of {width} bytes", hint="choose a stride that is one")
+    threads = min(WARP, LINE // width)
+    words = starts[:, None] // WORD + np.arange(max(1, width // WORD))
+    phases = (words[first : first + threads] for first in range(0, len(words), threads))
+    return BankConflicts(tuple(int(np.bincount(np.unique(phase) % BANKS).max()) for phase in phases))
+
+
+def written(element_size: int, row: int, width: int = VECTOR) -> Access:
+    """A warp that writes side by side, row after row.
+
+    Args:
+        element_size: bits of an element.
+        row: elements of a row along the contiguous axis.
+        width: bytes a thread.
+    """
+    elements = width * 8 // element_size
+    strided, part = np.divmod(np.arange(WARP), max(1, row // elements))
+    return Access("write", part * elements, strided, width, elements)
+
+
+def ldmatrix(element_size: int) -> Access:
+    """`ldmatrix.x4`: every thread gives the address of 16 bytes of its row, eight rows to a matrix."""
+    lanes = np.arange(WARP)
+    return Access("ldmatrix", np.zeros_like(lanes), lanes, VECTOR, VECTOR * 8 // element_size)
+
+
+def fragment(width: int, crosswise: bool = False) -> Access:
+    """The operand of an `mma` as its threads want it: 8 groups of them along M or N, 4 threads along K in each."""
+    group, lane = np.divmod(np.arange(WARP), 4)
+    return Access("fragment", *((lane, group) if crosswise else (group, lane)), width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A matrix in shared memory, and how warps write and read it.
+
+    Attributes:
+        layout: from coordinates to offsets.
+        extent: its size.
+        contiguous: the axis along which neighbours follow each other.
+        element_size: bits of an element.
+        cell: bytes that no layout takes apart.
+        write: the access that writes it.
+        read: the access that reads it for the tensor cores.
+    """
+
+    layout: Mapping
+    extent: tuple[int, int]
+    contiguous: int
+    element_size: int
+    cell: int
+    write: Access
+    read: Access
+
+    @classmethod
+    def of(cls, layout: LayoutConcept, extent: Extent, element_size: int = 16) -> Self:
+        """An operand in a layout of CUTLASS; that of a tensor operation says the size of its elements itself.
+
+        Raises:
+            FormatError: the layout is not of matrices.
+        """
+        if layout.rank != 2:
+            raise FormatError(f"has {layout.rank} axes", where=repr(layout), hint="take a layout of matrices")
+        rows, columns = layout.extents(extent)
+        if not isinstance(layout, TensorOpLayout):
+            return cls.plain(layout, (rows, columns), layout.contiguous, element_size)
+        bits, width = layout.element_size, layout.elements_per_access * layout.element_size // 8
+        write = written(bits, layout.tile[layout.contiguous], width)
+        read = fragment(layout.fragment_bytes, layout.crossing) if layout.fragment_bytes else ldmatrix(bits)
+        return cls(layout, (rows, columns), layout.contiguous, bits, width, write, read)
+
+    @classmethod
+    def plain(cls, layout: Mapping, extent: tuple[int, int], contiguous: int, element_size: int) -> Self:
+        """An operand that is written in vectors of 16 bytes and read by `ldmatrix`."""
+        write, read = written(element_size, extent[contiguous]), ldmatrix(element_size)
+        return cls(layout, extent, contiguous, element_size, VECTOR, write, read)
+
+    def conflicts(self, access: Access) -> BankConflicts:
+        """What an access costs.
+
+        Raises:
+            FormatError: the elements that a thread accesses do not lie side by side, or not on a multiple of their size.
+        """
+        along = access.contiguous[:, None] + np.arange(access.elements)
+        addresses = self.addresses(along, access.strided[:, None])
+        apart = addresses - addresses[:, :1]
+        if np.any(addresses[:, 0] % 8) or np.any(apart != np.arange(access.elements) * self.element_size):
+            raise FormatError(
+                f"has no {access.elements} elements side by side for {access.name}", where=str(self.layout)
+            )
+        return bank_conflicts(addresses[:, 0] // 8, access.width)
+
+    def first_phase(self, access: Access) -> frozenset[int]:
+        """The cells of memory that the first threads of a warp access together, counted from the first line on."""
+        threads = slice(access.phase)
+        starts = self.addresses(access.contiguous[threads], access.strided[threads]) // 8
+        return frozenset(((starts[:, None] + np.arange(access.width)) // self.cell).ravel().tolist())
+
+    def addresses(self, contiguous: Index, strided: Index) -> Index:
+        """The addresses of some elements in bits."""
+        pair = (contiguous, strided) if self.contiguous == 0 else (strided, contiguous)
+        return np.asarray(self.layout(pair) * self.element_size, np.int64)
+
+    def lines(self) -> Index:
+        """The memory in lines of 128 bytes: which element is the first in each cell.
+
+        Returns:
+            An array of shape (lines, cells of a line, 2) of coordinates, contiguous and strided; -1 where there is none.
+        """
+        sizes = self.extent if self.contiguous == 0 else self.extent[::-1]
+        strided, along = (axis.ravel() for axis in np.indices(sizes[::-1]))
+        cells = self.addresses(along, strided) // (8 * self.cell)
+        held, first = np.unique(cells, return_index=True)
+        per_line = LINE // self.cell
+        table = np.full((-(-(int(held.max(initial=-1)) + 1) // per_line) * per_line, 2), -1)
+        table[held] = np.stack((along[first], strided[first]), -1)
+        return table.reshape(-1, per_line, 2)

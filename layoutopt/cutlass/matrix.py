@@ -1,0 +1,64 @@
+"""Layouts of matrices. Source: CUTLASS include/cutlass/layout/pitch_linear.h and matrix.h."""
+
+from typing import ClassVar
+
+from layoutopt.cutlass.coord import MatrixCoord, PitchLinearCoord
+from layoutopt.cutlass.strided import StridedLayout
+
+
+class PitchLinear(StridedLayout):
+    """Lines of memory: `contiguous + strided * stride`."""
+
+    coordinate = PitchLinearCoord
+    spelling = "SC"
+    letters = "CS"
+
+    __slots__ = ()
+
+
+class RowMajor(StridedLayout):
+    """Row by row: `row * ldm + column`."""
+
+    coordinate = MatrixCoord
+    spelling = "MN"
+    letters = "MN"
+
+    __slots__ = ()
+
+
+class ColumnMajor(StridedLayout):
+    """Column by column: `column * ldm + row`."""
+
+    coordinate = MatrixCoord
+    spelling = "NM"
+    letters = "MN"
+
+    __slots__ = ()
+
+
+class RowMajorInterleaved(StridedLayout):
+    """Blocks of k rows, one after the other; within them column by column.
+
+    `row / k * ldm + column * k + row % k`, and ldm is k times as many columns.
+    """
+
+    coordinate = MatrixCoord
+    spelling = "MN{}m"
+    letters = "MN"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()
+
+
+class ColumnMajorInterleaved(StridedLayout):
+    """Blocks of k columns, one after the other; within them row by row.
+
+    `column / k * ldm + row * k + column % k`, and ldm is k times as many rows.
+    """
+
+    coordinate = MatrixCoord
+    spelling = "NM{}n"
+    letters = "MN"
+    parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
+
+    __slots__ = ()

@@ -1,0 +1,105 @@
+"""Layouts that are a Format whose outer strides are free.
+
+All of CUTLASS's layouts for matrices and tensors in global memory are of this kind: the innermost part, and the part around
+a block, lie without gaps; every other part has a stride of its own. `TensorNCxHWx<32>` is NCHW32c,
+
+    offset(n, h, w, c) = c % 32 + 32 * w + stride[0] * h + stride[1] * (c / 32) + stride[2] * n
+"""
+
+import math
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layoutopt.cutlass.concept import Coord, Extent, Index, LayoutConcept
+from layoutopt.errors import FormatError
+from layoutopt.formats import Format
+from layoutopt.formats import Layout as Memory
+from layoutopt.formats.format import known
+
+
+class StridedLayout(LayoutConcept):
+    """A Format with free strides.
+
+    Attributes:
+        spelling: the format, with {} where the template's argument goes.
+        letters: the letters of the coordinates, in their order.
+        format: the format of the coordinates.
+    """
+
+    spelling: ClassVar[str]
+    letters: ClassVar[str]
+    format: ClassVar[Format]
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """Read the format, once its block is known."""
+        if cls.parameters and not cls.arguments:
+            return
+        cls.format = Format.parse(cls.spelling.format(*cls.arguments), cls.letters)
+        cls.rank = cls.format.rank
+        cls.stride_rank = cls.rank - 1
+        cls.tile = tuple(map(cls.format.block, range(cls.rank)))
+        cls.contiguous = cls.format.parts[-1].axis
+
+    @classmethod
+    def packed(cls, extent: Extent) -> Self:
+        """The layout without gaps, blocks rounded up.
+
+        Where the block does not divide the extent, CUTLASS's TensorNCxHWx::packed leaves samples overlapping.
+        """
+        sizes = cls.extents(extent)
+        physical = known(cls.format.physical_shape(sizes))
+        return cls(*(math.prod(physical[index:]) for index in range(cls.stride_rank, 0, -1)))
+
+    def __call__(self, coord: Coord) -> Index:
+        """The sum of the digits of the coordinates, each times the stride of its part."""
+        coords = self.components(coord)
+        total = np.zeros(np.broadcast_shapes(*(each.shape for each in coords)), np.int64)
+        for (axis, span, block), stride in zip(self._digits(), self._strides(), strict=True):
+            digit = coords[axis] // span
+            total += (digit % block if block else digit) * stride
+        return total[()]
+
+    def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
+        """Offsets divided by the strides, from the largest to the smallest."""
+        rest, strides = self._offsets(offset), self._strides()
+        if 0 in strides:
+            raise FormatError("has no inverse: a stride is 0", where=str(self), hint="make it of the packed strides")
+        coords: list[Any] = [0] * self.rank
+        pairs = sorted(zip(strides, self._digits(), strict=True), key=lambda pair: -pair[0])
+        for stride, (axis, span, _) in pairs:
+            digit, rest = np.divmod(rest, stride)
+            coords[axis] = coords[axis] + digit * span
+        return self.coordinate(*coords)
+
+    def capacity(self, extent: Extent) -> int:
+        """The outermost stride times the extent of the outermost part."""
+        if 0 in self.extents(extent):
+            return 0
+        memory = self.memory(extent)
+        capacity = memory.physical_shape[0] * memory.strides[0]
+        if capacity < self.cosize(extent):
+            raise FormatError(
+                f"does not hold the extent {tuple(extent)}", where=str(self), hint="enlarge the last stride"
+            )
+        return capacity
+
+    def memory(self, extent: Extent) -> Memory:
+        """The format bound to an extent and these strides.
+
+        Raises:
+            FormatError: elements would overlap.
+        """
+        return Memory(self.format, self.extents(extent), self._strides())
+
+    def _strides(self) -> tuple[int, ...]:
+        """Of every part, outermost first."""
+        block = self.format.parts[-1].block
+        return (*reversed(self.stride), *((block, 1) if block else (1,)))
+
+    def _digits(self) -> list[tuple[int, int, int]]:
+        """Axis, span and block of every part, outermost first; the block of an outer part is 0."""
+        return [(part.axis, span, part.block) for part, span in zip(self.format.parts, self.format.spans, strict=True)]

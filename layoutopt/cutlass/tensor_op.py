@@ -1,0 +1,262 @@
+"""Layouts of matrix operands in shared memory, swizzled so that neither writing nor reading them meets bank conflicts.
+
+Memory is cut into lines; a line of 128 bytes has every bank once. A tile of the operand is spread over some of them, and
+within a line things are exchanged by an exclusive or with a number that differs from line to line:
+
+    TensorOpMultiplicand    vectors of 16 bytes: chunk ^ line, in lines that hold as many rows of `Crosswise` elements as fit
+
+*Congruous* operands lie as the instruction wants them (the contiguous axis is M or N), *crosswise* ones across it (it is
+K). Coordinates are (contiguous, strided); the layouts whose names begin with ColumnMajor or RowMajor take (row, column).
+The stride is the number of elements along a line, of the contiguous axis in all layouts but Crosswise of 64 and 128 bits,
+whose lines run along the strided axis.
+
+Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h. There some of these have
+no inverse, and `packed` and `capacity` presume whole tiles; here tiles are filled up.
+"""
+
+from abc import abstractmethod
+from functools import cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layoutopt.cutlass.concept import Coord, Extent, Index, LayoutConcept
+from layoutopt.cutlass.coord import PitchLinearCoord
+from layoutopt.errors import FormatError
+
+ACCESS_BITS = 128
+LINE_BITS = 1024
+
+
+class TensorOpLayout(LayoutConcept):
+    """Tiles over lines of memory.
+
+    Attributes:
+        element_size: bits of an element.
+        elements_per_access: elements that are written together.
+        lines: over how many lines a tile is spread.
+        width: how many elements of a tile are in each of them.
+        crossing: whether tiles that follow each other along the contiguous axis are on other lines.
+        fragment_bytes: what a thread reads at a time for its part of an operand; 0 if `ldmatrix` reads.
+    """
+
+    rank = 2
+    stride_rank = 1
+    coordinate: ClassVar[type[tuple[Any, ...]]] = PitchLinearCoord
+    contiguous = 0
+    element_size: ClassVar[int]
+    elements_per_access: ClassVar[int] = 1
+    lines: ClassVar[int]
+    width: ClassVar[int]
+    crossing: ClassVar[bool] = False
+    fragment_bytes: ClassVar[int] = 16
+
+    __slots__ = ()
+
+    @classmethod
+    @abstractmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """The line, and the place in it, of the element (c, s) of a tile."""
+
+    @classmethod
+    def packed(cls, extent: Extent) -> Self:
+        """The layout whose lines are just as long as the tensor, in whole tiles."""
+        along = cls._contiguous_first(cls.extents(extent))[cls.crossing]
+        step = cls._tile()[cls.crossing]
+        return cls(-(-along // step) * step)
+
+    def __call__(self, coord: Coord) -> Index:
+        """The tile that a coordinate is in, and its place there."""
+        (tile_c, c), (tile_s, s) = map(np.divmod, self._contiguous_first(self.components(coord)), self._tile())
+        line, place = self.place(c, s)
+        across, along = (tile_c, tile_s) if self.crossing else (tile_s, tile_c)
+        offsets: Index = (line + across * self.lines) * self._pitch + place + along * self.width
+        return offsets
+
+    def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
+        """The tile that an offset is in, and which of its elements is there."""
+        offsets = self._offsets(offset)
+        if not self._pitch:
+            raise FormatError("has no inverse: the stride is 0", where=str(self))
+        line, place = np.divmod(offsets, self._pitch)
+        (across, line), (along, place) = np.divmod(line, self.lines), np.divmod(place, self.width)
+        tile_c, tile_s = (across, along) if self.crossing else (along, across)
+        c, s = _elements(type(self))[:, line, place]
+        size_c, size_s = self._tile()
+        return self.coordinate(*self._contiguous_first((c + tile_c * size_c, s + tile_s * size_s)))
+
+    def capacity(self, extent: Extent) -> int:
+        """As many whole lines as are used."""
+        needed = self.cosize(extent)
+        if not needed:
+            return 0
+        along = self._contiguous_first(self.extents(extent))[self.crossing]
+        if -(-along // self._tile()[self.crossing]) * self.width > self._pitch:
+            raise FormatError(f"a stride of {self.stride[0]} does not hold {along}", where=str(self), hint="enlarge it")
+        return -(-needed // self._pitch) * self._pitch
+
+    @property
+    def _pitch(self) -> int:
+        """Elements of memory from line to line."""
+        rows = self._tile()[0 if self.crossing else 1] // self.lines
+        return self.stride[0] * rows
+
+    @classmethod
+    def _tile(cls) -> tuple[int, int]:
+        """The tile, along the contiguous axis first."""
+        c, s = cls._contiguous_first(cls.tile)
+        return c, s
+
+    @classmethod
+    def _contiguous_first(cls, pair: Any) -> Any:
+        """The values of both axes, exchanged if the second is contiguous; doing so twice changes nothing."""
+        return pair if cls.contiguous == 0 else (pair[1], pair[0])
+
+
+@cache
+def _elements(kind: type[TensorOpLayout]) -> Index:
+    """Which element (c, s) of a tile is at each place of its lines: an array of shape (2, lines, width)."""
+    c, s = np.indices(kind._tile())
+    table = np.empty((2, kind.lines, kind.width), np.int64)
+    table[:, *kind.place(c, s)] = c, s
+    return table
+
+
+class TensorOpMultiplicand(TensorOpLayout):
+    """Vectors of 16 bytes, each exchanged with another of its line.
+
+    Parameters: bits of an element, and Crosswise, how many of them are next to each other in a line before the next row
+    begins; a line of 128 bytes holds `factor` such rows.
+    """
+
+    parameters = ("ElementSize", "Crosswise")
+    factor: ClassVar[int]
+    fragment_bytes = 0
+
+    __slots__ = ()
+
+    @classmethod
+    def bind(cls, *arguments: int) -> dict[str, Any]:
+        """The shape of a tile: 8 vectors by 8 or 4 rows of lines."""
+        element_size, crosswise = arguments
+        per_access, rest = divmod(ACCESS_BITS, element_size)
+        factor, remains = divmod(LINE_BITS, element_size * crosswise)
+        if rest or remains or factor not in (1, 2, 4, 8):
+            raise FormatError(
+                f"{crosswise} elements of {element_size} bits do not fill 1, 1/2, 1/4 or 1/8 line of 128 bytes",
+                where=cls.__name__,
+            )
+        lines = max(8 // factor, 4)
+        return {
+            "element_size": element_size,
+            "elements_per_access": per_access,
+            "factor": factor,
+            "lines": lines,
+            "width": 8 * per_access,
+            "tile": cls._contiguous_first((crosswise, lines * factor)),
+        }
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """The vectors of `factor` rows side by side, and their number within the line xor that of the line."""
+        vector, element = np.divmod(c, cls.elements_per_access)
+        line, row = np.divmod(s, cls.factor)
+        chunk = vector + row * (8 // cls.factor)
+        return line, (chunk ^ line) * cls.elements_per_access + element
+
+
+class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
+    """`TensorOpMultiplicand`, except for 32 bits, which are read one by one: vector xor twice the row, in tiles of 32 x 4."""
+
+    __slots__ = ()
+
+    @classmethod
+    def bind(cls, *arguments: int) -> dict[str, Any]:
+        """Those of TensorOpMultiplicand; of 32 bits, its specialisation."""
+        members = super().bind(*arguments)
+        if members["element_size"] != 32:
+            return members
+        tile = cls._contiguous_first((32, 4))
+        return {**members, "factor": 1, "lines": 4, "width": 32, "tile": tile, "fragment_bytes": 4}
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """See the class."""
+        return (s, ((c // 4) ^ (2 * s)) * 4 + c % 4) if cls.element_size == 32 else super().place(c, s)
+
+
+class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
+    """`TensorOpMultiplicand` under the name that operands across the instruction have."""
+
+    __slots__ = ()
+
+
+class TensorOpMultiplicandCongruous64b(TensorOpLayout):
+    """Elements of 64 bits, of which a thread reads two together: c and c + 8."""
+
+    element_size = 64
+    tile = (16, 4)
+    lines = 4
+    width = 16
+
+    __slots__ = ()
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """Four columns to a line: pairs, numbered by the lowest bit of c, xor the row and the line."""
+        line = c // 2 % 4
+        return line, 2 * ((4 * (c % 2) + line) ^ s) + c // 8
+
+
+class TensorOpMultiplicand64bCrosswise(TensorOpLayout):
+    """Elements of 64 bits, of which a thread reads two together: s and s + 8."""
+
+    element_size = 64
+    tile = (16, 16)
+    lines = 16
+    width = 16
+    crossing = True
+
+    __slots__ = ()
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """Four lines for each group of four columns, whose number is xored into the place."""
+        group = c // 4
+        line = 4 * group + s // 2 % 4
+        return line, (8 * (s % 2) + 2 * (c % 4) + s // 8) ^ (8 * (group // 2) + group % 2)
+
+
+class TensorOpMultiplicandCongruous128b(TensorOpLayout):
+    """Elements of 128 bits, congruous."""
+
+    element_size = 128
+    tile = (8, 4)
+    lines = 4
+    width = 8
+
+    __slots__ = ()
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """Two columns to a line: the row xor the line."""
+        line = c // 2
+        return line, 4 * (c % 2) + (s ^ line)
+
+
+class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
+    """Elements of 128 bits, crosswise."""
+
+    element_size = 128
+    tile = (8, 8)
+    lines = 8
+    width = 8
+    crossing = True
+
+    __slots__ = ()
+
+    @classmethod
+    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+        """Four columns by two rows to a line."""
+        return c // 4 * 4 + s // 2, (c % 4 + 4 * (s % 2)) ^ (c // 4 * 4)

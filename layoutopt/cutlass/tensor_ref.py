@@ -1,0 +1,167 @@
+"""TensorRef: a pointer into memory and a layout, without bounds.
+
+    ref = TensorRef(buffer, RowMajor(ldm))      ref[row, column] = 3      ref + (16, 0)      ref.at((row, column))
+
+The memory is that of a numpy array, which is never copied: what is written through a reference is in the array. A
+reference has no extent, so only leaving the array is an error. Pointer arithmetic gives another reference; it is right where
+the layout repeats, and anything else is refused.
+
+Source: CUTLASS include/cutlass/tensor_ref.h.
+"""
+
+import re
+from operator import index
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from layoutopt.cutlass.concept import Coord, Index, LayoutConcept
+from layoutopt.errors import FormatError
+
+Array = NDArray[Any]
+
+_NARROW = re.compile(r"(?:u?int|float)([1-7])(?![0-9])")
+
+
+class TensorRef:
+    """A pointer to elements of a numpy array, and a layout.
+
+    Args:
+        data: the memory: an array of any dtype whose elements lie without gaps, in whatever order of its axes, or a
+            vector of any stride. Where it is a view, its first element is offset 0.
+        layout: from coordinates to offsets.
+        pointer: the offset of coordinate 0, in elements.
+
+    Raises:
+        FormatError: the array has gaps, or elements of less than a byte.
+    """
+
+    __slots__ = ("_layout", "_memory", "_pointer")
+
+    def __init__(self, data: Array, layout: LayoutConcept, pointer: int = 0) -> None:
+        self._memory = linear(data)
+        self._layout = layout
+        self._pointer = index(pointer)
+
+    @property
+    def layout(self) -> LayoutConcept:
+        """From coordinates to offsets."""
+        return self._layout
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """The strides of the layout."""
+        return self._layout.stride
+
+    @property
+    def memory(self) -> Array:
+        """All of the memory, as a vector that shares it."""
+        return self._memory
+
+    @property
+    def pointer(self) -> int:
+        """The place of coordinate 0 in the memory, in elements."""
+        return self._pointer
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self._memory.dtype
+
+    def offset(self, coord: Coord) -> Index:
+        """How far a coordinate is from the pointer, in elements."""
+        return self._layout(coord)
+
+    def at(self, coord: Coord) -> Any:
+        """The element at a coordinate; of arrays of coordinates, an array.
+
+        Raises:
+            FormatError: that is not in the memory.
+        """
+        return self._memory[self._places(coord)]
+
+    def __getitem__(self, coord: Coord) -> Any:
+        return self.at(coord)
+
+    def __setitem__(self, coord: Coord, value: ArrayLike) -> None:
+        if not self._memory.flags.writeable:
+            raise FormatError("the memory is read-only", where=repr(self), hint="refer to an array that is not")
+        self._memory[self._places(coord)] = value
+
+    def add_pointer_offset(self, offset: int) -> Self:
+        """The reference with its pointer moved by some elements."""
+        return self._like(self._memory, self._pointer + index(offset))
+
+    def __add__(self, coord: Coord) -> Self:
+        return self.add_pointer_offset(self._steps(coord))
+
+    def __sub__(self, coord: Coord) -> Self:
+        return self.add_pointer_offset(-self._steps(coord))
+
+    def const_ref(self) -> Self:
+        """The same reference, through which nothing can be written."""
+        memory = self._memory.view()
+        memory.flags.writeable = False
+        return self._like(memory, self._pointer)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dtype}, {self._layout!r}, pointer {self._pointer})"
+
+    def _like(self, memory: Array, pointer: int) -> Self:
+        """The same, but for memory and pointer."""
+        return type(self)(memory, self._layout, pointer)
+
+    def _steps(self, coord: Coord) -> int:
+        """The offset of a coordinate where the layout repeats."""
+        tile = self._layout.tile
+        if any(np.any(each % step) for each, step in zip(self._layout.components(coord), tile, strict=True)):
+            raise FormatError(
+                f"the coordinate {tuple(coord)} is within a block, where pointer arithmetic goes wrong",
+                where=repr(self._layout),
+                hint=f"move by multiples of {tile}",
+            )
+        return int(self._layout(coord))
+
+    def _places(self, coord: Coord) -> Index:
+        places = self._layout(coord) + self._pointer
+        if np.any((places < 0) | (places >= self._memory.size)):
+            raise FormatError(
+                f"the coordinate {briefly(coord)} is outside the memory of {self._memory.size} elements",
+                where=repr(self),
+                hint="enlarge the array",
+            )
+        return places
+
+
+def linear(data: Array) -> Array:
+    """The memory of an array as a vector that shares it, in the order in which it lies.
+
+    Raises:
+        FormatError: it has gaps, or elements of less than a byte.
+    """
+    if not isinstance(data, np.ndarray):
+        raise FormatError(
+            f"not a numpy array but {type(data).__name__}", hint="make one with np.frombuffer or np.asarray"
+        )
+    if data.dtype.itemsize == 1 and (narrow := _NARROW.match(data.dtype.name)):
+        raise FormatError(
+            f"elements of {narrow[1]} bits share bytes in memory, which numpy arrays of them do not",
+            where=data.dtype.name,
+            hint="refer to an array of uint8 in place of them",
+        )
+    if data.ndim == 1:
+        return data
+    # The stride of an axis of extent 1 means nothing, so it may go anywhere.
+    lying = data.transpose(sorted(range(data.ndim), key=lambda axis: (data.shape[axis] == 1, -data.strides[axis])))
+    if not lying.flags.c_contiguous:
+        raise FormatError(
+            f"an array of shape {data.shape} and strides {data.strides} bytes has gaps or repeats",
+            hint="refer to the array that it is a view of, or to a copy",
+        )
+    return lying.reshape(-1)
+
+
+def briefly(coord: Coord) -> tuple[Any, ...]:
+    """A coordinate for a message; arrays only by their largest."""
+    return tuple(each if np.ndim(each) == 0 else f"..{np.max(each)}" for each in coord)
