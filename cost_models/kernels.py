@@ -1,13 +1,15 @@
 """Kernel rows of a target, bound to an op: what formats they mean for it, which signatures are theirs.
 
 A signature belongs to a row if every operand that the row names lies in the row's format, as bytes: for
-H = W = 1 a tensor in NCHW is one in NHWC. A strided matrix product instead takes each operand whose last two
-axes have a unit stride between them and whose batch axes collapse to one stride, as a GEMM with leading
-dimensions does:
+H = W = 1 a tensor in NCHW is one in NHWC. A strided row instead takes operands of a product by how many strides it
+would need for them (`layoutopt.ops.modes`):
 
-    (B, H, M, K) in the order B M H K     strides (MHK, K, HK, 1): the axes B, H collapse if B = 1
+    true          one each for rows, columns, what is summed and batches: leading dimensions
+    "pointers"    any number for batches, which are pointers
+    "modes"       any number for all of them
 
-A direct row takes whatever formats make the op the same op on the arrays as they lie.
+and then its formats, if it has any, only say which axes have the stride 1. A direct row takes whatever formats make
+the op the same op on the arrays as they lie.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,16 @@ from layoutopt.cost_models.templates import expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, elements
-from layoutopt.ops.matmul import is_strided_matrix
+from layoutopt.ops.modes import Kind
+
+_INNERMOST: dict[tuple[str, str], Kind] = {
+    ("a", "M"): "rows",
+    ("a", "N"): "summed",
+    ("b", "M"): "summed",
+    ("b", "N"): "columns",
+    ("y", "M"): "rows",
+    ("y", "N"): "columns",
+}
 
 Key: TypeAlias = tuple[Any, ...]
 Formats: TypeAlias = Mapping[Slot, Format]
@@ -35,8 +46,10 @@ class BoundKernel:
         dtype: the element type that it works on.
         roles: the slots of x, w, y (or a, b, y) that the op has.
         shapes: of the operands in those slots.
-        formats: what the row wants at the slots it names; canonical ones for a strided row.
+        formats: what the row wants at the slots it names; canonical ones for a strided row without.
         keys: the same as bytes.
+        op: the op.
+        rule: its rule.
     """
 
     kernel: Kernel
@@ -45,16 +58,27 @@ class BoundKernel:
     shapes: Mapping[Slot, Shape]
     formats: Formats
     keys: Mapping[Slot, Key]
+    op: Op
+    rule: LayoutRule
 
     def takes(self, formats: Formats, is_direct: bool) -> bool:
         """Whether operands in these formats, in which the op may be the same op, are what the kernel reads and writes."""
         if self.kernel.direct:
             return is_direct
         if self.kernel.strided:
-            return all(
-                is_strided_matrix(formats[slot], shape) for slot, shape in self.shapes.items() if slot in formats
-            )
+            return self._strides_suit(formats)
+        formats = self.rule.kernel_formats(self.op, formats)
         return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
+
+    def _strides_suit(self, formats: Formats) -> bool:
+        """Whether the kernel has strides for all modes of the operands, and stride 1 where it wants it."""
+        modes = self.rule.modes(self.op, formats)
+        if modes is None or not modes.contiguous:
+            return False
+        if self.kernel.strided != "modes" and not modes.is_strided:
+            return self.kernel.strided == "pointers" and modes.is_batched
+        wanted = {self.roles[role]: _INNERMOST[role, text[-1]] for role, text in self.kernel.formats.items()}
+        return all(modes.innermost.get(slot, kind) == kind for slot, kind in wanted.items())
 
     def padding(self, formats: Formats) -> float:
         """How much more arithmetic the padded problem is: padded over logical iterations.
@@ -119,38 +143,34 @@ def _bind_row(
     if len(shapes) < len(roles) or len(dtypes) < len(roles):
         return None
     dtype = dtypes[roles.get("x", roles.get("a", X))]
-    if kernel.strided:
+    if kernel.strided and not kernel.formats:
         if any(len(shape) < 2 for shape in shapes.values()):
             return None
         canonical = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()}
-        return BoundKernel(kernel, dtype, roles, shapes, canonical, {})
+        return BoundKernel(kernel, dtype, roles, shapes, canonical, {}, op, rule)
     if kernel.direct:
-        return BoundKernel(kernel, dtype, roles, shapes, {}, {})
+        return BoundKernel(kernel, dtype, roles, shapes, {}, {}, op, rule)
     formats: dict[Slot, Format] = {}
     for role, text in kernel.formats.items():
         if role not in roles:
             return None
         slot = roles[role]
         shape = shapes[slot]
-        format = expand(text, len(shape), spec.block(dtypes[slot]), is_swapped(op, rule, role))
+        swapped = rule.family == "transposed_convolution" if role == "w" else rule.is_swapped(op, slot)
+        if swapped is None and not kernel.strided:
+            return None
+        format = expand(text, len(shape), spec.block(dtypes[slot]), bool(swapped))
         if format is None or not format.fits(shape):
             return None
         formats[slot] = format
     keys = {slot: format.key(shapes[slot]) for slot, format in formats.items()}
-    return BoundKernel(kernel, dtype, roles, shapes, formats, keys)
+    return BoundKernel(kernel, dtype, roles, shapes, formats, keys, op, rule)
 
 
 def has_operand(op: Op, slot: Slot) -> bool:
     """Whether the op has a tensor at a slot."""
     values = op.inputs if slot.side == "in" else op.outputs
     return slot.index < len(values) and values[slot.index] is not None
-
-
-def is_swapped(op: Op, rule: LayoutRule, role: str) -> bool:
-    """Whether the op reads the matrix axes, or the channel axes of a filter, the other way round."""
-    if role == "w":
-        return rule.family == "transposed_convolution"
-    return role in "ab" and bool(op.integer(f"trans{role.upper()}"))
 
 
 __all__ = ["BoundKernel", "Formats", "bind", "has_operand"]

@@ -6,12 +6,14 @@ several targets have in common; they are inherited, never loaded.
 
 import platform
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from layoutopt.cost_models.reading import read_target
 from layoutopt.cost_models.roofline import RooflineModel
+from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
 
 TARGETS = Path(__file__).parent / "targets"
@@ -35,12 +37,17 @@ def load_target(name_or_path: str) -> RooflineModel:
         TargetError: there is no such target, or its file is malformed.
     """
     name = host_target() if name_or_path == HOST else name_or_path
-    path = Path(name) if name.endswith(".toml") else builtin(name)
-    spec = read_target(path, parent_of)
+    spec = read_target(Path(name), parent_of) if name.endswith(".toml") else _builtin_spec(name)
     if name_or_path == HOST and name in _WITH_BLOCKED_KERNELS:
         # Only for the machine at hand: a model with blocked kernels runs where the block is the same.
         spec = spec.model_copy(update={"dialect": "onnxruntime"})
     return RooflineModel(spec)
+
+
+@cache
+def _builtin_spec(name: str) -> TargetSpec:
+    """Read once: a small model is planned in less time than that takes."""
+    return read_target(builtin(name), parent_of)
 
 
 def builtin(name: str) -> Path:

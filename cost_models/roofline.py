@@ -11,11 +11,12 @@ as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeAlias
 
 from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import Kernel, TargetSpec
-from layoutopt.formats import Format, Shape, volume
+from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import Known, elements, rule_of
 
@@ -111,7 +112,11 @@ class RooflineModel:
         if keys[0] == keys[1] and src.lanes <= dst.lanes:
             return 0.0
         memory, launch = self.spec.memory, self.spec.launch
-        if all(is_unblocked(key, type.shape) for key in keys):
+        if memory.short_run is not None:
+            is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
+        else:
+            is_plain = all(is_unblocked(key, type.shape) for key in keys)
+        if is_plain:
             efficiency = memory.plain_cast_efficiency
         elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format):
             efficiency = memory.scattered_cast_efficiency
@@ -152,23 +157,34 @@ class RooflineModel:
         native = self._native(op, signature, profile, formats)
         if native:
             return min(map(self.seconds, native))
-        plain = canonical(op)
-        inner: list[tuple[BoundKernel | None, Formats]] = [(None, plain)]
-        if profile.rows:
-            inner = [(row, {**plain, **row.formats}) for row in profile.rows]
-        return min(self._emulate(op, profile, formats, *way) for way in inner)
+        return min(self._emulate(op, profile, formats, *way) for way in _ways(op, profile))
+
+    def hidden_conversions(self, op: Op, signature: Signature) -> int:
+        """How many operands are converted within the op under a signature that no kernel has, constants aside."""
+        rule = rule_of(op)
+        if rule is not None and rule.is_rename:
+            return 0
+        profile, formats = self._profile(op), formats_of(op, signature)
+        if self._native(op, signature, profile, formats):
+            return 0
+        return min(len(self._converted(op, formats, inner)) for _, inner in _ways(op, profile))
 
     def _emulate(self, op: Op, profile: "_Profile", formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
         """Convert to what a kernel takes, run it, convert back; constants were converted ahead of time.
 
         Hidden conversions are a little dearer than casts between ops, which can be shared and seen.
         """
-        seconds = self._run(op, profile, row, inner)
-        for slot, format in formats.items():
-            value = op.operand(slot)
-            if value is not None and not value.is_constant:
-                seconds += _HIDDEN * self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
-        return seconds
+        return self._run(op, profile, row, inner) + _HIDDEN * sum(self._converted(op, formats, inner))
+
+    def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
+        """What the conversions take between the formats of the operands and those of a kernel inside, of those that move."""
+        operands = ((slot, format, op.operand(slot)) for slot, format in formats.items())
+        seconds = [
+            self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
+            for slot, format, value in operands
+            if value is not None and not value.is_constant
+        ]
+        return [each for each in seconds if each]
 
     def _native(self, op: Op, signature: Signature, profile: "_Profile", formats: Formats) -> list[Work]:
         """What the op is to each kernel that takes it as it is."""
@@ -203,6 +219,12 @@ class RooflineModel:
     def _run(self, op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> float:
         """A kernel on operands in formats that it takes; without a row, the vector unit or memory."""
         return self.seconds(_work(op, profile, row, formats))
+
+
+def _ways(op: Op, profile: "_Profile") -> list[tuple[BoundKernel | None, Formats]]:
+    """The kernels that an op may be emulated with, and what they take."""
+    plain = canonical(op)
+    return [(row, {**plain, **row.formats}) for row in profile.rows] or [(None, plain)]
 
 
 def _work(op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> Work:
@@ -262,6 +284,13 @@ def dtype_of(op: Op) -> DType:
     """The element type of the first operand that is a tensor; float32 if there is none."""
     found = (value.dtype for value in (*op.inputs, *op.outputs) if value is not None and value.dtype is not None)
     return next(found, DType.FLOAT32)
+
+
+def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
+    """How many neighbouring elements stay neighbours, or begin or end as such, where a conversion transposes."""
+    steps = [step for step in Conversion(src, dst).steps(shape) if isinstance(step, Transpose)]
+    ends = [dim for step in steps for dim in (step.before[-1], step.after[-1]) if isinstance(dim, int)]
+    return min(ends, default=inf)
 
 
 def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:

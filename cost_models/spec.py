@@ -45,6 +45,7 @@ FAMILIES = frozenset(
 )
 _DTYPES = {dtype.label: dtype for dtype in DType}
 _ROLES = frozenset("xwyab")
+_STRIDES = ("pointers", "modes")
 
 
 def _dtype(label: str) -> str:
@@ -72,6 +73,12 @@ def _template(text: str) -> str:
         raise ValueError(f"{error.what}; {error.hint or 'use the axes of the format'}") from None
 
 
+def _strided(value: bool | str) -> bool | str:
+    if isinstance(value, str) and value not in _STRIDES:
+        raise ValueError(f"expected true, {' or '.join(_STRIDES)}")
+    return value
+
+
 def _several(value: Any) -> Any:
     """One string stands for a list of one."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -91,6 +98,7 @@ DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_several), Field(m
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_several)]
 Template = Annotated[str, AfterValidator(_template)]
 Role = Annotated[str, AfterValidator(_role)]
+Strided = Annotated[bool | str, AfterValidator(_strided)]
 
 
 class _Model(BaseModel):
@@ -140,6 +148,8 @@ class Memory(_Model):
             in NHWC; that of other blocked formats when absent.
         scattered_cast_efficiency: the same where neither order of the plain format is that of the other's unblocked axes,
             or both are blocked, so that single elements move; as above when absent.
+        short_run: what counts as a blocked format in conversions: runs of at most so many elements on one of the two sides,
+            whatever the formats are called; blocks when absent.
     """
 
     bandwidth: Rate
@@ -148,6 +158,7 @@ class Memory(_Model):
     blocked_cast_efficiency: Fraction
     channels_last_cast_efficiency: Fraction | None = None
     scattered_cast_efficiency: Fraction | None = None
+    short_run: Count | None = None
 
 
 class Launch(_Model):
@@ -171,7 +182,8 @@ class Kernel(_Model):
         variant: of the op, `dense` or `depthwise` for example; all when absent.
         dtypes: element types of the operand x (or a).
         formats: of the operands that the kernel is particular about.
-        strided: in place of formats: a matrix product with leading dimensions and transposed operands.
+        strided: a matrix product with leading dimensions and transposed operands; with a pointer for each matrix of a batch
+            if this is "pointers", with any number of strides if it is "modes". Formats then say which axes have stride 1.
         direct: in place of formats: any in which the op is the same op on the arrays as they lie.
         unit: which peak rate it works against.
         efficiency: fraction of that peak.
@@ -188,7 +200,7 @@ class Kernel(_Model):
     variant: Texts | None = None
     dtypes: DTypeNames
     formats: dict[Role, Template] = Field(default_factory=dict)
-    strided: bool = False
+    strided: Strided = False
     direct: bool = False
     unit: Text
     efficiency: Fraction
@@ -201,8 +213,12 @@ class Kernel(_Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if [bool(self.formats), self.strided, self.direct].count(True) != 1:
-            raise ValueError("a kernel has either formats or strided = true or direct = true")
+        if self.direct == bool(self.formats or self.strided):
+            raise ValueError("a kernel has either formats or strided or direct = true")
+        if self.strided and set(self.family) != {"matmul"}:
+            raise ValueError("strided is for kernels of the family matmul alone")
+        if self.strided and not all(text in ("*MN", "*NM") for text in self.formats.values()):
+            raise ValueError("formats of a strided kernel are *MN or *NM")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
         return self

@@ -1,8 +1,9 @@
 """Format spellings for any number of axes: `N*C` is NC, NWC, NHWC or NDHWC, as the rank demands.
 
-The grammar is that of `Format.parse` with two additions:
+The grammar is that of `Format.parse` with three additions:
 
     *       the axes that the letters leave out: the spatial axes, in order; for matrices the batch axes
+    D H W   that spatial axis, where the tensor has it: `NDC*` is NCW, NCHW or NDCHW
     {C0}    the block size that the target has for the element type
 
 Letters name logical axes by position: N, C of a feature map; O, I (or G, O, I) of a filter, I, O in a
@@ -16,8 +17,9 @@ from string import ascii_uppercase
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format
 
-_TOKEN = re.compile(r"\*|[A-Z]|(?:[1-9][0-9]*|\{C0\})[a-z]")
+_TOKEN = re.compile(r"\*|[A-Z]|(?:[1-9][0-9]*|\{C0\})(?:_[1-9][0-9]*)?[a-z]")
 _LEADS = {frozenset(letters): letters for letters in ("NC", "OI", "GOI", "MN")}
+_SPATIAL = "DHW"
 
 
 def check(text: str) -> str:
@@ -30,10 +32,12 @@ def check(text: str) -> str:
     if "".join(tokens) != text or tokens.count("*") > 1:
         raise FormatError("not a format", where=f"'{text}'", hint="spell it like N*C or NC*{C0}c")
     letters = [token for token in tokens if token in ascii_uppercase]
-    if frozenset(letters) not in _LEADS or len(set(letters)) != len(letters):
+    lead, named = _split(text)
+    if lead not in _LEADS or len(set(letters)) != len(letters) or (named and _LEADS[lead] == "MN"):
         hint = "name N C, O I, G O I or M N, each once"
         raise FormatError("does not name the axes", where=f"'{text}'", hint=hint)
-    expand(text, len(letters) + 2 * tokens.count("*"), 16)
+    for rank in range(len(lead), len(lead) + len(_SPATIAL) + 1):
+        expand(text, rank, 16)
     return text
 
 
@@ -47,15 +51,27 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
         c0: what `{C0}` stands for.
         swapped: whether the op has the two axes of a filter or matrix the other way round.
     """
-    lead = _LEADS[frozenset(token for token in _TOKEN.findall(text) if token in ascii_uppercase)]
+    letters, named = _split(text)
+    lead = _LEADS[letters]
     free = rank - len(lead)
-    if free < 0 or ("*" not in text and free):
+    if free < 0:
         return None
-    spare = [letter for letter in ascii_uppercase if letter not in {*lead, *"DHW"}]
-    rest = "DHW"[3 - free :] if free <= 3 and lead != "MN" else "".join(spare[:free])
+    spare = [letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL}]
+    rest = _SPATIAL[3 - free :] if free <= 3 and lead != "MN" else "".join(spare[:free])
+    if "*" not in text and not named.issuperset(rest):
+        return None
     axes = lead[::-1] if swapped and lead in ("OI", "MN") else lead
     axes = rest + axes if lead == "MN" else axes + rest
-    return Format.parse(text.replace("{C0}", str(c0)).replace("*", rest), axes)
+    for letter in named - set(rest):
+        text = text.replace(letter, "")
+    others = "".join(letter for letter in rest if letter not in named)
+    return Format.parse(text.replace("{C0}", str(c0)).replace("*", others), axes)
+
+
+def _split(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The letters that a template names: those that say what the tensor is, and spatial axes."""
+    letters = frozenset(token for token in _TOKEN.findall(text) if token in ascii_uppercase)
+    return letters - set(_SPATIAL), letters & set(_SPATIAL)
 
 
 __all__ = ["check", "expand"]

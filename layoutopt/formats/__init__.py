@@ -8,15 +8,18 @@ the names of the field.
 from layoutopt.formats.carry import carry
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz, lookup
 from layoutopt.formats.conversion import Conversion
-from layoutopt.formats.format import Dim, Format, Part, Shape, volume
+from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product, quoted, unquoted
+from layoutopt.formats.format import Format, Part, Shape, quotient, volume
 from layoutopt.formats.layout import Layout
 from layoutopt.formats.pack import pack, unpack
 from layoutopt.formats.steps import Pad, Reshape, Slice, Step, Transpose, run
 
 __all__ = [
+    "UNKNOWN",
     "Conversion",
     "Dim",
     "Entry",
+    "Extent",
     "Format",
     "Layout",
     "Pad",
@@ -30,9 +33,14 @@ __all__ = [
     "carry",
     "entries",
     "fractal_nz",
+    "is_unknown",
     "lookup",
     "pack",
+    "product",
+    "quoted",
+    "quotient",
     "run",
     "unpack",
+    "unquoted",
     "volume",
 ]

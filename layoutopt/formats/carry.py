@@ -5,9 +5,13 @@ radix number. Both are cut at every boundary of either shape and of the blocks o
 
     (N, C=64, H, W) in NCHW16c  ->  (N, 4, 16, H, W):    N 4 H W 16 stays as it lies, and reads  N g H W c
 
-The parts of the format become runs of these factors, and each new axis is a run of factors of its own. The
-result exists if every new axis finds its factors in memory from major to minor. Factors that meet there merge
-into one part.
+The parts of the format become runs of these factors, and each new axis is a run of factors of its own. In which
+order they lie does not matter, since the digits of an axis may lie in any:
+
+    (N, 2, C, H, W) in N H W 2 C, the 2 and C merged after a Transpose  ->  NHW2cC    a channel shuffle moves nothing
+
+The result exists if the cuts of both sides divide one another, or where an axis is carried as a whole. Factors
+that meet in memory and continue each other merge into one part.
 """
 
 from collections.abc import Iterator
@@ -15,7 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.format import Dim, Format, Part, Shape, volume
+from layoutopt.formats.extent import Dim
+from layoutopt.formats.format import Format, Part, Shape, volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,8 @@ def _weights(axes: tuple[int, ...], shape: Shape) -> dict[int, tuple[int, int]] 
     return weights
 
 
-def _assembled(factors: list[_Factor], after: Shape) -> Format | None:
-    """Factors in memory order as a format; None if those of an axis do not stand from major to minor."""
+def _assembled(factors: list[_Factor], after: Shape) -> Format:
+    """Factors in memory order as a format: the most significant one of an axis is its outer part."""
     placed: list[_Factor] = []
     for factor in factors:
         last = next((index for index in reversed(range(len(placed))) if placed[index].extent != 1), None)
@@ -153,15 +158,15 @@ def _assembled(factors: list[_Factor], after: Shape) -> Format | None:
             placed[last] = _Factor(factor.axis, factor.span, int(placed[last].extent) * int(factor.extent))
         else:
             placed.append(factor)
-    parts: list[Part] = []
-    spans: dict[int, int] = {}
+    outer: dict[int, int] = {}
     for factor in placed:
-        if spans.get(factor.axis, factor.span + 1) <= factor.span:
-            return None
-        parts.append(Part(factor.axis, int(factor.extent) if factor.axis in spans else 0))
-        spans[factor.axis] = factor.span
+        outer[factor.axis] = max(factor.span, outer.get(factor.axis, 0))
+    parts: list[Part] = []
+    for factor in placed:
+        is_outer = factor.span == outer[factor.axis]
+        parts.append(Part(factor.axis) if is_outer else Part(factor.axis, int(factor.extent), factor.span))
     for axis in range(len(after)):
-        if axis not in spans:
+        if axis not in outer:
             parts.insert(parts.index(Part(axis - 1)) + 1 if axis else 0, Part(axis))
     return Format(tuple(parts))
 

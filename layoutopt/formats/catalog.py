@@ -3,9 +3,9 @@
 A name is only a spelling: `lookup` turns it into a Format and forgets it. {C0} stands for a number of
 elements that depends on the dtype, so the names of Ascend need one.
 
-Left out is what the grammar cannot say: FRACTAL_Z with groups and FRACTAL_Z_C04, which mix axes within a
-block, C1HWNCoC0, and the swizzled layouts of CUTLASS, which are a layout followed by an exchange of offset
-bits.
+Left out is what the grammar cannot say: FRACTAL_Z with groups, FRACTAL_Z_C04 and C1HWNCoC0, which mix axes
+within a block or hold zeros (`formats.ascend` has them as arrays, the dialect `ascend` writes them), and the
+swizzled layouts of CUTLASS, which are a layout followed by an exchange of offset bits.
 """
 
 import difflib
@@ -170,7 +170,7 @@ _BY_FOLDED_NAME = {entry.name.casefold(): entry for entry in reversed(_ENTRIES)}
 _C0 = {8: 32, 4: 64, 2: 128, 1: 256}
 _BITS = {"bool": 8, "half": 16, "float": 32, "double": 64}
 _TEMPLATE = re.compile(r"(\w+<)([1-9][0-9]*)>")
-_TAG = re.compile(r"([0-9]*)([a-zA-Z])")
+_TAG = re.compile(r"([0-9_]*)([a-zA-Z])")
 
 
 def entries() -> tuple[Entry, ...]:
@@ -209,7 +209,7 @@ def c0(dtype: str) -> int:
     """The elements in Ascend's innermost block: 32 bytes of types of up to 16 bits, else 16 elements.
 
     Source: K0 of the platform table `[DtypeMKN]`, the same from Ascend 310 to 910B: 16, but 32 for int8, 64
-    for int4.
+    for int4. Chips whose cube computes float32 have 8 for it; a target's own table says so.
 
     Raises:
         FormatError: the dtype has no known width.

@@ -19,7 +19,8 @@ from itertools import pairwise, product
 from typing import Self
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.format import Dim, Format, Shape, quotient
+from layoutopt.formats.extent import Dim
+from layoutopt.formats.format import Format, Shape, quotient
 from layoutopt.formats.pack import Array
 from layoutopt.formats.steps import Chain, Reshape, Step, Transpose, run
 
@@ -228,7 +229,7 @@ def _moved(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_View, _View]) -
         return None
     if isinstance(have, str) or isinstance(want, str) or isinstance(kept, str) or have == want:
         return have
-    grains = [next(digit.span for digit in view if digit.axis == axis) for view in views]
+    grains = [max(digit.span for digit in view if digit.axis == axis) for view in views]
     sides = zip((want, have), grains, strict=True)
     return min((size for size, grain in sides if size % grain == 0 == kept % grain), default=None)
 
@@ -240,24 +241,26 @@ def _grid(axis: int, views: tuple[_View, _View]) -> list[int]:
 
 def _atoms(view: _View, grid: Sequence[Sequence[int]], sizes: Shape) -> Iterator[_Digit]:
     """The digits of a view, cut at the spans of the grid."""
-    cut: dict[int, int] = {}
-    for digit in view:
+    above = _spans_above(view)
+    for digit, larger in zip(view, above, strict=True):
         spans = grid[digit.axis]
-        start = cut.get(digit.axis, 0)
-        cut[digit.axis] = spans.index(digit.span) + 1
-        for index in range(start, cut[digit.axis]):
+        start = 0 if larger is None else spans.index(larger) + 1
+        for index in range(start, spans.index(digit.span) + 1):
             outer = sizes[digit.axis] if index == 0 else spans[index - 1]
             yield _Digit(digit.axis, spans[index], quotient(outer, spans[index]))
 
 
 def _extents(view: _View, sizes: Shape) -> Shape:
     """The extents of the digits when the axes have these sizes: the outermost digit of each axis adapts."""
-    seen: set[int] = set()
-    extents: list[Dim] = []
-    for digit in view:
-        extents.append(digit.extent if digit.axis in seen else quotient(sizes[digit.axis], digit.span))
-        seen.add(digit.axis)
-    return tuple(extents)
+    digits = zip(view, _spans_above(view), strict=True)
+    return tuple(quotient(sizes[each.axis], each.span) if larger is None else each.extent for each, larger in digits)
+
+
+def _spans_above(view: _View) -> list[int | None]:
+    """For each digit the span of the next more significant one of its axis; None for the outermost one."""
+    spans = [sorted({each.span for each in view if each.axis == digit.axis}) for digit in view]
+    places = [own.index(digit.span) + 1 for digit, own in zip(view, spans, strict=True)]
+    return [own[place] if place < len(own) else None for own, place in zip(spans, places, strict=True)]
 
 
 def _smaller(left: Dim, right: Dim) -> Dim:

@@ -5,32 +5,35 @@ or an inner block of b elements. `NCHW16c` has the parts N, C, H, W, 16c: channe
 and the 16 channels of a block lie side by side. A coordinate x of an axis is thereby written in a mixed radix
 system,
 
-    x = digit_0 * span_0 + digit_1 * span_1 + ...      span_i = product of the axis's blocks right of part i
+    x = digit_0 * span_0 + digit_1 * span_1 + ...      span_i = product of all less significant blocks of the axis
 
-and memory is the row-major array of all digits, in the order of the parts. When an extent is no multiple of
-the blocks of its axis, it is rounded up; the elements that this adds have no logical counterpart and are
-called lanes.
+and memory is the row-major array of all digits, in the order of the parts. The digits of an axis may stand in
+any order: the outer part is the most significant wherever it stands, and blocks are read from left to right as
+major to minor unless they say how far apart their elements are:
+
+    NHW2cC          the even channels, then the odd ones: what a channel shuffle of two groups leaves
+    NC2_1c3_2cHW    blocks of six channels, in each the even ones (2 apart) before the odd ones (1 further)
+
+When an extent is no multiple of the blocks of its axis, it is rounded up; the elements that this adds have no
+logical counterpart and are called lanes.
 
 Axes are positions; letters exist only in spellings.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
+from layoutopt.formats.extent import Dim, factors
 from layoutopt.formats.spelling import read, write
-
-Dim = int | str
-"""The extent of one axis; a string is the name of a symbolic dimension."""
 
 Shape = tuple[Dim, ...]
 """The extents of a tensor, one per axis."""
 
 Volume = tuple[int, tuple[str, ...]]
-"""A product of extents: the known factor, and the symbolic ones in alphabetical order."""
+"""A product of extents: the known factor, and the symbolic ones in alphabetical order, each no product itself."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -43,21 +46,29 @@ def _remembered(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """One level of one logical axis: the outer part (`block` is 0), or an inner block of `block` elements."""
+    """One level of one logical axis: the outer part (`block` is 0), or an inner block of `block` elements.
+
+    Attributes:
+        axis: the position of the axis.
+        block: the number of elements of an inner block; 0 for the outer part.
+        step: how far apart these elements are; 0 if that is the product of the axis's blocks to the right.
+    """
 
     axis: int
     block: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """An order of parts, outermost first; positional, hashable, and canonical on construction.
 
-    Blocks of one element are dropped and neighbouring blocks of one axis are merged, so that `4c4c` is `16c`.
+    Blocks of one element are dropped, neighbours of one axis that continue each other are merged, so that `4c4c` is
+    `16c`, and steps that are the product of the blocks to the right are not said.
 
     Raises:
-        FormatError: the parts do not name each of the axes 0 .. rank-1 by exactly one outer part that
-            precedes its blocks.
+        FormatError: the parts do not name each of the axes 0 .. rank-1 by exactly one outer part, or the blocks of an
+            axis are not the digits of a number.
     """
 
     parts: tuple[Part, ...]
@@ -68,17 +79,16 @@ class Format:
         outer = [part.axis for part in self.parts if not part.block]
         if sorted(outer) != list(range(len(outer))):
             raise FormatError(f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once")
-        parts: list[Part] = []
-        seen: set[int] = set()
-        for part in self.parts:
-            if part.block < 0 or (part.block and part.axis not in seen):
-                raise FormatError(f"{part} is negative or precedes its axis", hint="put blocks to the right")
-            seen.add(part.axis)
-            if part.block and parts[-1].block and parts[-1].axis == part.axis:
-                parts[-1] = Part(part.axis, parts[-1].block * part.block)
+        digits: list[Part] = []
+        for part, span in zip(self.parts, _spans(self.parts), strict=True):
+            if part.block < 0 or part.axis not in range(len(outer)) or (part.step and not part.block):
+                raise FormatError(f"{part} is no level of one of {len(outer)} axes", hint="name the axis of each block")
+            last = digits[-1] if digits else Part(-1)
+            if part.block and last.axis == part.axis and last.step == span * part.block:
+                digits[-1] = Part(part.axis, last.block * part.block, span)
             elif part.block != 1:
-                parts.append(part)
-        object.__setattr__(self, "parts", tuple(parts))
+                digits.append(Part(part.axis, part.block, span if part.block else 0))
+        object.__setattr__(self, "parts", _unsaid(digits))
         object.__setattr__(self, "_hash", hash(self.parts))
 
     def __hash__(self) -> int:
@@ -108,7 +118,7 @@ class Format:
         Raises:
             FormatError: the spelling does not follow the grammar, or its letters are not those of the axes.
         """
-        return cls(tuple(Part(axis, block) for axis, block in read(text, axes)))
+        return cls(tuple(Part(*level) for level in read(text, axes)))
 
     @property
     def rank(self) -> int:
@@ -142,10 +152,14 @@ class Format:
     @_remembered
     def spans(self) -> tuple[int, ...]:
         """For each part, how many elements of its axis one step of it covers."""
-        return tuple(
-            math.prod(inner.block for inner in self.parts[index + 1 :] if inner.axis == part.axis)
-            for index, part in enumerate(self.parts)
-        )
+        return tuple(_spans(self.parts))
+
+    @property
+    @_remembered
+    def logical_order(self) -> tuple[int, ...]:
+        """The indices of the parts, axis by axis, those of each axis from major to minor."""
+        spans = self.spans
+        return tuple(sorted(range(len(spans)), key=lambda index: (self.parts[index].axis, -spans[index])))
 
     def block(self, axis: int) -> int:
         """The product of the blocks of `axis`, to which its extent is rounded up; 1 if it has none."""
@@ -158,7 +172,7 @@ class Format:
         Raises:
             FormatError: the number of letters is not the rank.
         """
-        return write(((part.axis, part.block) for part in self.parts), self.rank, axes)
+        return write(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
 
     def __str__(self) -> str:
         """The spelling with the default letters."""
@@ -240,7 +254,8 @@ class Format:
         physical = self.physical_shape(shape)
         size = volume(physical)
         digits: list[list[tuple[int, Volume]]] = [[] for _ in shape if size[0]]
-        for index, (part, span) in enumerate(zip(self.parts, self.spans, strict=True)):
+        for index in self.logical_order:
+            part, span = self.parts[index], self.spans[index]
             dim = shape[part.axis]
             if not size[0] or (not isinstance(dim, str) and dim <= span):
                 continue
@@ -286,14 +301,22 @@ class Format:
         return blocks
 
     def _renamed(self, names: dict[int, int]) -> Self:
-        return type(self)(tuple(Part(names[part.axis], part.block) for part in self.parts if part.axis in names))
+        parts = (part for part in self.parts if part.axis in names)
+        return type(self)(tuple(Part(names[part.axis], part.block, part.step) for part in parts))
 
 
 def volume(dims: Iterable[Dim]) -> Volume:
     """The product of some extents; the symbols do not matter once a factor is 0."""
-    dims = tuple(dims)
-    factor = math.prod(dim for dim in dims if not isinstance(dim, str))
-    return factor, tuple(sorted(dim for dim in dims if isinstance(dim, str))) if factor else ()
+    number = 1
+    symbols: list[str] = []
+    for dim in dims:
+        if isinstance(dim, str):
+            times, found = factors(dim)
+            symbols += found
+        else:
+            times = dim
+        number *= times
+    return number, tuple(sorted(symbols)) if number else ()
 
 
 def known(dims: Iterable[Dim]) -> tuple[int, ...]:
@@ -311,6 +334,39 @@ def known(dims: Iterable[Dim]) -> tuple[int, ...]:
 def quotient(dim: Dim, block: int) -> Dim:
     """How often `block` goes into an extent; a symbolic extent stands for itself."""
     return dim if isinstance(dim, str) else dim // block
+
+
+def _spans(parts: Sequence[Part]) -> list[int]:
+    """For each part, how many elements of its axis one step of it covers.
+
+    Raises:
+        FormatError: the blocks of an axis are not the digits of a number.
+    """
+    spans = [0] * len(parts)
+    reach: dict[int, int] = {}
+    for index in reversed(range(len(parts))):
+        part = parts[index]
+        if part.block:
+            spans[index] = part.step or reach.get(part.axis, 1)
+            reach[part.axis] = reach.get(part.axis, 1) * part.block
+    covered: dict[int, int] = {}
+    for span, part in sorted(zip(spans, parts, strict=True)):
+        if part.block > 1:
+            if span != covered.get(part.axis, 1):
+                raise FormatError(f"the blocks of axis {part.axis} are not the digits of a number: {part}")
+            covered[part.axis] = span * part.block
+    return [span if part.block else reach.get(part.axis, 1) for span, part in zip(spans, parts, strict=True)]
+
+
+def _unsaid(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts without those steps that are the product of the blocks to the right."""
+    reach: dict[int, int] = {}
+    found: list[Part] = []
+    for part in reversed(parts):
+        inner = reach.get(part.axis, 1)
+        found.append(Part(part.axis, part.block, 0 if part.step == inner else part.step))
+        reach[part.axis] = inner * (part.block or 1)
+    return tuple(reversed(found))
 
 
 def _round_up(dim: Dim, block: int) -> Dim:

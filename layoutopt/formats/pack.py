@@ -73,6 +73,6 @@ def resize(array: Array, shape: tuple[int, ...]) -> Array:
 def _digits(fmt: Format, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """The digits of all axes in logical order: the place of each part among them, and their extents."""
     physical = known(fmt.physical_shape(shape))
-    logical = sorted(range(len(fmt.parts)), key=lambda index: (fmt.parts[index].axis, index))
+    logical = fmt.logical_order
     order = sorted(range(len(logical)), key=logical.__getitem__)
     return order, [physical[index] for index in logical]

@@ -1,8 +1,9 @@
 """The grammar of format names, which oneDNN and TVM share.
 
     format = "scalar" | level { level }
-    level  = LETTER             the outer part of an axis, say C
-           | number letter      an inner block of that axis, say 16c; from left to right major to minor
+    level  = LETTER                       the outer part of an axis, say C
+           | number [_ number] letter     an inner block of that axis, say 16c; from left to right major to minor,
+                                          unless the second number says how far apart its elements are, say 4_3c
 
 Letters are only for people: here they become positions of axes. Which letter is which axis is told, or
 follows from the set of letters, because the field agrees on one order for each: N, C, H, W are of NCHW.
@@ -26,11 +27,15 @@ _KNOWN_AXES = {
 }
 _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
 _SCALAR = "scalar"
-_LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
+_LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 
 
-def read(text: str, axes: str | None = None) -> Iterator[tuple[int, int]]:
-    """The levels of a spelling: the position of the axis, and the number of elements of a block or 0.
+Level = tuple[int, int, int]
+"""The position of an axis; the number of elements of a block, or 0; how far apart these are, or 0 if that is not said."""
+
+
+def read(text: str, axes: str | None = None) -> Iterator[Level]:
+    """The levels of a spelling.
 
     Raises:
         FormatError: the spelling does not follow the grammar, or its letters are not those of the axes.
@@ -44,13 +49,13 @@ def read(text: str, axes: str | None = None) -> Iterator[tuple[int, int]]:
     axes = _axes_of(letters, text) if axes is None else axes
     if sorted(letters) != sorted(set(axes)) or len(set(axes)) != len(axes):
         raise FormatError(f"does not name each of the axes {axes} once", where=text)
-    if stray := {level[3] for level in levels if level[3]} - set(axes.lower()):
+    if stray := {level[4] for level in levels if level[4]} - set(axes.lower()):
         raise FormatError(f"has blocks of the unknown axes {sorted(stray)}", where=text)
     for level in levels:
-        yield axes.index((level[1] or level[3]).upper()), int(level[2] or 0)
+        yield axes.index((level[1] or level[4]).upper()), int(level[2] or 0), int(level[3] or 0)
 
 
-def write(levels: Iterable[tuple[int, int]], rank: int, axes: str | None = None) -> str:
+def write(levels: Iterable[Level], rank: int, axes: str | None = None) -> str:
     """The spelling of some levels, by default with the letters of a feature map of that rank.
 
     Raises:
@@ -60,8 +65,13 @@ def write(levels: Iterable[tuple[int, int]], rank: int, axes: str | None = None)
         axes = _DEFAULT_AXES[rank] if rank < len(_DEFAULT_AXES) else ascii_uppercase[:rank]
     if len(axes) != rank:
         raise FormatError(f"{rank} axes cannot be spelled with the letters '{axes}'")
-    spelled = (f"{block}{axes[axis].lower()}" if block else axes[axis] for axis, block in levels)
-    return "".join(spelled) or _SCALAR
+    return "".join(_spelled(axes[axis], block, step) for axis, block, step in levels) or _SCALAR
+
+
+def _spelled(letter: str, block: int, step: int) -> str:
+    if not block:
+        return letter
+    return f"{block}_{step}{letter.lower()}" if step else f"{block}{letter.lower()}"
 
 
 def _axes_of(letters: Sequence[str], text: str) -> str:

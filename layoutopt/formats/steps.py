@@ -7,7 +7,8 @@ argument and of the result; extents that no step touches may be symbolic.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layoutopt.formats.format import Dim, Shape, known
+from layoutopt.formats.extent import Dim
+from layoutopt.formats.format import Shape, known
 from layoutopt.formats.pack import Array, resize
 
 

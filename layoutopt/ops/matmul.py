@@ -3,87 +3,90 @@
     MatMul   a (..., M, K)   b (..., K, N)   ->   y (..., M, N)
     Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
 
-Each operand has a format of its own. A plain one is a matrix with a leading dimension as long as rows or columns are
-contiguous, which is how head shuffles and transposed weights are read for free by kernels that take strides. Blocked
-ones are those of matrix units (FRACTAL_NZ); their lanes have to be zero, since K is summed over.
+Each operand has a format of its own, and any order of any digits is a legal one; which of them a kernel reads and writes
+as they lie is for the target to say (`ops.contraction`). Blocked ones are those of matrix units (FRACTAL_NZ); their lanes
+have to be zero, since K is summed over.
+
+What lies outside of the matrices does not matter as long as it is the same in all operands: windows of rows that are
+interleaved with each other are rows of one large matrix all the same, if b is one matrix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
+from functools import lru_cache
 
 import numpy as np
 
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine, float_constant
-from layoutopt.ops.base import Builder, LayoutRule, Side, register
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder, Side, register
 from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.contraction import A, B, Contraction
 from layoutopt.ops.lanes import laned_axes, state_of
-from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, extent, padded_type, signature_of
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.peeled import Peeled, peeled
+from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, extent, is_canonical, padded_type
 
-A, B, C = Slot("in", 0), Slot("in", 1), Slot("in", 2)
-
-
-def is_strided_matrix(format: Format, shape: Shape) -> bool:
-    """Whether a plain format is a batch of matrices with a stride per batch, row and column, one of the latter being 1.
-
-    Axes of extent 1 have no stride. The batch axes must collapse into one, so they lie in order and next to each other.
-    """
-    rank = format.rank
-    if not format.is_plain or rank < 2:
-        return False
-    order = [axis for axis in format.order if shape[axis] != 1]
-    if not order:
-        return True
-    batch = [place for place, axis in enumerate(order) if axis < rank - 2]
-    together = batch == list(range(batch[0], batch[0] + len(batch))) if batch else True
-    in_order = [order[place] for place in batch] == sorted(order[place] for place in batch)
-    return order[-1] >= rank - 2 and together and in_order
+C = Slot("in", 2)
 
 
 @register
-class MatMul(LayoutRule):
+class MatMul(Contraction):
     """A batch of products."""
 
-    family = "matmul"
     ops = ("MatMul",)
-    is_independent = True
 
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """Operands a and b, result y."""
-        return {"a": A, "b": B, "y": Y}
-
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
-        """The known formats, canonical for the rest."""
-        if reason := self._unknown(op):
-            return Inapplicable(reason)
-        for slot, format in known.items():
-            value = op.operand(slot)
-            if value is None or value.shape is None or not format.fits(value.shape):
-                return Inapplicable(f"{format} does not fit {slot}")
-            if any(part.block and part.axis < format.rank - 2 for part in format.parts):
-                return Inapplicable("a batch axis cannot be blocked")
-            if format.is_plain and format.rank > 1 and not is_strided_matrix(format, value.shape):
-                return Inapplicable(f"neither rows nor columns of {slot} are contiguous in {format}")
-        return signature_of(op, known)
-
-    def _unknown(self, op: Op) -> str:
-        """Why the operands are no matrices, or what is not known of them."""
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Batches from the right, then rows, columns, and what is summed."""
         a, b, y = (value.shape if value is not None else None for value in (*op.inputs[:2], op.outputs[0]))
         if a is None or b is None or y is None or min(len(a), len(b), len(y)) < 2:
-            return "an operand is not known to be a matrix"
-        m, n = self._axes(op, "transA", len(a))[0], self._axes(op, "transB", len(b))[1]
-        if a[m] != y[-2] or b[n] != y[-1]:
-            return "rows and columns of the operands are not known to be those of the result"
+            return Inapplicable("an operand is not known to be a matrix")
         c = op.inputs[2] if len(op.inputs) > 2 else None
-        return "the shape of the bias is unknown" if c is not None and c.static_shape is None else ""
+        if c is not None and c.static_shape is None:
+            return Inapplicable("the shape of the bias is unknown")
+        return _axes_of(a, b, y, bool(op.integer("transA")), bool(op.integer("transB")))
+
+    def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
+        """Rows and columns."""
+        value = op.operand(slot)
+        assert value is not None and value.rank is not None
+        return range(value.rank - 2, value.rank)
+
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """Canonical order for what lies outside of the matrices."""
+        core = self._core(op, formats)
+        return {**formats, **core.formats} if core is not None and core.is_whole else formats
+
+    def _core(self, op: Op, formats: Known) -> Peeled | None:
+        """The product without its batches, and without its rows if b is one matrix; None if these do not lie outside."""
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return None
+        shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
+        batches = range(len(axes[Y]) - 2)
+        if all(dim == 1 for dim in shapes[B][:-2]):
+            core = peeled(axes, formats, shapes, range(len(axes[Y]) - 1))
+            if core is not None:
+                return core
+        return peeled(axes, formats, shapes, batches)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Where the matrices are canonical, whatever lies outside of them."""
+        known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
+        core = self._core(op, known)
+        return core is not None and all(format.is_canonical for format in core.formats.values())
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Sums over zeros; anything else would be added to the logical elements or to other lanes."""
         return None if any(inputs) else (Lanes.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The canonical product on padded matrices; operands padded apart are brought to the same extents."""
+        """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
         assert op.signature is not None
+        if self.is_direct(op, op.signature) and not is_canonical(op.signature):
+            self._lower_core(op, build)
+            return
         a, b = build.padded(0), build.padded(1)
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         assert a is not None and b is not None and y_type is not None and y_type.shape is not None
@@ -95,6 +98,22 @@ class MatMul(LayoutRule):
         types: list[TensorType | None] = [y_type]
         (result,) = build.op(op.op_type, inputs, types, op.attributes)
         build.set_padded_output(0, result)
+
+    def _lower_core(self, op: Op, build: Builder) -> None:
+        """The product of the physical arrays, with extents of 1 where an operand does not have what is outside."""
+        formats = {slot: build.format(slot) for slot in (A, B, Y)}
+        core, axes, target = self._core(op, formats), self.axes(op), build.output_type(0)
+        assert core is not None and not isinstance(axes, Inapplicable) and target is not None
+        operands: list[Value | None] = []
+        for slot in (A, B):
+            value, logical = build.input(slot.index), op.inputs[slot.index]
+            assert value is not None and logical is not None and logical.shape is not None
+            operands.append(build.reshape(value, core.shape(axes[slot], logical.shape)))
+        y = op.outputs[0]
+        assert y is not None and y.shape is not None
+        type = TensorType(target.dtype, core.shape(axes[Y], y.shape))
+        (result,) = build.op("MatMul", operands, [type], op.attributes)
+        build.set_output(0, result)
 
     def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
         """Give both operands the same K, and the M and N of the result."""
@@ -165,11 +184,36 @@ class MatMul(LayoutRule):
         return 2.0 * elements(y.shape) * extent(a.shape[0 if op.integer("transA") else -1])
 
 
+@lru_cache(maxsize=1 << 12)
+def _axes_of(a: Shape, b: Shape, y: Shape, a_swapped: bool, b_swapped: bool) -> Axes | Inapplicable:
+    """The iteration axes: those of the result, and behind them what is summed."""
+    rank = len(y)
+    row, column, summed = rank - 2, rank - 1, rank
+    axes = {
+        A: (*range(rank - len(a), rank - 2), *((summed, row) if a_swapped else (row, summed))),
+        B: (*range(rank - len(b), rank - 2), *((column, summed) if b_swapped else (summed, column))),
+        Y: tuple(range(rank)),
+    }
+    if a[axes[A].index(row)] != y[row] or b[axes[B].index(column)] != y[column]:
+        return Inapplicable("rows and columns of the operands are not known to be those of the result")
+    return axes
+
+
 @register
 class Gemm(MatMul):
     """One product with a bias; transA and transB are attributes."""
 
     ops = ("Gemm",)
+    becomes = Passage(Lanes.ZERO, None, None, "of the bias where it broadcasts")
+
+    def _core(self, op: Op, formats: Known) -> Peeled | None:
+        """Not looked for: Gemm takes matrices only, and its bias may have rows."""
+        del op, formats
+        return None
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """In canonical order alone."""
+        return is_canonical(signature)
 
     def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """As for MatMul, and what is added goes into the bias."""
@@ -221,4 +265,4 @@ class Gemm(MatMul):
         return (Lanes.FINITE if c.data is None else state_of(c.data.numpy()),)
 
 
-__all__ = ["Gemm", "MatMul", "is_strided_matrix"]
+__all__ = ["Gemm", "MatMul"]

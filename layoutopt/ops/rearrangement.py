@@ -1,4 +1,4 @@
-"""Ops that put tensors together or take them apart along axes: Concat, Split, Slice, Pad, Gather.
+"""Ops that put tensors together or take them apart along axes: Concat, Split, Slice, Pad.
 
 A blocked axis can be cut where a block begins. Only the last piece may have lanes.
 """
@@ -9,10 +9,11 @@ import numpy as np
 
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
-from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, Padding, register
 from layoutopt.ops.lanes import state_of
+from layoutopt.ops.passage import KEPT, Passage
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
@@ -44,6 +45,8 @@ class Pieces(OneAxis):
     """One tensor on one side, its pieces along an axis on the other."""
 
     family = "rearrangement"
+    formats = "any; the axis may be blocked where every piece but the last fills its blocks"
+    becomes = KEPT
     default_axis = 0
 
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
@@ -145,6 +148,8 @@ class Slice(AxiswiseRule):
 
     family = "rearrangement"
     ops = ("Slice",)
+    formats = "any; axes that are cut where blocks begin may be blocked"
+    becomes = KEPT
 
     def sliced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
@@ -214,7 +219,7 @@ class Slice(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same ranges of the physical axes."""
         format, sliced = build.format(X), self.sliced(op) or ()
-        places = tuple(positions(format, (axis,))[0] for axis in sliced)
+        places = tuple(outer_position(format, axis) for axis in sliced)
         inputs = [build.input(index) for index in range(len(op.inputs))]
         attributes: dict[str, Attribute] = dict(op.attributes)
         # Blocked axes are cut in blocks; ranges of others may be computed.
@@ -246,6 +251,8 @@ class Pad(AxiswiseRule):
 
     family = "rearrangement"
     ops = ("Pad",)
+    formats = "any; padded axes must not be blocked"
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
         """What is added before and behind each axis; None if it is computed."""
@@ -322,25 +329,3 @@ class Pad(AxiswiseRule):
             inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *value]
         (result,) = build.op("Pad", inputs, [build.output_type(0)], attributes)
         build.set_output(0, result)
-
-
-@register
-class Gather(OneAxis):
-    """Elements picked along one axis by a scalar or a list of indices."""
-
-    family = "rearrangement"
-    ops = ("Gather",)
-    default_axis = 0
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """A scalar index drops the axis, a list keeps it."""
-        axes = super().axes(op)
-        indices = op.inputs[1]
-        if isinstance(axes, Inapplicable) or indices is None or indices.rank is None or indices.rank > 1:
-            return Inapplicable("the indices are not known to be a scalar or a list")
-        every = axes[X]
-        return {X: every, Y: every if indices.rank else tuple(axis for axis in every if axis != self.axis(op))}
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)

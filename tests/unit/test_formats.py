@@ -139,7 +139,8 @@ def test_parameters_of_steps() -> None:
         ("NHWC", ("N", 64, 7, 7), ("N", 64, 49), "NWC"),
         ("NHWC", ("N", 64, "H", "W"), ("N", 64, "H*W"), "NWC"),
         ("NHWC", ("N", 64, 1, 1), ("N", 64), "MN"),
-        ("NHWC", ("N", 64, 7, 7), ("N", 3136), None),  # channels would have to be innermost
+        ("NHWC", ("N", 64, 7, 7), ("N", 3136), "M49nN"),  # the minor digit first
+        ("NHWC", ("N", 64, "H", "W"), ("N", "K"), None),  # whose extent has to be known
         ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # lanes travel with their axis
         ("NCHW16c", (1, 17, 8, 4), (1, 17 * 32), None),  # and cannot be merged into another
         ("NCHW16c", (2, 32, 8, 4), (2, 2, 16, 8, 4), "ABDEC"),
@@ -148,7 +149,12 @@ def test_parameters_of_steps() -> None:
         ("NCW", ("B", "S", 768), ("M", 768), "MN"),
         ("NWC", ("B", "S", 768), ("B", "S", 12, 64), "ACDB"),
         ("NM", (6, 5), ("one", 6, 5), "NWC"),  # a symbol that can only be 1
-        ("CNW", (4, 6, 5), (8, 3, 5), None),
+        ("CNW", (4, 6, 5), (8, 3, 5), "2nCNW"),
+        ("ADEBC", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NHWC"),
+        ("ADECB", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NHW16cC"),  # channel shuffle: groups innermost
+        ("ACEBDF", (2, 4, 7, 5, 7, 3), (8, 35, 21), "NCW4n5c3w"),  # windows
+        ("CBAD", (2, 3, 5, 7), (30, 7), "5_1m3_5mMN"),  # all digits the other way round
+        ("NWC", (4, 6, 5), (8, 5, 3), None),  # 6 and 5 against 5 and 3: no common cuts
         ("WNC", (4, 6, 5), (8, 3, 5), "WNC"),
     ],
 )
@@ -166,7 +172,10 @@ def refusals() -> dict[str, object]:
         "block of nothing": lambda: PARSE("NCHW8x"),
         "axis twice": lambda: PARSE("NCHWC"),
         "axis missing": lambda: PARSE("NHW", "NCHW"),
-        "block before its axis": lambda: Format((Part(0, 4), Part(0))),
+        "blocks that overlap": lambda: Format((Part(0), Part(0, 4, 2), Part(0, 4))),
+        "gap between blocks": lambda: PARSE("NCHW4_8c2c"),
+        "step of a whole axis": lambda: Format((Part(0, 0, 2),)),
+        "block of no axis": lambda: Format((Part(0), Part(1, 4))),
         "negative block": lambda: Format((Part(0), Part(0, -4))),
         "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
         "symbolic block": lambda: nchw16c.physical_shape((1, "C", 3, 3)),

@@ -1,0 +1,374 @@
+"""Extents that are computed: integer polynomials in named dimensions and rounded quotients, each in one normal form.
+
+    H*W        2*N+1        (H+3)//4        N*((H+3)//4)*((W+3)//4)
+
+A symbolic dimension of a shape is the text of one. Equal texts are equal numbers, whatever the dimensions are; most
+equal numbers have equal texts, since sums are collected, factors sorted, and quotients reduced:
+
+    (k q + r) // k  =  q + r // k          (A // m + c) // k  =  (A + m c) // (m k)
+    (a b) // (a c)  =  b // c              (-a) // k  =  -((a + k-1) // k)
+
+Products of sums are not multiplied out, so that the factors of a product stay visible. Names that are no plain words
+stand in quotes. A name that begins with "?" is a dimension of which nothing is known.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, prod
+from types import MappingProxyType
+from typing import TypeAlias, Union
+
+from layoutopt.errors import FormatError
+
+Dim = int | str
+"""The extent of one axis; a string is the text of a symbolic one: a name, or what is computed from names."""
+
+UNKNOWN = "?"
+"""What the names of dimensions begin with that nobody has named."""
+
+Atom: TypeAlias = Union[str, "Ratio", "Extent"]
+"""A factor: a name, a rounded quotient, or a sum."""
+
+Product: TypeAlias = tuple[Atom, ...]
+"""Factors, in the order of their texts."""
+
+_WORD = r"[A-Za-z_?][\w.?\[\]]*"
+_QUOTED = r"'(?:[^']|'')*'"
+_TOKEN = re.compile(rf"\s*(?:(\d+)|({_WORD}|{_QUOTED})|(//|[-+*()]))")
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in texts."""
+    return name if re.fullmatch(_WORD, name) else "'" + name.replace("'", "''") + "'"
+
+
+def unquoted(dim: str) -> str | None:
+    """The name that a text is; None if it is more than a name."""
+    if re.fullmatch(_WORD, dim):
+        return dim
+    return dim[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, dim) else None
+
+
+def is_unknown(dim: Dim) -> bool:
+    """Whether a dimension is one that nobody has named."""
+    return isinstance(dim, str) and dim.lstrip("'").startswith(UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A quotient, rounded down."""
+
+    dividend: "Extent"
+    divisor: "Extent"
+
+    def __str__(self) -> str:
+        return f"{_operand(self.dividend)}//{_operand(self.divisor)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A sum of products with their coefficients, in the order of the products' texts; none is zero."""
+
+    terms: tuple[tuple[Product, int], ...]
+
+    @classmethod
+    def of(cls, dim: Dim) -> "Extent":
+        """Read a dimension.
+
+        Raises:
+            FormatError: the text is not that of an extent.
+        """
+        return _sum({(): dim}) if isinstance(dim, int) else _read(dim)
+
+    @property
+    def number(self) -> int | None:
+        """The number that it is, if no dimension is left in it."""
+        if not self.terms:
+            return 0
+        factors, coefficient = self.terms[0]
+        return coefficient if len(self.terms) == 1 and not factors else None
+
+    @property
+    def dim(self) -> Dim:
+        """It as a dimension of a shape."""
+        return str(self) if self.number is None else self.number
+
+    @property
+    def factors(self) -> tuple[int, Product]:
+        """The number and the factors whose product it is."""
+        if len(self.terms) < 2:
+            return (self.terms[0][1], self.terms[0][0]) if self.terms else (0, ())
+        content = gcd(*(coefficient for _, coefficient in self.terms))
+        content = -content if self.terms[-1][1] < 0 else content
+        return content, (Extent(tuple((factors, coefficient // content) for factors, coefficient in self.terms)),)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in it, as they stand in texts."""
+        return frozenset(name for factors, _ in self.terms for factor in factors for name in _names(factor))
+
+    def low(self, bounds: Mapping[str, int] = MappingProxyType({}), named: int = 0) -> int | None:
+        """What it is never below, if no name is below its bound, or else `named`; None if nothing is known."""
+        total = 0
+        for factors, coefficient in self.terms:
+            lows = [_low(factor, bounds, named) for factor in factors]
+            known = [low for low in lows if low is not None and low >= 0]
+            if len(known) < len(lows) or (factors and coefficient < 0):
+                return None
+            total += coefficient * prod(known)
+        return total
+
+    def at(self, sizes: Mapping[str, int]) -> int | None:
+        """What it is where the names in it have these sizes; None if one of them has none, or a divisor is 0."""
+        total = 0
+        for factors, coefficient in self.terms:
+            found = [_at(factor, sizes) for factor in factors]
+            known = [number for number in found if number is not None]
+            if len(known) < len(found):
+                return None
+            total += coefficient * prod(known)
+        return total
+
+    def __add__(self, other: Union["Extent", int]) -> "Extent":
+        terms = Counter(dict(self.terms))
+        for factors, coefficient in _as_extent(other).terms:
+            terms[factors] += coefficient
+        return _sum(terms)
+
+    def __neg__(self) -> "Extent":
+        return self * -1
+
+    def __sub__(self, other: Union["Extent", int]) -> "Extent":
+        return self + -_as_extent(other)
+
+    def __mul__(self, other: Union["Extent", int]) -> "Extent":
+        (number, these), (times, those) = self.factors, _as_extent(other).factors
+        return _sum({_ordered((*these, *those)): number * times})
+
+    def __floordiv__(self, other: Union["Extent", int]) -> "Extent":
+        """The quotient, rounded down. A divisor with dimensions in it is taken as positive.
+
+        Raises:
+            ZeroDivisionError: the divisor is 0.
+        """
+        divisor = _as_extent(other)
+        number = divisor.number
+        if number is not None:
+            return _quotient(self, number) if number > 0 else _quotient(-self, -number)
+        (above, these), (below, those) = self.factors, divisor.factors
+        shared = Counter(these) & Counter(those)
+        common = gcd(above, below)
+        top = _sum({_without(these, shared): above // common})
+        bottom = _sum({_without(those, shared): below // common})
+        if bottom.number is not None or not top.terms:
+            return top // bottom if top.terms else top
+        return _sum({(Ratio(top, bottom),): 1})
+
+    def __mod__(self, other: Union["Extent", int]) -> "Extent":
+        return self - (self // other) * _as_extent(other)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of some dimensions."""
+    whole = Extent.of(1)
+    for dim in dims:
+        whole = whole * Extent.of(dim)
+    return whole.dim
+
+
+@lru_cache(maxsize=1 << 14)
+def factors(dim: str) -> tuple[int, tuple[str, ...]]:
+    """The number and the texts of the factors whose product a symbolic dimension is."""
+    number, found = Extent.of(dim).factors
+    return number, tuple(map(str, found))
+
+
+# --- the normal form ---------------------------------------------------------------------------------------------------
+
+
+def _as_extent(other: Extent | int) -> Extent:
+    return other if isinstance(other, Extent) else Extent.of(other)
+
+
+def _ordered(factors: Iterable[Atom]) -> Product:
+    return tuple(sorted(factors, key=str))
+
+
+def _without(factors: Product, gone: Counter[Atom]) -> Product:
+    return _ordered((Counter(factors) - gone).elements())
+
+
+def _sum(terms: Mapping[Product, int]) -> Extent:
+    """Products that are one sum each are taken apart, and what all have in common is taken out."""
+    flat: Counter[Product] = Counter()
+    for factors, coefficient in terms.items():
+        only = factors[0] if len(factors) == 1 else None
+        for each, times in only.terms if isinstance(only, Extent) else ((factors, 1),):
+            flat[each] += coefficient * times
+    flat = Counter({factors: coefficient for factors, coefficient in flat.items() if coefficient})
+    common = _common(flat)
+    if len(flat) < 2 or not common:
+        return Extent(tuple(sorted(flat.items(), key=lambda term: tuple(map(str, term[0])))))
+    number, rest = _sum({_without(factors, common): coefficient for factors, coefficient in flat.items()}).factors
+    return _sum({_ordered((*rest, *common.elements())): number})
+
+
+def _common(products: Iterable[Product]) -> Counter[Atom]:
+    """The factors that all products have."""
+    counted = [Counter(each) for each in products]
+    shared = counted[0] if counted else Counter[Atom]()
+    for each in counted[1:]:
+        shared = shared & each
+    return shared
+
+
+def _quotient(extent: Extent, divisor: int) -> Extent:
+    """What is a multiple of the divisor comes out of the brackets; a quotient of a quotient is one quotient."""
+    whole = _sum({factors: coefficient // divisor for factors, coefficient in extent.terms})
+    rest = {factors: coefficient % divisor for factors, coefficient in extent.terms if coefficient % divisor}
+    constant = rest.pop((), 0)
+    if not rest:
+        return whole
+    common = gcd(divisor, *rest.values())
+    rest = {factors: coefficient // common for factors, coefficient in rest.items()}
+    constant, divisor = constant // common, divisor // common
+    if divisor == 1:
+        return whole + _sum(rest) + constant
+    (factors, coefficient), *others = rest.items()
+    if 2 * coefficient > divisor:
+        return whole - _quotient(-_sum(rest) + (divisor - 1 - constant), divisor)
+    only = factors[0] if len(factors) == 1 and coefficient == 1 and not others else None
+    if isinstance(only, Ratio) and (inner := only.divisor.number) is not None:
+        return whole + _quotient(only.dividend + constant * inner, inner * divisor)
+    return whole + _sum({(Ratio(_sum({**rest, (): constant}), Extent.of(divisor)),): 1})
+
+
+# --- what it is made of ------------------------------------------------------------------------------------------------
+
+
+def _names(atom: Atom) -> frozenset[str]:
+    match atom:
+        case str():
+            return frozenset((atom,))
+        case Ratio():
+            return atom.dividend.names | atom.divisor.names
+        case _:
+            return atom.names
+
+
+def _low(atom: Atom, bounds: Mapping[str, int], named: int) -> int | None:
+    match atom:
+        case str():
+            return bounds.get(atom, 0 if is_unknown(atom) else named)
+        case Ratio():
+            low, divisor = atom.dividend.low(bounds, named), atom.divisor.number
+            return None if low is None or low < 0 else low // divisor if divisor is not None else 0
+        case _:
+            return atom.low(bounds, named)
+
+
+def _at(atom: Atom, sizes: Mapping[str, int]) -> int | None:
+    match atom:
+        case str():
+            return sizes.get(atom)
+        case Ratio():
+            dividend, divisor = atom.dividend.at(sizes), atom.divisor.at(sizes)
+            return None if dividend is None or not divisor else dividend // divisor
+        case _:
+            return atom.at(sizes)
+
+
+# --- texts -------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 14)
+def _text(extent: Extent) -> str:
+    """The terms from the last one to the first, so that the constant comes last."""
+    texts: list[str] = []
+    for factors, coefficient in reversed(extent.terms):
+        lonely = len(extent.terms) == 1 and len(factors) == coefficient == 1
+        words = [str(factor) if isinstance(factor, str) or lonely else f"({factor})" for factor in factors]
+        size = "*".join(words if abs(coefficient) == 1 and words else (str(abs(coefficient)), *words))
+        texts.append(f"{'-' if coefficient < 0 else '+' if texts else ''}{size}")
+    return "".join(texts) or "0"
+
+
+def _operand(extent: Extent) -> str:
+    text = str(extent)
+    return text if extent.number is not None or unquoted(text) is not None else f"({text})"
+
+
+@lru_cache(maxsize=1 << 14)
+def _read(text: str) -> Extent:
+    return _Reader(text).whole()
+
+
+class _Reader:
+    """Reads the grammar.
+
+    quotient = sum [// sum]      sum = [-] product {+|- product}      product = atom {* atom}
+    atom = number | name | (quotient)
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._place = 0
+
+    def whole(self) -> Extent:
+        """All of the text."""
+        extent = self._quotient()
+        if self._text[self._place :].strip():
+            raise self._error()
+        return extent
+
+    def _quotient(self) -> Extent:
+        dividend = self._sum()
+        return dividend // self._sum() if self._take("//") else dividend
+
+    def _sum(self) -> Extent:
+        """All terms at once, so that a text is read as what it was written from."""
+        terms: Counter[Product] = Counter()
+        sign = -1 if self._take("-") else 1
+        while sign:
+            number, factors = self._product()
+            terms[factors] += sign * number
+            sign = 1 if self._take("+") else -1 if self._take("-") else 0
+        return _sum(terms)
+
+    def _product(self) -> tuple[int, Product]:
+        number, factors = self._atom().factors
+        while self._take("*"):
+            times, more = self._atom().factors
+            number, factors = number * times, _ordered((*factors, *more))
+        return number, factors
+
+    def _atom(self) -> Extent:
+        if self._take("("):
+            inner = self._quotient()
+            if not self._take(")"):
+                raise self._error()
+            return inner
+        found = _TOKEN.match(self._text, self._place)
+        if found is None or not (found[1] or found[2]):
+            raise self._error()
+        self._place = found.end()
+        return Extent.of(int(found[1])) if found[1] else _sum({(found[2],): 1})
+
+    def _take(self, sign: str) -> bool:
+        found = _TOKEN.match(self._text, self._place)
+        if found is None or found[3] != sign:
+            return False
+        self._place = found.end()
+        return True
+
+    def _error(self) -> FormatError:
+        return FormatError("not an extent", where=self._text, hint="spell it like H*W, (H+3)//4, or 'any name'")
+
+
+__all__ = ["UNKNOWN", "Dim", "Extent", "factors", "is_unknown", "product", "quoted", "unquoted"]

@@ -1,0 +1,90 @@
+"""The order of channels is a matter of names: kernels do not tell it, as long as all operands have the same one.
+
+    x N H W 2c C    w O H W 2i I    y N H W O      is the channels-last kernel, its filter packed in another order
+
+So a shuffle of channels costs nothing between dense convolutions, whose filters are constants, and passes what treats every
+channel alike. Groups have channels of their own, and tell.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from layoutopt.formats import Format, Part, Shape
+from layoutopt.ir.types import Op, Slot
+from layoutopt.ops.signatures import Known
+
+Channels: TypeAlias = Sequence[tuple[Slot, int]]
+"""Axes of operands that are the same channels."""
+
+
+def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
+    """The digits of an axis if they lie side by side and hold no lanes."""
+    places = [place for place, part in enumerate(format.parts) if part.axis == axis]
+    if places != list(range(places[0], places[-1] + 1)) or format.padded_shape(shape)[axis] != shape[axis]:
+        return None
+    return tuple(format.parts[place] for place in places)
+
+
+def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
+    """The format with these digits for those of an axis, where the first of them was."""
+    first = next(place for place, part in enumerate(format.parts) if part.axis == axis)
+    renamed = (Part(axis, part.block, part.step) for part in digits)
+    before = (part for part in format.parts[:first] if part.axis != axis)
+    behind = (part for part in format.parts[first:] if part.axis != axis)
+    return Format((*before, *renamed, *behind))
+
+
+def reordered(op: Op, base: Known, slot: Slot, format: Format, channels: Channels) -> Known | None:
+    """Formats of a kernel with some channels in the order that an operand has them in.
+
+    Args:
+        op: the op.
+        base: formats that the kernel takes.
+        slot: the operand.
+        format: its format.
+        channels: the axes that are the same channels as the operand's.
+
+    Returns:
+        The formats; None if the operand's is another one in more than that order.
+    """
+    shapes = _shapes(op, channels)
+    axis = next((place for each, place in channels if each == slot), None)
+    if axis is None or len(shapes) < len({each for each, _ in channels}) or not format.fits(shapes[slot]):
+        return None
+    digits = digits_of(format, axis, shapes[slot])
+    if digits is None or len(digits) < 2:
+        return None
+    found = dict(base)
+    for each, place in channels:
+        own = found.get(each, Format.canonical(len(shapes[each])))
+        if not own.fits(shapes[each]) or digits_of(own, place, shapes[each]) is None:
+            return None
+        found[each] = with_digits(own, place, digits)
+    return found if found[slot] == format else None
+
+
+def regular(op: Op, formats: Known, channels: Channels) -> Known:
+    """The formats with channels in their own order, where all operands have them in another one."""
+    shapes = _shapes(op, channels)
+    if any(slot not in formats or slot not in shapes for slot, _ in channels):
+        return formats
+    runs = [digits_of(formats[slot], axis, shapes[slot]) for slot, axis in channels]
+    levels = {None if run is None else tuple((part.block, part.step) for part in run) for run in runs}
+    if len(levels) != 1 or None in levels or levels == {((0, 0),)}:
+        return formats
+    return {**formats, **_whole(formats, channels)}
+
+
+def _whole(formats: Known, channels: Channels) -> Mapping[Slot, Format]:
+    found: dict[Slot, Format] = {}
+    for slot, axis in channels:
+        found[slot] = with_digits(found.get(slot, formats[slot]), axis, (Part(axis),))
+    return found
+
+
+def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
+    values = {slot: op.operand(slot) for slot, _ in channels}
+    return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
+
+
+__all__ = ["Channels", "digits_of", "regular", "reordered", "with_digits"]

@@ -1,0 +1,148 @@
+"""Einsum of two tensors: a product in letters. Every letter is an axis of the iteration, whatever operands it is in.
+
+    bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
+    ...ij, jk  -> ...ik
+
+On arrays in any format it is an Einsum again, with a letter for every digit that a format cuts an axis into.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+from string import ascii_letters
+
+from layoutopt.formats import Dim, Shape
+from layoutopt.ir.types import Op, Signature, TensorType, Value
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.contraction import A, B, Contraction
+from layoutopt.ops.modes import Digit, digits_of
+from layoutopt.ops.signatures import Inapplicable, Known, Y, extent, is_canonical
+
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
+
+
+@register
+class Einsum(Contraction):
+    """Of two operands that have no letter twice, and none that is neither in the other one nor in the result."""
+
+    ops = ("Einsum",)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """A number for every letter; axes under an ellipsis are counted from the right."""
+        values = (*op.inputs, *op.outputs)
+        shapes = [value.shape for value in values if value is not None and value.shape is not None]
+        if len(op.inputs) != 2 or len(shapes) != 3:
+            return Inapplicable("it is not of two operands of known rank")
+        terms = _terms(str(op.attributes.get("equation", "")), shapes)
+        if terms is None:
+            return Inapplicable("a letter stands twice in an operand, or there are not as many as axes")
+        a, b, y = map(set, terms)
+        if not a | b >= y or (a | b) - (a & b) - y:
+            return Inapplicable("a letter is summed over in one operand alone")
+        numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
+        for name, number in numbers.items():
+            dims = {
+                dim
+                for term, shape in zip(terms, shapes, strict=True)
+                for other, dim in zip(term, shape, strict=True)
+                if other == name and dim != 1
+            }
+            if len(dims) > 1:
+                return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} are not known to be one")
+        return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As for every contraction, if the cuts of the operands go together and there are letters for all of them."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable) or is_canonical(signature):
+            return signature
+        digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
+        if digits is None or len({digit for row in digits for digit in row}) > len(ascii_letters):
+            return Inapplicable("the blocks of two operands do not divide each other, or are too many")
+        return signature
+
+    def _digits(self, op: Op, formats: Known) -> list[list[Digit]] | None:
+        axes = self.axes(op)
+        assert not isinstance(axes, Inapplicable)
+        shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
+        digits = digits_of(axes, formats, shapes)
+        return None if digits is None else [digits[slot] for slot in (A, B, Y)]
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: the same product, in other letters."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """An Einsum of the digits."""
+        axes, formats = self.axes(op), {slot: build.format(slot) for slot in (A, B, Y)}
+        digits = self._digits(op, formats)
+        assert digits is not None and not isinstance(axes, Inapplicable)
+        names = {digit: ascii_letters[number] for number, digit in enumerate(dict.fromkeys(chain(*digits)))}
+        terms = ["".join(names[digit] for digit in row) for row in digits]
+        operands: list[Value | None] = []
+        for slot, row in zip((A, B), digits[:2], strict=True):
+            value, logical = build.input(slot.index), op.inputs[slot.index]
+            assert value is not None and logical is not None and logical.shape is not None
+            operands.append(build.reshape(value, _extents(row, digits, axes[slot], logical.shape)))
+        y, target = op.outputs[0], build.output_type(0)
+        assert y is not None and y.shape is not None and target is not None and target.shape is not None
+        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], y.shape))
+        (result,) = build.op("Einsum", operands, [type], {"equation": f"{terms[0]},{terms[1]}->{terms[2]}"})
+        build.set_output(0, build.reshape(result, target.shape))
+
+    def flops(self, op: Op) -> float:
+        """Two for every element of the iteration."""
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return super().flops(op)
+        extents: dict[int, int] = {}
+        for slot, numbers in axes.items():
+            value = op.operand(slot)
+            for axis, dim in zip(numbers, (value.shape if value is not None else None) or (), strict=True):
+                extents[axis] = max(extents.get(axis, 1), extent(dim))
+        total = 2.0
+        for count in extents.values():
+            total *= count
+        return total
+
+
+def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequence[int], shape: Shape) -> Shape:
+    """The extents of the digits of an operand."""
+    dims = dict(zip(axes, shape, strict=True))
+    cuts = {digit for each in rows for digit in each}
+    found: list[Dim] = []
+    for axis, span in row:
+        above = min((cut for other, cut in cuts if other == axis and cut > span), default=None)
+        dim = dims[axis] if above is None else above
+        found.append(dim if isinstance(dim, str) else dim // span)
+    return tuple(found)
+
+
+def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
+    """A name for every axis of both operands and the result; None where that is not how they are.
+
+    Without an arrow the result has the letters that stand once, in alphabetical order, behind the axes of an ellipsis.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    texts = left.split(",")
+    if not arrow:
+        letters = [letter for letter in sorted(set(left) - set(".,")) if left.count(letter) == 1]
+        right = ("..." if "..." in left else "") + "".join(letters)
+    texts.append(right)
+    if len(texts) != len(shapes) or not all(map(_TERM.fullmatch, texts)):
+        return None
+    terms = [_names(text, len(shape)) for text, shape in zip(texts, shapes, strict=True)]
+    if any(len(set(term)) != len(term) or len(term) != len(shape) for term, shape in zip(terms, shapes, strict=True)):
+        return None
+    return terms
+
+
+def _names(text: str, rank: int) -> list[str]:
+    """The names of the axes of an operand: its letters, and what an ellipsis stands for counted from the right."""
+    before, ellipsis, behind = text.partition("...")
+    count = rank - len(before) - len(behind) if ellipsis else 0
+    return [*before, *(f"...{place}" for place in range(count, 0, -1)), *behind]
+
+
+__all__ = ["Einsum"]

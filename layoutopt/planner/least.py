@@ -1,0 +1,79 @@
+"""How few moves could there be? The same candidates, but a cast costs 1 and a kernel nothing.
+
+What a plan that minimises seconds moves need not be the least: a slower kernel may read what is there. So this is a bound
+and a measure of how much the formats cost, not a plan to be wished for.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from layoutopt.cost import CostModel, Emulating
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ops import Known
+from layoutopt.planner.plan import make_plan
+
+_ROUNDING = 1e-6
+
+
+def least_moves(
+    graph: Graph,
+    cost_model: CostModel,
+    *,
+    pins: Mapping[Value, Format] | None = None,
+    free_constants: bool = True,
+    whole_units: bool = False,
+    time_limit: float | None = None,
+) -> int:
+    """A number of casts and renames that move bytes of activations than which no plan of these candidates has fewer.
+
+    Args:
+        graph: the graph, unplanned.
+        cost_model: the target, whose kernels make the candidates. What it emulates costs the conversions that hides.
+        pins: formats that values must have.
+        free_constants: whether constants are converted ahead of time, and count for nothing.
+        whole_units: whether quantised units stay as they are.
+        time_limit: seconds for the solver; past it the bound is what has been proven by then.
+    """
+    counting = _Counting(cost_model)
+    plan = make_plan(
+        graph,
+        counting,
+        pins=pins,
+        free_constants=free_constants,
+        whole_units=whole_units,
+        time_limit=time_limit,
+        by_runs=False,
+    )
+    return max(0, ceil(plan.lower_bound - _ROUNDING))
+
+
+class _Counting:
+    """A cost model that wants what another one wants, and counts moves."""
+
+    def __init__(self, model: CostModel) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def dialect(self) -> str:
+        return self._model.dialect
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        return self._model.kernels(op)
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        return float(self._model.hidden_conversions(op, signature)) if isinstance(self._model, Emulating) else 0.0
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        if value.shape is None:
+            return float(src.format != dst.format)
+        moves = src.lanes > dst.lanes or src.format.key(value.shape) != dst.format.key(value.shape)
+        return float(moves)
+
+
+__all__ = ["least_moves"]

@@ -1,0 +1,275 @@
+"""Networks in small whose axes are cut, shuffled and merged: windows, heads, shuffled channels and pixels, patches.
+
+Each is optimised for a GPU in both dialects that say everything, with what moves before and after.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import pytest
+
+import layoutopt
+from layoutopt.cost_models import load_target
+from layoutopt.ir.graph import Graph
+from layoutopt.planner import least_moves
+
+TARGET = "gpu-hopper"
+_RNG = np.random.default_rng(0)
+
+
+class Weights(dict[str, np.ndarray]):
+    """Random numbers by name, and integers."""
+
+    def __missing__(self, name: str) -> np.ndarray:
+        raise KeyError(f"{name} has no shape")
+
+    def random(self, **shapes: tuple[int, ...]) -> "Weights":
+        for name, shape in shapes.items():
+            self[name] = (_RNG.normal(size=shape) / np.sqrt(np.prod(shape[1:]) + 1)).astype(np.float32)
+        return self
+
+    def integers(self, **numbers: tuple[int, ...]) -> "Weights":
+        for name, row in numbers.items():
+            self[name] = np.asarray(row, dtype=np.int64)
+        return self
+
+
+def model(signature: str, body: str, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A model in onnx's own notation, and its weights."""
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> small {signature} {{ {body} }}')
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def windows() -> onnx.ModelProto:
+    """A block of Swin: windows of 4 x 4 of an 8 x 8 image, two heads in each, and back."""
+    weights = Weights().random(
+        wq=(32, 32), wk=(32, 32), wv=(32, 32), wo=(32, 32), w1=(32, 64), w2=(64, 32), g=(32,), b=(32,)
+    )
+    weights.integers(
+        cut=(1, 2, 4, 2, 4, 32), rows=(4, 16, 32), heads=(4, 16, 2, 16), back=(1, 2, 2, 4, 4, 32), image=(1, 64, 32)
+    )
+    body = """
+        n = LayerNormalization (x, g, b)
+        c = Reshape (n, cut)
+        p = Transpose <perm = [0, 1, 3, 2, 4, 5]> (c)
+        r = Reshape (p, rows)
+        q = MatMul (r, wq)
+        k = MatMul (r, wk)
+        v = MatMul (r, wv)
+        qh = Reshape (q, heads)
+        kh = Reshape (k, heads)
+        vh = Reshape (v, heads)
+        qt = Transpose <perm = [0, 2, 1, 3]> (qh)
+        kt = Transpose <perm = [0, 2, 3, 1]> (kh)
+        vt = Transpose <perm = [0, 2, 1, 3]> (vh)
+        s = MatMul (qt, kt)
+        a = Softmax <axis = -1> (s)
+        o = MatMul (a, vt)
+        ot = Transpose <perm = [0, 2, 1, 3]> (o)
+        m = Reshape (ot, rows)
+        j = MatMul (m, wo)
+        jb = Reshape (j, back)
+        jt = Transpose <perm = [0, 1, 3, 2, 4, 5]> (jb)
+        i = Reshape (jt, image)
+        h = Add (x, i)
+        h1 = MatMul (h, w1)
+        e = Relu (h1)
+        h2 = MatMul (e, w2)
+        y = Add (h, h2)
+    """
+    return model("(float[1, 64, 32] x) => (float[1, 64, 32] y)", body, weights)
+
+
+def heads_in_letters() -> onnx.ModelProto:
+    """Attention over a batch, its products written as Einsum."""
+    weights = (
+        Weights()
+        .random(wq=(32, 32), wk=(32, 32), wv=(32, 32), wo=(32, 32))
+        .integers(heads=(2, 16, 2, 16), rows=(2, 16, 32))
+    )
+    body = """
+        q = MatMul (x, wq)
+        k = MatMul (x, wk)
+        v = MatMul (x, wv)
+        qh = Reshape (q, heads)
+        kh = Reshape (k, heads)
+        vh = Reshape (v, heads)
+        qt = Transpose <perm = [0, 2, 1, 3]> (qh)
+        kt = Transpose <perm = [0, 2, 1, 3]> (kh)
+        vt = Transpose <perm = [0, 2, 1, 3]> (vh)
+        s = Einsum <equation = "bhlk,bhtk->bhlt"> (qt, kt)
+        a = Softmax <axis = -1> (s)
+        o = Einsum <equation = "bhlt,bhtv->bhlv"> (a, vt)
+        ot = Transpose <perm = [0, 2, 1, 3]> (o)
+        m = Reshape (ot, rows)
+        y = MatMul (m, wo)
+    """
+    return model("(float[2, 16, 32] x) => (float[2, 16, 32] y)", body, weights)
+
+
+def shuffled_channels(groups: int = 4) -> onnx.ModelProto:
+    """ShuffleNet: channels of groups are shuffled between two grouped convolutions."""
+    weights = Weights().random(w1=(64, 3, 3, 3), w2=(64, 64 // groups, 3, 3), w3=(64, 64 // groups, 3, 3))
+    weights.integers(cut=(1, groups, 64 // groups, 16, 16), whole=(1, 64, 16, 16))
+    body = f"""
+        a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w1)
+        b = Conv <pads = [1, 1, 1, 1], group = {groups}> (a, w2)
+        c = Reshape (b, cut)
+        d = Transpose <perm = [0, 2, 1, 3, 4]> (c)
+        e = Reshape (d, whole)
+        f = Relu (e)
+        g = Conv <pads = [1, 1, 1, 1], group = {groups}> (f, w3)
+        y = GlobalAveragePool (g)
+    """
+    return model("(float[1, 3, 32, 32] x) => (float[1, 64, 1, 1] y)", body, weights)
+
+
+def shuffled_halves() -> onnx.ModelProto:
+    """ShuffleNet V2: one half of the channels is convolved, both are put together and shuffled; three times, and pooled."""
+    weights = Weights().random(w0=(32, 3, 3, 3), w9=(48, 32, 1, 1), b9=(48,))
+    weights.integers(cut=(1, 2, 16, 16, 16), whole=(1, 32, 16, 16), half=(16, 16))
+    body = "x0 = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w0) "
+    for unit in range(3):
+        names = {f"u{unit}": (16, 16, 1, 1), f"v{unit}": (16, 1, 3, 3), f"w{unit + 1}": (16, 16, 1, 1)}
+        weights.random(**names, **{f"a{unit}": (16,), f"b{unit}": (16,), f"c{unit}": (16,)})
+        body += f"""
+            l{unit}, r{unit} = Split <axis = 1> (x{unit}, half)
+            d{unit} = Conv (r{unit}, u{unit}, a{unit})
+            e{unit} = Relu (d{unit})
+            f{unit} = Conv <pads = [1, 1, 1, 1], group = 16> (e{unit}, v{unit}, b{unit})
+            g{unit} = Conv (f{unit}, w{unit + 1}, c{unit})
+            h{unit} = Relu (g{unit})
+            i{unit} = Concat <axis = 1> (l{unit}, h{unit})
+            j{unit} = Reshape (i{unit}, cut)
+            k{unit} = Transpose <perm = [0, 2, 1, 3, 4]> (j{unit})
+            x{unit + 1} = Reshape (k{unit}, whole)
+        """
+    body += """
+        m = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x3)
+        n = Conv (m, w9, b9)
+        y = GlobalAveragePool (n)
+    """
+    return model("(float[1, 3, 32, 32] x) => (float[1, 48, 1, 1] y)", body, weights)
+
+
+def _pixels(body: str, weights: Weights) -> onnx.ModelProto:
+    weights.random(w1=(64, 3, 3, 3), w2=(64, 64, 3, 3), w3=(64, 16, 3, 3))
+    whole = f"""
+        a = Conv <pads = [1, 1, 1, 1]> (x, w1)
+        b = Conv <pads = [1, 1, 1, 1]> (a, w2)
+        {body}
+        f = Relu (e)
+        g = Conv <pads = [1, 1, 1, 1]> (f, w3)
+        y = GlobalAveragePool (g)
+    """
+    return model("(float[1, 3, 32, 32] x) => (float[1, 64, 1, 1] y)", whole, weights)
+
+
+def shuffled_pixels(mode: str = "CRD") -> onnx.ModelProto:
+    """Channels become pixels, in one op."""
+    return _pixels(f'e = DepthToSpace <blocksize = 2, mode = "{mode}"> (b)', Weights())
+
+
+def shuffled_pixels_in_three_ops(mode: str = "CRD") -> onnx.ModelProto:
+    """The same as a Reshape, a Transpose and a Reshape."""
+    cut, perm = (
+        ((1, 16, 2, 2, 32, 32), "0, 1, 4, 2, 5, 3") if mode == "CRD" else ((1, 2, 2, 16, 32, 32), "0, 3, 4, 1, 5, 2")
+    )
+    weights = Weights().integers(cut=cut, whole=(1, 16, 64, 64))
+    return _pixels(f"c = Reshape (b, cut) d = Transpose <perm = [{perm}]> (c) e = Reshape (d, whole)", weights)
+
+
+def patches() -> onnx.ModelProto:
+    """A patch embedding, a token in front, and a layer of a vision transformer without its attention."""
+    weights = Weights().random(
+        w=(32, 3, 8, 8), token=(1, 1, 32), place=(1, 17, 32), g=(32,), b=(32,), w1=(32, 64), w2=(64, 32)
+    )
+    weights.integers(flat=(1, 32, 16))
+    body = """
+        c = Conv <strides = [8, 8]> (x, w)
+        f = Reshape (c, flat)
+        t = Transpose <perm = [0, 2, 1]> (f)
+        all = Concat <axis = 1> (token, t)
+        p = Add (all, place)
+        n = LayerNormalization (p, g, b)
+        h = MatMul (n, w1)
+        r = Relu (h)
+        o = MatMul (r, w2)
+        y = Add (p, o)
+    """
+    return model("(float[1, 3, 32, 32] x) => (float[1, 17, 32] y)", body, weights)
+
+
+def unfolded() -> onnx.ModelProto:
+    """MobileViT: pixels at the same place of 2 x 2 patches attend to each other, between convolutions."""
+    weights = Weights().random(
+        w1=(32, 3, 3, 3), wq=(32, 32), wk=(32, 32), wv=(32, 32), g=(32,), b=(32,), w2=(8, 32, 1, 1)
+    )
+    weights.integers(
+        cut=(256, 2, 8, 2), pixels=(1, 32, 64, 4), rows=(4, 64, 32), pieces=(256, 8, 2, 2), image=(1, 32, 16, 16)
+    )
+    weights.integers(patches=(1, 4, 64, 32))
+    body = """
+        a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w1)
+        c = Reshape (a, cut)
+        d = Transpose <perm = [0, 2, 1, 3]> (c)
+        e = Reshape (d, pixels)
+        f = Transpose <perm = [0, 3, 2, 1]> (e)
+        r = Reshape (f, rows)
+        n = LayerNormalization (r, g, b)
+        q = MatMul (n, wq)
+        k = MatMul (n, wk)
+        v = MatMul (n, wv)
+        kt = Transpose <perm = [0, 2, 1]> (k)
+        s = MatMul (q, kt)
+        p = Softmax <axis = -1> (s)
+        o = MatMul (p, v)
+        h = Add (r, o)
+        u = Reshape (h, patches)
+        ut = Transpose <perm = [0, 3, 2, 1]> (u)
+        ub = Reshape (ut, pieces)
+        uu = Transpose <perm = [0, 2, 1, 3]> (ub)
+        i = Reshape (uu, image)
+        y = Conv (i, w2)
+    """
+    return model("(float[1, 3, 32, 32] x) => (float[1, 8, 16, 16] y)", body, weights)
+
+
+CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
+    windows: (6, 0),
+    heads_in_letters: (4, 0),
+    shuffled_channels: (1, 1),
+    shuffled_halves: (3, 0),
+    shuffled_pixels: (1, 1),
+    shuffled_pixels_in_three_ops: (1, 1),
+    patches: (1, 0),
+    unfolded: (5, 1),
+}
+
+
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_what_moves(make: Callable[[], onnx.ModelProto], dialect: str) -> None:
+    least: list[int] = []
+
+    def watch(moment: str, step: layoutopt.Pass, graph: Graph) -> None:
+        if moment == "before" and step.name == "assign-formats":
+            least.append(least_moves(graph, load_target(TARGET)))
+
+    report = layoutopt.optimize(make(), TARGET, dialect=dialect, watch=watch).report
+    before, after = (counts.casts + counts.transposes for counts in (report.before, report.after))
+    assert (before, after) == CASES[make]
+    assert report.verification.status == "passed"
+    assert report.plan is not None and report.plan.gap == 0
+    assert least[0] <= after
+
+
+@pytest.mark.parametrize("mode", ["CRD", "DCR"])
+def test_pixels_cost_the_same_in_one_op_and_in_three(mode: str) -> None:
+    models = (shuffled_pixels(mode), shuffled_pixels_in_three_ops(mode))
+    plans = [layoutopt.optimize(each, TARGET).report.plan for each in models]
+    assert plans[0] is not None and plans[1] is not None
+    assert plans[0].seconds_after == pytest.approx(plans[1].seconds_after)
