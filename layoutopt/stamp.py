@@ -20,6 +20,7 @@ class Stamp:
     dialect: str
     mode: str
     pins: tuple[tuple[str, str], ...]
+    dims: tuple[tuple[str, tuple[int, int]], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
         """Whether the metadata is that of a model with this fingerprint that was optimised like this."""
@@ -33,6 +34,7 @@ class Stamp:
             "dialect": self.dialect,
             "mode": self.mode,
             "pins": dict(self.pins),
+            "dims": {name: list(range) for name, range in self.dims},
             "fingerprint": fingerprint,
         }
         return json.dumps(fields, sort_keys=True)

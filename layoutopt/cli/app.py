@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
+from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.cli.formats import formats
 from layoutopt.cli.inspect import inspect
+from layoutopt.cli.ops import ops
 from layoutopt.cli.optimize import optimize
 from layoutopt.cli.passes import dialects, passes
 from layoutopt.cli.targets import targets
@@ -33,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (optimize, inspect, verify, check, bench, calibrate, formats, targets, passes, dialects):
+for _command in (optimize, inspect, verify, check, bench, calibrate, formats, ops, banks, targets, passes, dialects):
     app.command()(_command)
 
 

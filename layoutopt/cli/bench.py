@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli import assignments
 from layoutopt.cli.exit_codes import UsageError
 
 
@@ -53,7 +54,7 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
-    dims, inputs = _dims(dim or []), _inputs(values or [])
+    dims, inputs = assignments.extents(dim or []), assignments.inputs(values or [])
 
     from layoutopt.cli.timings import time_models
 
@@ -70,27 +71,3 @@ def bench(
         inputs=inputs,
         runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
     )
-
-
-def _dims(requests: list[str]) -> dict[str, int]:
-    """NAME=VALUE; names may hold equals signs."""
-    dims: dict[str, int] = {}
-    for request in requests:
-        name, _, value = request.rpartition("=")
-        if not name or not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise UsageError("not a dimension", where=f"--dim {request}", hint="write NAME=VALUE, as in batch=1")
-        if dims.setdefault(name, int(value)) != int(value):
-            raise UsageError(f"{name} is {dims[name]} too", where=f"--dim {request}", hint="choose one")
-    return dims
-
-
-def _inputs(requests: list[str]) -> dict[str, Path]:
-    """NAME=FILE; files may hold equals signs."""
-    inputs: dict[str, Path] = {}
-    for request in requests:
-        name, _, path = request.partition("=")
-        if not name or not path:
-            raise UsageError("not an input", where=f"--input {request}", hint="write NAME=FILE, as in x=x.npy")
-        if inputs.setdefault(name, Path(path)) != Path(path):
-            raise UsageError(f"{name} is {inputs[name]} too", where=f"--input {request}", hint="choose one")
-    return inputs

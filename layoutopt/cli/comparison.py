@@ -12,7 +12,9 @@ from layoutopt.cli.progress import Steps
 from layoutopt.cli.terminal import facts, line, section, show, show_json, table, text
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
+from layoutopt.sizes import Dims
 from layoutopt.stamp import KEY
+from layoutopt.trials import spelled
 from layoutopt.verify import Comparison, Verification, verify_models
 
 
@@ -65,20 +67,23 @@ class Rounds:
             raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(self.original), hint=hint)
 
 
-def compare(original: Path, rewritten: Path, tolerance: float | None, rounds: int) -> Rounds:
+def compare(original: Path, rewritten: Path, tolerance: float | None, rounds: int, dims: Dims) -> Rounds:
     """Run both.
 
     Raises:
         ModelError: one of the files cannot be read.
+        DimensionError: the original has no such symbolic dimension.
     """
     with Steps() as steps:
         steps("reading")
-        onnx_io.read(original)
-        pins = pinned(onnx_io.read(rewritten).metadata_props)
+        models = [onnx_io.read(path) for path in (original, rewritten)]
+        for model in models:
+            onnx_io.lift(model)  # onnxruntime may not survive what is not valid
+        pins = pinned(models[1].metadata_props)
         verdicts = []
         for number in range(rounds):
             steps(f"verifying, {number + 1} of {rounds}")
-            verdict = verify_models(original, rewritten, pins=pins, seed=2 * number)
+            verdict = verify_models(original, rewritten, pins=pins, seed=2 * number, dims=dims)
             verdicts.append(verdict if tolerance is None else judged(verdict, tolerance))
     return Rounds(original, rewritten, tuple(verdicts))
 
@@ -98,8 +103,8 @@ def judged(verdict: Verification, tolerance: float) -> Verification:
         return verdict
     comparisons = tuple(replace(each, tolerance=tolerance) for each in verdict.comparisons)
     worst = next((each for each in comparisons if not each.passed), None)
-    reason = f"{worst.name} differs by {worst.error:.2g}" if worst else ""
-    return Verification("failed" if worst else "passed", reason, comparisons, verdict.sensitive)
+    reason = f"{worst.name} differs by {worst.error:.2g}{worst.place}" if worst else ""
+    return Verification("failed" if worst else "passed", reason, comparisons, verdict.sensitive, verdict.sizes)
 
 
 def print_comparison(rounds: Rounds, as_json: bool) -> None:
@@ -111,6 +116,7 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
                 "status": verdict.status,
                 "reason": verdict.reason,
                 "outputs_depend_on_inputs": rounds.is_sensitive,
+                "sizes": [dict(each) for each in verdict.sizes],
                 "outputs": [_record(each) for each in rounds.outputs],
             }
         )
@@ -123,7 +129,10 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
         numbers = (f"{each.error:.1e}", f"{each.tolerance:.0e}")
         outputs.add_row(text(each.name), text(each.dtype), *numbers, mark)
     style = "green" if verdict.status == "passed" else "bold red"
-    rows = [("verdict", line((verdict.status, style), f", on {2 * len(rounds.verdicts)} random inputs"))]
+    count = sum(max(len(each.sizes), 1) + 1 for each in rounds.verdicts)
+    rows = [("verdict", line((verdict.status, style), f", on {count} random inputs"))]
+    if verdict.sizes:
+        rows.append(("sizes", text("; ".join(spelled(dict(each)) for each in verdict.sizes))))
     if not rounds.is_sensitive:
         says = "the outputs do not depend on the inputs, so this says little"
         rows.append(("but", text(says, "yellow")))

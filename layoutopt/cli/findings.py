@@ -10,10 +10,9 @@ from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.summary import plan_lines, title
+from layoutopt.cli.summary import plan_lines, sized, title
 from layoutopt.cli.survey import Change, Planned, Recorded
 from layoutopt.cli.terminal import facts, line, remark, seconds, section, show, show_json, size, table, text
-from layoutopt.ir.cast import CAST
 from layoutopt.report import CastReport, NoteReport, OpReport
 
 _SHORT = 12  # rows of a table without --all
@@ -38,6 +37,7 @@ def _record(found: Planned) -> dict[str, Any]:
         "dialect": report.dialect,
         "improves": report.changed,
         "reason": report.reason,
+        "dims": [_fields(each) for each in report.dims],
         "plan": _fields(report.plan),
         "counts": {"before": _fields(report.before), "after": _fields(report.after)},
         "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],
@@ -163,7 +163,7 @@ def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:
 
 def _print_recorded(found: Recorded, everything: bool) -> None:
     stamp = found.stamp
-    casts = sum(call.kind == CAST for call in found.calls)
+    casts = sum(call.is_cast for call in found.calls)
     says = sum(bool(call.formats) for call in found.calls) - casts
     intact = text("as it was written", "green")
     rows = [
@@ -172,6 +172,8 @@ def _print_recorded(found: Recorded, everything: bool) -> None:
         ("state", intact if found.is_intact else text("edited since", "yellow")),
         ("ops", text(f"{len(found.calls)}: {says} with formats, {casts} CastData, the others plain ONNX")),
     ]
+    if stamp.get("dims"):
+        rows.append(("sizes", text(", ".join(f"{name} {sized(*range)}" for name, range in stamp["dims"].items()))))
     if stamp["pins"]:
         rows.append(("pinned", text(", ".join(f"{name} {format}" for name, format in stamp["pins"].items()))))
     show(line((found.model, "bold")), facts(*rows))

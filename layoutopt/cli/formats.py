@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.shapes import extents_of
 
 
 def formats(
@@ -32,7 +33,7 @@ def formats(
     With NAME and --shape it shows strides, lanes, capacity, and which element lies at which offset; --plot
     draws it.
     """
-    extents = _extents(shape) if shape is not None else None
+    extents = extents_of("--shape", shape) if shape is not None else None
     if name is None and (shape or dtype):
         raise UsageError("no format", where="--shape" if shape else "--dtype", hint="name a format too")
     if plot is not None and (name is None or extents is None):
@@ -51,15 +52,3 @@ def formats(
         from layoutopt.cli.memory import print_format
 
         print_format(name, extents, dtype, as_json, plot)
-
-
-def _extents(shape: str) -> tuple[int, ...]:
-    """The numbers of `1,17,5,4`, also `1x17x5x4` or `[1, 17, 5, 4]`; nothing is a scalar."""
-    numbers = shape.strip("[]() ").replace("x", ",").split(",")
-    try:
-        extents = tuple(int(number) for number in numbers if number.strip())
-    except ValueError:
-        raise UsageError("not a shape", where=f"--shape {shape}", hint="write it like 1,17,5,4") from None
-    if any(extent < 0 for extent in extents):
-        raise UsageError("an extent is below 0", where=f"--shape {shape}", hint="write it like 1,17,5,4")
-    return extents

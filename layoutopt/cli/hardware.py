@@ -86,9 +86,10 @@ def _ops(kernel: Kernel) -> str:
 
 
 def _formats(kernel: Kernel) -> str:
-    if not kernel.formats:
-        return "strided" if kernel.strided else "any"
-    return " ".join(f"{role}:{name}" for role, name in kernel.formats.items())
+    names = [f"{role}:{name}" for role, name in kernel.formats.items()]
+    if kernel.strided:
+        names.append("strided" if kernel.strided is True else f"strided by {kernel.strided}")
+    return " ".join(names) or "any"
 
 
 def _remarks(kernel: Kernel) -> list[str]:

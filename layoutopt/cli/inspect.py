@@ -5,12 +5,16 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli import assignments
+from layoutopt.cli.assignments import DIM_HELP
+
 
 def inspect(
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
         str | None, Option("--target", "-t", metavar="T", help="The hardware; by default this machine.")
     ] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     everything: Annotated[bool, Option("--all", help="One line per op, not per kind of op.")] = False,
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan, as SVG.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON, with every op.")] = False,
@@ -23,7 +27,7 @@ def inspect(
     from layoutopt.cli.findings import print_survey
     from layoutopt.cli.survey import draw_survey, survey
 
-    found = survey(model, target)
+    found = survey(model, target, assignments.dims(dim or []))
     if plot is not None:
         draw_survey(found, plot)
     print_survey(found, everything, as_json)

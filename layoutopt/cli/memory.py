@@ -7,15 +7,15 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from layoutopt.cli.elements import element_type
 from layoutopt.cli.offsets import Run, runs
 from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.terminal import facts, line, remark, section, show, show_json, table, text
-from layoutopt.errors import FormatError
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
 
 _RUNS = 8
-_LEVEL = re.compile(r"([0-9]*)([a-zA-Z])")
+_LEVEL = re.compile(r"([0-9_]*)([a-zA-Z])")
 _NUMBER = re.compile(r"<[0-9]+>")
 
 
@@ -28,7 +28,7 @@ def print_format(
         FormatError: there is no such format, or it does not fit the shape.
         OutputError: the picture cannot be written.
     """
-    element = _dtype(dtype)
+    element = DType.FLOAT32 if dtype is None else element_type(dtype)
     format, entry = lookup(name, dtype), _entry(name)
     letters = _letters(name, format, entry)
     layout = Layout.packed(format, shape) if shape is not None else None
@@ -49,16 +49,6 @@ def print_format(
         remark("Add --shape to see strides and offsets.")
     elif layout.capacity:
         section("offsets", "in elements, the first of them", _offsets(layout))
-
-
-def _dtype(name: str | None) -> DType:
-    if name is None:
-        return DType.FLOAT32
-    found = next((each for each in DType if each.label == name.lower()), None)
-    if found is None:
-        labels = ", ".join(each.label for each in DType if each is not DType.STRING)
-        raise FormatError("not an element type", where=name, hint=f"there are {labels}")
-    return found
 
 
 def _entry(name: str) -> Entry | None:
@@ -95,7 +85,8 @@ def _parts(format: Format, letters: str, layout: Layout | None, element: DType) 
     rows = table("=part", "=axis", ">step", *(() if layout is None else (">extent", ">stride", ">bytes")))
     for index, (part, span) in enumerate(zip(format.parts, format.spans, strict=True)):
         letter = letters[part.axis]
-        cells = [text(f"{part.block}{letter.lower()}" if part.block else letter, "cyan")]
+        step = f"_{part.step}" if part.step else ""
+        cells = [text(f"{part.block}{step}{letter.lower()}" if part.block else letter, "cyan")]
         cells += [text(part.axis), text(span)]
         if layout is not None:
             stride = layout.strides[index]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli import assignments
+from layoutopt.cli.assignments import DIM_HELP
 from layoutopt.cli.exit_codes import UsageError
 
 
@@ -37,11 +39,15 @@ def optimize(
         list[str] | None,
         Option("--pin", metavar="NAME=FORMAT", help="The format a tensor must have; can be repeated."),
     ] = None,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     verify: Annotated[bool, Option("--verify/--no-verify", help="Compare with the original on random inputs.")] = True,
     time_limit: Annotated[
         float | None,
         Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan so far."),
     ] = None,
+    least: Annotated[
+        bool, Option("--least", help="Say how few casts and transposes any plan of these formats has.")
+    ] = False,
     report: Annotated[
         Path | None, Option("--report", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
@@ -61,7 +67,7 @@ def optimize(
         raise UsageError("nothing to write", hint="say -o OUT; or --report FILE or --dry-run")
     if time_limit is not None and not time_limit > 0:
         raise UsageError("no seconds", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
-    pins = _pins(pin or [])
+    pins, dims = assignments.pins(pin or []), assignments.dims(dim or [])
 
     from layoutopt import api
     from layoutopt.cli.dump import dumps
@@ -78,8 +84,10 @@ def optimize(
                 dialect=dialect,
                 mode=mode.value,
                 pins=pins,
+                dims=dims,
                 verify=verify,
                 time_limit=time_limit,
+                count_moves=least,
                 watch=watch,
                 progress=steps,
             )
@@ -87,15 +95,3 @@ def optimize(
             outputs.write(result)
         if not quiet and not outputs.prints_report:
             summarize(result, outputs)
-
-
-def _pins(requests: list[str]) -> dict[str, str]:
-    """NAME=FORMAT; names may hold equals signs, formats do not."""
-    pins: dict[str, str] = {}
-    for request in requests:
-        name, _, format = request.rpartition("=")
-        if not name or not format:
-            raise UsageError("not a pin", where=f"--pin {request}", hint="write NAME=FORMAT")
-        if pins.setdefault(name, format) != format:
-            raise UsageError(f"{name} is pinned to {pins[name]} too", where=f"--pin {request}", hint="choose one")
-    return pins

@@ -8,7 +8,7 @@ from layoutopt.api import Result
 from layoutopt.cli.outputs import Outputs
 from layoutopt.cli.terminal import facts, file_size, line, seconds, show, size, text
 from layoutopt.formats import Format
-from layoutopt.report import OpReport, PlanReport, Report, VerificationReport
+from layoutopt.report import DimReport, OpReport, PlanReport, Report, VerificationReport
 
 _CANONICAL = {str(Format.canonical(rank)) for rank in range(12)}
 _SHOWN = 4  # formats
@@ -33,16 +33,36 @@ def title(report: Report) -> Text:
     return line((report.model, "bold"), (aside, "dim"))
 
 
+def sized(low: int, high: int) -> str:
+    """A size, or a range of sizes."""
+    return str(low) if low == high else f"{low}:{high}"
+
+
+def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
+    """What symbolic dimensions are taken to be; nothing where there are none."""
+    if not dims:
+        return []
+    parts = [
+        line(f"{each.name} {sized(each.low, each.high)}", ("?" if each.assumed else "", "yellow")) for each in dims
+    ]
+    unsaid = ("  ? nobody has said so: --dim NAME=SIZE", "dim") if any(each.assumed for each in dims) else ""
+    return [("sizes", line(Text(", ").join(parts), unsaid))]
+
+
 def plan_lines(report: Report) -> list[tuple[str, Text]]:
     """What the plan comes to; nothing where there is none, because the model had been optimised before."""
     if report.plan is None:
         return []
     before, after = report.before, report.after
     rows = [
+        *_sizes(report.dims),
         ("ops in", _formats(report.ops)),
         ("casts", _change(before.casts, after.casts)),
         ("transposes", _change(before.transposes, after.transposes)),
     ]
+    if report.plan.least_moves is not None:
+        aside = ("  no plan of these formats has fewer casts and transposes", "dim")
+        rows.append(("least", line(str(report.plan.least_moves), aside)))
     if after.weight_casts:
         aside = ("  at run time, because weights can change", "dim")
         rows.append(("weight casts", line(str(after.weight_casts), aside)))
@@ -90,6 +110,8 @@ def _verified(verdict: VerificationReport) -> Text:
     if verdict.largest_error is not None and verdict.tolerance is not None:
         allowed = (f", {verdict.tolerance:.0e} allowed", "dim")
         parts.append_text(line(f"  largest error {verdict.largest_error:.1e}", allowed))
+    if verdict.sizes:
+        parts.append_text(text(f", at {len(verdict.sizes)} sizes"))
     if verdict.outputs_depend_on_inputs is False:
         says = "  but the outputs do not depend on the inputs, so that says little"
         parts.append_text(text(says, "yellow"))

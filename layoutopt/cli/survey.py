@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from layoutopt import api, onnx_io
-from layoutopt.account import op_reports
+from layoutopt.account import op_reports, planned_ops
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.progress import Steps
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, SizedCostModel
 from layoutopt.cost_models import load_target
-from layoutopt.ir.cast import DOMAIN, is_cast
+from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op
+from layoutopt.ir.types import Attribute, Op
 from layoutopt.pass_base import Pass
 from layoutopt.report import OpReport, Report
+from layoutopt.sizes import Dims, Sizes
 from layoutopt.stamp import KEY
 
 
@@ -51,6 +52,7 @@ class Call:
     name: str
     kind: str
     formats: str
+    is_cast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +77,33 @@ class _Before:
     """The ops before the first pass, which is called around every pass."""
 
     cost_model: CostModel
+    dims: Dims
     ops: list[Op] = field(default_factory=list)
     reports: list[OpReport] = field(default_factory=list)
 
     def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
         if not self.ops:
-            self.ops = [op for op in graph.ops if not is_cast(op)]
-            self.reports = op_reports(graph, self.cost_model)
+            self.ops = planned_ops(graph)
+            sizes = onnx_io.measure(graph, Sizes.of(graph.inputs, self.dims))
+            self.reports = op_reports(graph, SizedCostModel(self.cost_model, sizes))
 
 
-def survey(model: Path, target: str | None) -> Planned | Recorded:
+def survey(model: Path, target: str | None, dims: Dims) -> Planned | Recorded:
     """Plan a model for a target; without one, let a model of ours speak for itself.
 
     Raises:
         ModelError, TargetError: the model or the target cannot be read.
+        DimensionError: the model has no such symbolic dimension.
     """
     with Steps() as steps:
         cost_model = load_target(target or "cpu")
         if target is None and (recorded := _recorded(model)) is not None:
             return recorded
-        before = _Before(cost_model)
-        result = api.optimize(model, cost_model, verify=False, watch=before, progress=steps)
+        before = _Before(cost_model, dims)
+        result = api.optimize(model, cost_model, dims=dims, verify=False, watch=before, progress=steps)
         if result.plan is None and (recorded := _recorded(model)) is not None:
             return recorded
-    after = [op for op in result.graph.ops if not is_cast(op)]
-    return Planned(result.report, _paired(before, after, result.report.ops), result.graph)
+    return Planned(result.report, _paired(before, planned_ops(result.graph), result.report.ops), result.graph)
 
 
 def draw_survey(found: Planned | Recorded, path: Path) -> None:
@@ -135,14 +139,21 @@ def _recorded(path: Path) -> Recorded | None:
     if not isinstance(stamp, dict) or not {"version", "target", "dialect", "mode", "pins"} <= stamp.keys():
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    return Recorded(str(path), stamp, is_intact, [_call(op) for op in onnx_io.lift(model).ops])
+    return Recorded(str(path), stamp, is_intact, [_call(op) for each in onnx_io.lift(model).nest() for op in each.ops])
 
 
 def _call(op: Op) -> Call:
-    if op.domain != DOMAIN:
+    if not f"{op.domain}.".startswith(f"{DOMAIN}."):
         return Call(op.name, op.kind, "")
-    if is_cast(op):
-        formats = f"{op.attributes.get('src_format', '?')} -> {op.attributes.get('dst_format', '?')}"
+    if "src_format" in op.attributes:
+        formats = f"{op.attributes['src_format']} -> {op.attributes.get('dst_format', '?')}"
+    elif "input_formats" in op.attributes:
+        formats = " -> ".join(_listed(op.attributes.get(side)) for side in ("input_formats", "output_formats"))
     else:
         formats = str(op.attributes.get("formats", ""))
-    return Call(op.name, op.op_type, formats.replace("->", "→"))
+    return Call(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
+
+
+def _listed(formats: Attribute | None) -> str:
+    names = formats if isinstance(formats, tuple) else ()
+    return f"({', '.join(str(each) or '-' for each in names)})"

@@ -8,13 +8,14 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.inputs import DimensionError, InputError
+from layoutopt.bench.inputs import InputError
 from layoutopt.bench.report import BenchReport, MachineReport, ModelReport, Spread
 from layoutopt.bench.run import bench
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.progress import Steps
 from layoutopt.cli.records import Record
 from layoutopt.cli.terminal import facts, line, remark, seconds, section, show, size, table, text
+from layoutopt.errors import DimensionError
 from layoutopt.ir.types import Array
 
 _SHORT = 15  # rows of ops

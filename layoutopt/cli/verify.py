@@ -5,6 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli import assignments
+from layoutopt.cli.assignments import DIM_HELP
 from layoutopt.cli.exit_codes import UsageError
 
 
@@ -18,11 +20,13 @@ def verify(
     rounds: Annotated[
         int, Option("--rounds", metavar="N", min=1, help="How often; each time on two random inputs.")
     ] = 1,
+    dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare what two models compute.
 
-    Both are run in onnxruntime on the same random inputs. The error of an output is max |a - b| / max |a|.
+    Both are run in onnxruntime on the same random inputs, at three sizes where dimensions are symbolic. The error
+    of an output is max |a - b| / max |a|.
     What optimize has pinned in B to another format is compared as the tensor that it is. The exit code is 7
     if the models differ, and 9 if A cannot be run, so that nothing is known.
     """
@@ -31,6 +35,6 @@ def verify(
 
     from layoutopt.cli.comparison import compare, print_comparison
 
-    comparison = compare(original, rewritten, tolerance, rounds)
+    comparison = compare(original, rewritten, tolerance, rounds, assignments.dims(dim or []))
     print_comparison(comparison, as_json)
     comparison.raise_for_status()

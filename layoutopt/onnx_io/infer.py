@@ -1,6 +1,7 @@
 """onnx's own judgement of a model: its checker and its shape inference, with one-line errors."""
 
 import re
+from collections.abc import Mapping
 
 import onnx
 import onnx.checker
@@ -11,7 +12,10 @@ import onnx_ir as ir
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.onnx_io.beside import has_map
+from layoutopt.onnx_io.contrib import explain
+from layoutopt.onnx_io.faithful import inner_graphs
 from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.symbolic import Boundaries, Refined, refine
 from layoutopt.onnx_io.vocabulary import DimNames
 
 _NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
@@ -22,7 +26,7 @@ _ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
-    """Run onnx's checker. Outputs without a type, which only it refuses, are inferred first.
+    """Run onnx's checker. Outputs without a type, which only it refuses, are inferred first; so does it refuse unknown ranks.
 
     Raises:
         ModelError: what the checker says, on one line.
@@ -30,9 +34,25 @@ def check_structure(proto: onnx.ModelProto) -> None:
     if not all(info.HasField("type") for info in proto.graph.output):
         proto = infer(proto)
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_with_ranks(proto))
     except _ERRORS as error:
         raise _model_error(error) from error
+
+
+def _with_ranks(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The message; a copy where inputs or outputs have no shape, with one that the checker takes. It does not infer."""
+    if all(_has_rank(info) for info in (*proto.graph.input, *proto.graph.output)):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for info in (*copy.graph.input, *copy.graph.output):
+        if not _has_rank(info):
+            info.type.tensor_type.shape.SetInParent()
+    return copy
+
+
+def _has_rank(info: onnx.ValueInfoProto) -> bool:
+    return not info.type.HasField("tensor_type") or info.type.tensor_type.HasField("shape")
 
 
 def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -57,21 +77,44 @@ def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
 
 
-def infer_types(proto: onnx.ModelProto, names: DimNames) -> dict[str, TensorType | OpaqueType]:
-    """The type of every value of the main graph that inference knows, by name.
+def infer_types(
+    proto: onnx.ModelProto, names: DimNames, inputs: Mapping[str, TensorType | OpaqueType], boundaries: Boundaries
+) -> Refined:
+    """The type of every value that inference knows, by name, in subgraphs too, and what small integer tensors hold.
+
+    Args:
+        proto: the model.
+        names: for dimensions.
+        inputs: the types of the model's inputs where they are more than the message says.
+        boundaries: what crosses into the bodies of nodes and out.
 
     Raises:
         ModelError: as for `infer`.
     """
-    graph = infer(proto).graph
     found: dict[str, TensorType | OpaqueType] = {}
-    for info in (*graph.value_info, *graph.output):
-        if has_map(info.type):
-            found[info.name] = OpaqueType("map")
-            continue
-        value = ir.serde.deserialize_value_info_proto(info, None)
-        found[info.name] = names.type(value.type, value.shape)
-    return found
+    inferred = _inferred(proto)
+    pending = [inferred.graph]
+    for graph in pending:  # it grows by the subgraphs of every graph
+        pending += inner_graphs(graph.node)
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            if has_map(info.type):
+                found[info.name] = OpaqueType("map")
+            elif info.HasField("type"):
+                value = ir.serde.deserialize_value_info_proto(info, None)
+                found[info.name] = names.type(value.type, value.shape)
+    return refine(inferred, found | dict(inputs), names, boundaries)
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Inference that looks into operators of onnxruntime, unless it refuses what they are said to be."""
+    explained = onnx.ModelProto()
+    explained.CopyFrom(proto)
+    if explain(explained):
+        try:
+            return infer(explained)
+        except ModelError:
+            pass  # the model's own contradictions are found below, if there are any
+    return infer(proto)
 
 
 def _in_composite(text: str, proto: onnx.ModelProto) -> bool:

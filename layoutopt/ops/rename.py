@@ -10,9 +10,11 @@ from abc import abstractmethod
 
 import numpy as np
 
-from layoutopt.formats import Format, carry, volume
+from layoutopt.formats import Format, Shape, carry, volume
 from layoutopt.ir.types import Array, Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.passage import KEPT
+from layoutopt.ops.readable import hidden
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, signature_of
 
 
@@ -20,6 +22,8 @@ class Rename(LayoutRule):
     """The same bytes under other axes."""
 
     family = "rename"
+    formats = "any on one side; the other has the same bytes"
+    becomes = KEPT
     is_rename = True
 
     @abstractmethod
@@ -35,8 +39,8 @@ class Rename(LayoutRule):
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return Inapplicable("the rank of an operand is unknown")
-        if len({dim for dim in y.shape if isinstance(dim, str)} - set(x.shape)) > 1:
-            return Inapplicable("the extents of the result are unknown")
+        if len(unknown := hidden(op, y.shape)) > 1:
+            return Inapplicable(f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands")
         given = known.get(X) or known.get(Y)
         if given is None:
             return Inapplicable("neither side is given")
@@ -145,10 +149,16 @@ class Reshape(Rename):
         """Carried to the new axes."""
         x, y = op.inputs[0], op.outputs[0]
         assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        return carry(format, x.shape, y.shape)
+        return _carried(format, x.shape, y.shape)
 
     def backward(self, op: Op, format: Format) -> Format | None:
         """Carried to the old axes."""
         x, y = op.inputs[0], op.outputs[0]
         assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        return carry(format, y.shape, x.shape)
+        return _carried(format, y.shape, x.shape)
+
+
+def _carried(format: Format, before: Shape, after: Shape) -> Format | None:
+    """The format under other axes. Where types are wrong about the number of elements, as inference lets pass, there is none."""  # noqa: E501
+    (count, symbols), (other, others) = volume(before), volume(after)
+    return None if count != other and not symbols and not others else carry(format, before, after)

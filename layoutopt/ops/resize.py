@@ -4,10 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature, TensorType, Value
+from layoutopt.formats import Dim, Extent
+from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.signatures import Inapplicable, X, Y, extent, padded_type
+from layoutopt.ops.channel_order import regular
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, extent, padded_type
 
 _HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
@@ -26,6 +29,8 @@ class Resize(AxiswiseRule):
 
     family = "resize"
     ops = ("Resize", "Upsample")
+    formats = "any; resized axes must not be blocked"
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def mode(self, op: Op) -> str:
         """How it interpolates: nearest, linear or cubic."""
@@ -42,12 +47,7 @@ class Resize(AxiswiseRule):
             return None
         whole: dict[int, int] = {}
         for axis, (before, after) in enumerate(zip(x.shape, y.shape, strict=True)):
-            if scales is not None:
-                scale = scales.get(axis, 1.0)
-            elif isinstance(before, int) and isinstance(after, int):
-                scale = after / before if before else 0.0
-            else:
-                scale = 1.0 if before == after else 0.0
+            scale = scales.get(axis, 1.0) if scales is not None else _ratio(before, after)
             if scale < 1.0 or scale != int(scale):
                 return None
             whole[axis] = int(scale)
@@ -66,6 +66,11 @@ class Resize(AxiswiseRule):
         whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
         return "whole linear" if whole else self.mode(op)
 
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """Channels in their own order."""
+        x = op.inputs[0]
+        return regular(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
         x, y = op.inputs[0], op.outputs[0]
@@ -82,21 +87,27 @@ class Resize(AxiswiseRule):
         scales, sizes = self.scales(op), op.constant(3)
         if self._keeps_ratio(op):
             return "the scales depend on all sizes"
-        if sizes is None and scales is None:
-            return "the scales or sizes are computed"
+        if scales is None and sizes is None and not self.has_sizes(op):
+            return "the scales are computed"
         scale = scales.get(axis, 1.0) if scales is not None else 1.0
         return "a resized axis cannot be blocked" if x.shape[axis] != y.shape[axis] or scale != 1.0 else ""
 
     def scales(self, op: Op) -> dict[int, float] | None:
-        """The scale of every axis that has one; None if they are computed, or sizes are given instead."""
+        """The scale of every axis that has one; None if they or the rank are not known, or sizes are given instead."""
         scales = op.attributes.get("scales")
         place = 1 if _is_old(op) else 2
         found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(place)
-        return None if found is None or not found.size else dict(zip(_named(op), found.tolist(), strict=True))
+        if found is None or found.ndim != 1 or not found.size or op.inputs[0] is None or op.inputs[0].rank is None:
+            return None
+        return dict(zip(_named(op), found.tolist(), strict=True))
+
+    def has_sizes(self, op: Op) -> bool:
+        """Whether sizes are given, constant or computed, and not scales."""
+        return len(op.inputs) > 3 and op.inputs[3] is not None
 
     def _keeps_ratio(self, op: Op) -> bool:
         """Whether sizes are given that are not taken as they are."""
-        return op.constant(3) is not None and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+        return self.has_sizes(op) and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Interpolation between zeros is zero; a cubic one may overshoot."""
@@ -105,7 +116,7 @@ class Resize(AxiswiseRule):
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The axes that are scaled: every interpolation has weights that sum to one."""
         x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
-        if isinstance(self.axes(op), Inapplicable) or (scales is None and op.constant(3) is None):
+        if isinstance(self.axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
             return None
         if self.coordinates(op) == "tf_half_pixel_for_nn" and not self.repeats(op):
             return None  # not even scaled by one it is x
@@ -117,10 +128,12 @@ class Resize(AxiswiseRule):
         return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
 
     def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
-        """Sizes name it."""
+        """Sizes name it; computed ones cannot be given another."""
         sizes = op.constant(3)
-        if sizes is None or axis not in _named(op):
+        if not self.has_sizes(op) or axis not in _named(op):
             return {}
+        if sizes is None:
+            return None
         return {3: np.where(np.arange(sizes.size) == _named(op).index(axis), extent, sizes)}
 
     def lower(self, op: Op, build: Builder) -> None:
@@ -129,17 +142,14 @@ class Resize(AxiswiseRule):
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         y = op.outputs[0]
         assert y_type is not None and y is not None and y_type.shape is not None
-        if y_type.shape == y.shape or len(op.inputs) < 4 or op.inputs[3] is None:
+        if y_type.shape == y.shape or not self.has_sizes(op):
             super().lower(op, build)
             return
-        storage, sizes = op.signature.outputs[0], op.constant(3)
-        assert storage is not None and sizes is not None
-        padded = [
-            extent(y_type.shape[axis]) if axis in storage.format.blocked_axes else int(size)
-            for axis, size in zip(_named(op), sizes, strict=True)
-        ]
+        storage = op.signature.outputs[0]
+        assert storage is not None
+        padded = {axis: extent(y_type.shape[axis]) for axis in storage.format.blocked_axes}
         inputs: list[Value | None] = [build.padded(index) for index in range(3)]
-        inputs.append(build.constant(np.asarray(padded, dtype=np.int64), "sizes"))
+        inputs.append(_padded_sizes(op, build, padded))
         types: list[TensorType | None] = [y_type]
         (result,) = build.op(op.op_type, inputs, types, op.attributes)
         build.set_padded_output(0, result)
@@ -150,33 +160,33 @@ def _is_old(op: Op) -> bool:
     return op.op_type == "Upsample" or op.version < 11
 
 
+def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
+    """The sizes with those of some axes in place of what is given."""
+    named, sizes, given = _named(op), op.constant(3), build.input(3)
+    if sizes is not None:
+        numbers = [padded.get(axis, int(size)) for axis, size in zip(named, sizes, strict=True)]
+        return build.constant(np.asarray(numbers, dtype=np.int64), "sizes")
+    pieces: list[Value | None] = []
+    for place, axis in enumerate(named):
+        number = build.constant(np.asarray([padded.get(axis, place)], dtype=np.int64), "size")
+        one = TensorType(DType.INT64, (1,))
+        pieces.append(number if axis in padded else build.op("Gather", [given, number], [one])[0])
+    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
+    return result
+
+
+def _ratio(before: Dim, after: Dim) -> float:
+    """How many times as large an extent is as another, if that is the same whatever the dimensions are; else 0."""
+    if isinstance(before, int) and isinstance(after, int):
+        return after / before if before else 0.0
+    if before == 0:
+        return 0.0
+    times = (Extent.of(after) // Extent.of(before)).number
+    return float(times) if times is not None and (Extent.of(before) * times).dim == after else 0.0
+
+
 def _named(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes speak of."""
     x = op.inputs[0]
     assert x is not None and x.rank is not None
     return tuple(axis % x.rank for axis in op.integers("axes", tuple(range(x.rank))))
-
-
-@register
-class DepthToSpace(AxiswiseRule):
-    """DepthToSpace and SpaceToDepth: channels against space, so channels must be whole."""
-
-    family = "depth_to_space"
-    ops = ("DepthToSpace", "SpaceToDepth")
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position, whatever their extents."""
-        x = op.inputs[0]
-        return (
-            Inapplicable("the rank is unknown")
-            if x is None or x.rank is None
-            else dict.fromkeys((X, Y), tuple(range(x.rank)))
-        )
-
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """All axes but the batch change."""
-        return "the axis is rearranged and cannot be blocked" if axis else ""
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes can only be images of their own."""
-        return (inputs[0],)

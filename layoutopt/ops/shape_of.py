@@ -4,7 +4,8 @@ import numpy as np
 
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.signatures import Inapplicable, Known, X, is_canonical, signature_of
+from layoutopt.ops.passage import NO_LANES
+from layoutopt.ops.signatures import Inapplicable, Known, X, signature_of
 
 
 @register
@@ -13,6 +14,8 @@ class ShapeOf(LayoutRule):
 
     family = "shape_of"
     ops = ("Shape", "Size")
+    formats = "any"
+    becomes = NO_LANES
 
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
         """Any format of the input whose symbolic extents can be read off the array."""
@@ -28,8 +31,8 @@ class ShapeOf(LayoutRule):
         return (Lanes.ZERO,)
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
-        """On the canonical array alone."""
-        return is_canonical(signature)
+        """Nothing is converted: extents are read off the array as it lies."""
+        return True
 
     def known_result(self, op: Op) -> Array | None:
         """The extents, if all that are asked for are known."""

@@ -181,3 +181,28 @@ def test_sequences_and_maps_are_judged_by_their_worst_element() -> None:
     assert not compare("y", want, [near[0], {"a": 0.5, "c": 0.25}, near[2]]).passed
     assert not compare("y", want, near[:2]).passed
     assert compare("y", [], []).passed
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float8e4m3fn", "float8e5m2", "int4", "uint4", "float16", "double", "int8"]
+)
+def test_every_element_type_goes_in_and_out(dtype: str) -> None:
+    def transposed(*body: str) -> bytes:
+        head = f'<ir_version: 10, opset_import: ["" : 21]> g ({dtype}[3,5] x) => ({dtype}[5,3] y)'
+        return onnx.parser.parse_model(f"{head} {{ {' '.join(body)} }}").SerializeToString()
+
+    plain = transposed("y = Transpose <perm = [1, 0]> (x)")
+    assert verify_models(plain, plain).status == "passed"
+    other = transposed("t = Transpose <perm = [1, 0]> (x) f = Cast <to = 1> (t) n = Neg(f) y = CastLike(n, t)")
+    assert verify_models(plain, other).reason.startswith("y differs")
+
+
+def test_inputs_on_which_the_original_breaks_its_word_prove_nothing() -> None:
+    """The number of elements is an input, and the shape is declared for one number."""
+    head = '<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x, int64[1] k) => (float[2,3] y, int64[2,3] i)'
+    original = onnx.parser.parse_model(f"{head} {{ y, i = TopK(x, k) }}").SerializeToString()
+    promised = "t, j = TopK(x, k) s = Constant <value_ints = [2,3]> () y = Reshape(t, s) i = Reshape(j, s)"
+    rewritten = onnx.parser.parse_model(f"{head} {{ {promised} }}").SerializeToString()
+    result = verify_models(original, rewritten)
+    assert result.status == "not verified"
+    assert result.reason == "on random inputs the original gives y the shape [2, 1], but declares [2, 3]"

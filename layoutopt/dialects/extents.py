@@ -1,0 +1,115 @@
+"""Symbolic extents as numbers, read off operands when the model runs, and computed from what is read."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layoutopt.formats import Dim, Extent
+from layoutopt.formats.extent import Atom, Ratio
+from layoutopt.ir.types import DType, TensorType, Value
+from layoutopt.ops import is_readable
+
+if TYPE_CHECKING:
+    from layoutopt.dialects.builder import OpBuilder
+
+_ONE = TensorType(DType.INT64, (1,))
+
+
+class ExtentsAtRunTime:
+    """Records the ops that find extents, each as a list of one number.
+
+    Args:
+        build: what they are recorded with.
+        arrays: values of the lowered graph whose extents can be asked for.
+        holders: operands of the planned op, of which some hold extents; they lie in the lowered graph as the last of `arrays`.
+    """
+
+    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], holders: Sequence[Value | None]) -> None:
+        """Record nothing yet."""
+        self._build = build
+        self._places: dict[str, tuple[Value, int]] = {}
+        self._elements: dict[str, tuple[Value, int]] = {}
+        self._shapes: dict[Value, Value] = {}
+        self._lists: dict[Value, Value] = {}
+        for value in (each for each in arrays if each is not None):
+            for axis, dim in enumerate(value.shape or ()):
+                if isinstance(dim, str):
+                    self._places.setdefault(dim, (value, axis))
+        for holder, array in zip(holders, arrays[-len(holders) :] if holders else (), strict=True):
+            for place, element in enumerate((holder.elements if holder is not None else None) or ()):
+                if isinstance(element, str) and array is not None:
+                    self._elements.setdefault(element, (array, place))
+        self._known = {*self._places, *self._elements}
+
+    def of(self, dim: Dim) -> Value | None:
+        """An extent; None if it cannot be computed."""
+        return self._extent(Extent.of(dim)) if is_readable(dim, self._known) else None
+
+    def _extent(self, extent: Extent) -> Value:
+        if extent.number is not None:
+            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
+        if (found := self._found(str(extent))) is not None:
+            return found
+        total: Value | None = None
+        for factors, coefficient in reversed(extent.terms):
+            term = self._product(factors, coefficient)
+            total = term if total is None else self._arithmetic("Add", total, term)
+        assert total is not None
+        return total
+
+    def _product(self, factors: tuple[Atom, ...], coefficient: int) -> Value:
+        pieces = [self._atom(factor) for factor in factors]
+        if coefficient != 1 or not pieces:
+            pieces.append(self._extent(Extent.of(coefficient)))
+        whole = pieces[0]
+        for piece in pieces[1:]:
+            whole = self._arithmetic("Mul", whole, piece)
+        return whole
+
+    def _atom(self, atom: Atom) -> Value:
+        found = self._found(str(atom))
+        if found is not None:
+            return found
+        if isinstance(atom, Ratio):
+            return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
+        assert isinstance(atom, Extent)
+        return self._extent(atom)
+
+    def _arithmetic(self, op_type: str, one: Value, other: Value) -> Value:
+        (result,) = self._build.op(op_type, [one, other], [_ONE])
+        return result
+
+    def _found(self, dim: str) -> Value | None:
+        """An extent that some operand tells."""
+        if dim in self._places:
+            value, axis = self._places[dim]
+            return self._gathered(self._shape(value), axis)
+        if dim in self._elements:
+            value, place = self._elements[dim]
+            return self._gathered(self._list(value), place)
+        return None
+
+    def _gathered(self, numbers: Value, place: int) -> Value:
+        if numbers.shape == (1,):
+            return numbers
+        (result,) = self._build.op(
+            "Gather", [numbers, self._build.constant(np.asarray([place], np.int64), "place")], [_ONE]
+        )
+        return result
+
+    def _shape(self, value: Value) -> Value:
+        if value not in self._shapes:
+            assert value.shape is not None
+            (self._shapes[value],) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.shape),))])
+        return self._shapes[value]
+
+    def _list(self, value: Value) -> Value:
+        """A list of int64, whatever integers or scalar hold the extents."""
+        if value not in self._lists:
+            assert value.shape is not None
+            result = value if value.shape else self._build.reshape(value, (1,))
+            if value.dtype is not DType.INT64:
+                (result,) = self._build.op("Cast", [result], [TensorType(DType.INT64, result.shape)], {"to": 7})
+            self._lists[value] = result
+        return self._lists[value]

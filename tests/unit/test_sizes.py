@@ -1,0 +1,210 @@
+"""Sizes of symbolic dimensions: what is said and assumed of them, prices over them, and at which models are compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt.cost import SizedCostModel
+from layoutopt.errors import DimensionError
+from layoutopt.formats import Format
+from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
+from layoutopt.ops import Known, elements
+from layoutopt.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
+from layoutopt.trials import draw, symbols_of, trials
+from layoutopt.verify import verify_models
+
+NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
+
+
+def image(*shape: int | str) -> Value:
+    return Value("x", TensorType(DType.FLOAT32, shape))
+
+
+def test_what_is_usual_follows_from_names_and_places() -> None:
+    for name in ("batch", "batch_size", "N", "bs", "decoder_batch"):
+        assert usual_size(name, 1, 4, True) == 1
+    for name in ("height", "W", "image_width"):
+        assert usual_size(name, 0, 2, True) == 224
+    for name in ("sequence", "seq_len", "past_sequence_length", "num_tokens"):
+        assert usual_size(name, 0, 2, False) == 128
+    assert [usual_size(f"s{axis}", axis, 4, True) for axis in range(4)] == [1, 224, 224, 224]
+    assert [usual_size("k", axis, 2, False) for axis in range(2)] == [1, 1]
+    assert usual_size("batch_of_names[1]", 1, 2, True) == 1
+
+
+def test_dimensions_without_a_name_are_called_by_their_place() -> None:
+    value = image("'a b'", 3, "?x[2]", "W")
+    assert symbols([value, value]) == [Symbol("a b", "'a b'", 1), Symbol("x[2]", "?x[2]", 224), Symbol("W", "W", 224)]
+    sizes = Sizes.of([value], {"a b": 2, "x[2]": (16, 64)})
+    assert sizes.ranges == {"a b": (2, 2), "x[2]": (16, 64), "W": (224, 224)}
+    assert sizes.assumed == ("W",)
+    assert [point["?x[2]"] for point in sizes.points] == [16, 32, 64]
+    assert [point["'a b'"] for point in sizes.points] == [2, 2, 2]
+
+
+def test_a_point_says_how_large_every_extent_is() -> None:
+    sizes = Sizes.of([image("N", 3, "H", "W")], {"N": (1, 4), "H": 30})
+    first, middle, last = sizes.points
+    assert (first["N"], middle["N"], last["N"]) == (1, 2, 4)
+    assert sizes.at("N*((H+3)//4)", last) == 32
+    assert sizes.at("?7", first) == 1 and sizes.at("?7", first, 2) == 2 and sizes.at("H-40", first) == 1
+    assert sizes.elements(("N", 3)) == pytest.approx(3 * (1 + 2 + 4) / 3)
+    learned = sizes.learned([{"?7": 5}, {}, {"?7": 6}])
+    assert [learned.at("?7", point) for point in learned.points] == [5, 1, 6]
+    assert Sizes.of([image(1, 2)], {}) == NO_SIZES
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"M": 1}, "M: no such symbolic dimension; there are N, H"),
+        ({"N": 0}, "N: 0:0 is no range of sizes"),
+        ({"H": (5, 4)}, "H: 5:4 is no range of sizes"),
+    ],
+)
+def test_what_is_no_size_is_refused(dims: dict[str, int], message: str) -> None:
+    with pytest.raises(DimensionError) as caught:
+        Sizes.of([image("N", "H")], dims)
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2
+    with pytest.raises(DimensionError, match="no such symbolic dimension") as caught:
+        Sizes.of([image(1, 2)], {"N": 1})
+    assert "all extents are fixed" in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A second for every element of the first operand; conversions the same."""
+
+    name: str = "counting"
+    dialect: str = "functions"
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        return []
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        assert op.inputs[0] is not None and op.inputs[0].static_shape is not None
+        return float(elements(op.inputs[0].static_shape))
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        assert value.static_shape is not None
+        same = src.format.key(value.static_shape) == dst.format.key(value.static_shape)
+        return 0.0 if same else float(elements(value.static_shape))
+
+
+def test_a_price_is_the_mean_over_the_sizes() -> None:
+    x, y = image("N", 8, "H", "H"), image("N", 8, "H", "H")
+    sized = SizedCostModel(Counting(), Sizes.of([x], {"N": (1, 9), "H": 2}))
+    op = Op("Relu", (x,), (y,))
+    assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32 * (1 + 3 + 9) / 3
+    assert sized.conversion_seconds(x, NCHW, NHWC) == 32 * (1 + 3 + 9) / 3
+    assert sized.conversion_seconds(x, NCHW, NCHW) == 0
+    x.type = TensorType(DType.FLOAT32, (1, 8, 2, 2))
+    y.type = x.type
+    assert sized.kernel_seconds(op, Signature((NCHW,), (NCHW,))) == 32
+
+
+def test_a_conversion_that_moves_nothing_at_one_size_is_not_free() -> None:
+    """Which it is where the extent is 1 whatever the size: then no byte moves."""
+    x = image("N", 8, "H", "H")
+    sized = SizedCostModel(Counting(), Sizes.of([x], {"N": 1, "H": 1}))
+    assert sized.conversion_seconds(x, NCHW, NHWC) > 0
+    assert sized.conversion_seconds(image("N", 8, 1, 1), NCHW, NHWC) == 0
+
+
+def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
+    asked = [Symbol("batch", "batch", 1), Symbol("H", "H", 224), Symbol("W", "W", 224)]
+    fixed = trials(asked, {})
+    assert fixed[0] == {"batch": 1, "H": 224, "W": 224}
+    assert fixed[1]["H"] % 2 and fixed[1]["W"] % 2 and fixed[1]["H"] != fixed[1]["W"] and fixed[1]["batch"] > 1
+    assert any(not sizes["H"] % 32 and not sizes["W"] % 32 and sizes["H"] != 224 for sizes in fixed[1:])
+    assert fixed[-1] == {"batch": 2, "H": 2, "W": 2}
+    ranged = trials(asked, {"batch": (1, 16), "H": (64, 512), "W": (64, 512)})
+    assert ranged[0] == {"batch": 1, "H": 64, "W": 64}
+    assert ranged[2] == {"batch": 16, "H": 512, "W": 512}
+    assert all(64 <= sizes["H"] <= 512 and 1 <= sizes["batch"] <= 16 for sizes in ranged)
+    assert ranged[1]["H"] % 2
+    assert trials([], {}) == [{}]
+
+
+class Described:
+    """What a session of onnxruntime says of inputs."""
+
+    def __init__(self, name: str, type: str, shape: list[int | str | None]) -> None:
+        self.name, self.type, self.shape = name, type, shape
+
+    def get_inputs(self) -> list["Described"]:
+        return [self]
+
+
+def test_inputs_are_drawn_in_the_sizes_asked_for() -> None:
+    described = Described("x", "tensor(float)", ["N", 3, None, "N"])
+    assert [each.name for each in symbols_of(described)] == ["N", "x[2]"]
+    assert draw(described, 0, {"N": 5, "x[2]": 7})["x"].shape == (5, 3, 7, 5)
+    assert draw(described, 0)["x"].shape == (2, 3, 2, 2)
+    assert np.array_equal(draw(described, 1, {"N": 5})["x"], draw(described, 1, {"N": 5})["x"])
+
+
+def model(body: str, inputs: str = "float[N,4] x") -> bytes:
+    text = f'<ir_version: 8, opset_import: ["" : 18]> net ({inputs}) => (float[?,?] y) {{ {body} }}'
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+BAKED = "t = Constant <value_ints: ints = [1, 4]> () y = Reshape (x, t)"
+
+
+def test_a_model_that_is_right_at_one_size_only_is_found_out() -> None:
+    original, baked = model("y = Identity (x)"), model(BAKED)
+    assert verify_models(original, original).status == "passed"
+    verdict = verify_models(original, baked)
+    assert verdict.status == "failed"
+    assert "the rewritten model cannot at N = 3" in verdict.reason
+    doubled = model(
+        "o = Constant <value = float[1,1] {1}> () s = ReduceMax <keepdims = 1> (x) d = Shape (x) y = Identity (x)"
+    )
+    assert verify_models(original, doubled).status == "passed"
+
+
+def test_sizes_that_the_original_cannot_run_are_passed_over() -> None:
+    even = "t = Constant <value_ints: ints = [-1, 8]> () y = Reshape (x, t)"
+    verdict = verify_models(model(even), model(even))
+    assert verdict.status == "passed"
+    assert [dict(sizes) for sizes in verdict.sizes] == [{"N": 2}]
+    assert [dict(sizes) for sizes in verify_models(model(even), model(even), dims={"N": (4, 6)}).sizes] == [
+        {"N": 4},
+        {"N": 6},
+    ]
+    never = "t = Constant <value_ints: ints = [1, 1000]> () y = Reshape (x, t)"
+    verdict = verify_models(model(never), model(never))
+    assert verdict.status == "not verified"
+    assert "the original cannot be run at N = 1" in verdict.reason
+
+
+def test_dimensions_of_two_names_that_have_to_be_one_size() -> None:
+    twice = model("y = Add (x, z)", "float[N,4] x, float[M,4] z")
+    verdict = verify_models(twice, twice)
+    assert verdict.status == "passed"
+    assert verdict.sensitive
+
+
+def test_unknown_dimensions_are_refused_by_name() -> None:
+    net = model("y = Identity (x)")
+    with pytest.raises(DimensionError, match="no such symbolic dimension"):
+        verify_models(net, net, dims={"batch": 1})
+    with pytest.raises(DimensionError) as caught:
+        layoutopt.optimize(onnx.ModelProto.FromString(net), "gpu-hopper", dims={"batch": 1})
+    assert str(caught.value) == "batch: no such symbolic dimension; there are N"
+
+
+def test_what_is_assumed_is_noted() -> None:
+    net = onnx.ModelProto.FromString(model("y = Relu (x)"))
+    report = layoutopt.optimize(net, "gpu-hopper").report
+    assert [(each.name, each.low, each.high, each.assumed) for each in report.dims] == [("N", 1, 1, True)]
+    assert [note.where for note in report.notes if note.source == "sizes"] == ["N"]
+    said = layoutopt.optimize(net, "gpu-hopper", dims={"N": 7}).report
+    assert [note.where for note in said.notes if note.source == "sizes"] == []
