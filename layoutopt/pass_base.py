@@ -16,7 +16,9 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Value
 from layoutopt.ir.verify import violations
+from layoutopt.ops.bodies import insides
 from layoutopt.planner import Plan
+from layoutopt.sizes import NO_SIZES, Sizes
 
 Mode: TypeAlias = Literal["inference", "training"]
 Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
@@ -46,7 +48,12 @@ class PassContext:
         evaluate: computes values that depend on constants only; None where it cannot.
         infer: finds the types of values again, after constants have become known.
         kernels: the kinds of op beyond ONNX that the dialect has kernels for.
+        measure: completes sizes with those of dimensions that no expression says.
+        sizes: how large symbolic dimensions are taken to be.
+        counts_moves: whether the planner is to say how few moves there could be, too.
+        whole_units: whether quantised units stay as they are.
         plan: what the planner decided, once it has.
+        least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
         notes: what did not apply, and why.
     """
 
@@ -58,7 +65,12 @@ class PassContext:
     evaluate: Evaluate = lambda graph, values: [None] * len(values)
     infer: Callable[[Graph], None] = lambda graph: None
     kernels: frozenset[str] = frozenset()
+    measure: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
+    sizes: Sizes = NO_SIZES
+    counts_moves: bool = False
+    whole_units: bool = False
     plan: Plan | None = None
+    least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
@@ -72,10 +84,12 @@ class Pass(ABC):
     Attributes:
         name: what reports and dumps call it.
         is_reason: whether a change by this pass alone is a reason to rewrite a model that no plan makes faster.
+        is_whole: whether it is run once, on the main graph, and sees to bodies itself; else on every graph, bodies first.
     """
 
     name: ClassVar[str]
     is_reason: ClassVar[bool] = True
+    is_whole: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, graph: Graph, context: PassContext) -> None:
@@ -119,9 +133,10 @@ class Pipeline:
         for step in self.passes:
             if watch is not None:
                 watch("before", step, graph)
-            version, start = graph.version, perf_counter()
-            step.run(graph, context)
-            results.append(PassResult(step.name, graph.version != version, perf_counter() - start))
+            versions, start = _versions(graph), perf_counter()
+            for each in [graph] if step.is_whole else reversed(insides(graph)):
+                step.run(each, context)
+            results.append(PassResult(step.name, _versions(graph) != versions, perf_counter() - start))
             self._check(graph, f"pass {step.name}")
             if watch is not None:
                 watch("after", step, graph)
@@ -130,3 +145,7 @@ class Pipeline:
     def _check(self, graph: Graph, culprit: str) -> None:
         if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
             raise InvariantError(str(broken), where=culprit, hint="this is a bug in the pass; please report it")
+
+
+def _versions(graph: Graph) -> list[tuple[int, int]]:
+    return [(id(each), each.version) for each in graph.nest()]

@@ -9,6 +9,8 @@ from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
 from layoutopt.passes.fold_pads import FoldPads
 from layoutopt.passes.insert_casts import InsertCasts
+from layoutopt.passes.isolate_units import IsolateUnits
+from layoutopt.passes.measure_sizes import MeasureSizes
 from layoutopt.passes.merge_maps import MergeMaps
 from layoutopt.passes.move_maps import MoveMaps
 from layoutopt.passes.pretransform_weights import PretransformWeights
@@ -18,7 +20,9 @@ from layoutopt.passes.remove_dead import RemoveDead
 from layoutopt.passes.share_casts import ShareCasts
 
 _SIMPLIFY: tuple[Pass, ...] = (
+    IsolateUnits(),
     FoldConstants(),
+    MeasureSizes(),
     Recompose(),
     Recognize(),
     FoldBroadcasts(),
@@ -33,7 +37,7 @@ _PLAN: tuple[Pass, ...] = (AssignFormats(), InsertCasts(), ShareCasts(), CancelC
 DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
 """For inference: weights are constants, so what depends on them alone is computed ahead of time."""
 
-TRAINING_PIPELINE = Pipeline(_PLAN)
+TRAINING_PIPELINE = Pipeline((MeasureSizes(), *_PLAN))
 """For training: weights change, so they and the ops on them stay, and so do their casts."""
 
 
@@ -53,6 +57,8 @@ __all__ = [
     "FoldConstants",
     "FoldPads",
     "InsertCasts",
+    "IsolateUnits",
+    "MeasureSizes",
     "MergeMaps",
     "MoveMaps",
     "PretransformWeights",

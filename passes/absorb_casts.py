@@ -50,9 +50,6 @@ class AbsorbCasts(Pass):
         value, copy = cast.inputs[0], cast.outputs[0]
         assert value is not None and copy is not None
         name = copy.name
-        for use in graph.uses(copy):
-            if use.is_capture:
-                graph.set_capture(use.op, use.op.captures.index(copy), value)
         graph.replace_uses(copy, value)
         for index, output in enumerate(graph.outputs):
             if output is copy:

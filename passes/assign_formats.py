@@ -4,22 +4,26 @@ before: every op and value canonical
 after:  every op has its signature, every value lies where its producer leaves it; reader and writer may disagree
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from layoutopt.cost import SizedCostModel
 from layoutopt.errors import PinError
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Storage
+from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ops.bodies import boundary, control_flow, insides
 from layoutopt.pass_base import Pass, PassContext
-from layoutopt.planner import make_plan
+from layoutopt.planner import least_moves, make_plan
 
 
 @dataclass(frozen=True, slots=True)
 class AssignFormats(Pass):
-    """Give every op the signature that the planner chooses."""
+    """Give every op the signature that the planner chooses, in bodies too."""
 
     name = "assign-formats"
     is_reason = False
+    is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Plan; name copies in another format after it, so that the canonical copy can have the tensor's name."""
@@ -29,27 +33,65 @@ class AssignFormats(Pass):
             if value is None:
                 raise PinError("there is no such tensor to pin", where=name, hint="name a tensor of the model")
             pins[value] = format
+        cost_model = SizedCostModel(context.cost_model, context.sizes)
+        is_packed, whole = context.mode == "inference", context.whole_units
         context.plan = make_plan(
             graph,
-            context.cost_model,
+            cost_model,
             pins=pins,
-            free_constants=context.mode == "inference",
+            free_constants=is_packed,
+            whole_units=whole,
             time_limit=context.time_limit,
         )
+        if context.counts_moves:
+            context.least_moves = least_moves(
+                graph,
+                cost_model,
+                pins=pins,
+                free_constants=is_packed,
+                whole_units=whole,
+                time_limit=context.time_limit,
+            )
         for op, reasons in context.plan.notes.items():
             for reason in reasons:
                 context.note(self, op.name or op.kind, reason)
         for value, format in pins.items():
             if value in graph.inputs:
                 value.storage = Storage(format)
-        for op, signature in context.plan.signatures.items():
-            op.signature = signature
-            for value, storage in zip(op.outputs, signature.outputs, strict=True):
-                if value is None or storage is None:
-                    continue
-                value.storage = storage
-                name = storage_name(value.tensor, storage)
-                if name != value.name and not (value in pins and graph.is_output(value)):
-                    graph.rename(value, graph.fresh_name(name))
-        graph.stage = "assigned"
-        graph.touch()
+            graph.promised |= {index: Storage(format) for index, output in enumerate(graph.outputs) if output is value}
+        kept = {value for value in pins if graph.is_output(value)}
+        for each in insides(graph):
+            for op in each.ops:
+                assign(each, op, context.plan.signatures[op], kept)
+            each.stage = "assigned"
+            each.touch()
+
+
+def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] = ()) -> None:
+    """Write down where an op leaves its outputs, and where its bodies find and leave theirs.
+
+    Args:
+        graph: the graph that the op is in.
+        op: the op.
+        signature: what it is to have.
+        kept: values that keep their names in another format.
+    """
+    op.signature = signature
+    for value, storage in zip(op.outputs, signature.outputs, strict=True):
+        if value is not None and storage is not None:
+            _store(graph, value, storage, keeps_name=value in kept)
+    if control_flow(op) is None:
+        return
+    for place, storage in boundary(op, signature).items():
+        body = op.bodies[place.body]
+        if place.slot.side == "in":
+            _store(body, body.inputs[place.slot.index], storage, keeps_name=False)
+        else:
+            body.promised[place.slot.index] = storage
+
+
+def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:
+    value.storage = storage
+    name = storage_name(value.tensor, storage)
+    if name != value.name and not keeps_name:
+        graph.rename(value, graph.fresh_name(name))

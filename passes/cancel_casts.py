@@ -56,7 +56,7 @@ class CancelCasts(Pass):
         assert source is not None
         if source.storage is None or copy.storage is None or source.storage.format != copy.storage.format:
             return
-        content = [use for use in graph.uses(copy) if not use.is_capture and accepts(use, source.storage)]
+        content = [use for use in graph.uses(copy) if accepts(use, source.storage)]
         graph.replace_uses(copy, source, content)
 
 

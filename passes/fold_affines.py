@@ -130,8 +130,6 @@ def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
     assert x is not None and y is not None
     name = y.name
     graph.replace_uses(y, x)
-    for use in graph.uses(y):
-        graph.set_capture(use.op, use.op.captures.index(y), x)
     for index, output in enumerate(graph.outputs):
         if output is y:
             graph.set_output(index, x)

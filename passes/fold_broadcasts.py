@@ -36,7 +36,7 @@ def _broadcasts(use: Use, x: Value) -> bool:
     op: Op = use.op
     rule = rule_of(op)
     result = op.outputs[0] if op.outputs else None
-    if use.is_capture or rule is None or not rule.broadcasts or result is None or result.shape is None:
+    if rule is None or not rule.broadcasts or result is None or result.shape is None:
         return False
     operands = [x if index == use.index else value for index, value in enumerate(op.inputs)]
     shapes = [value.shape for value in operands if value is not None and value.shape is not None]

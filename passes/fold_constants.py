@@ -3,6 +3,9 @@
 before: shape(constant) -> ConstantOfShape -> w -> Conv
 after:  w(constant) -> Conv
 
+What is computed in bodies is folded too, constants that they capture become their own, and a body that certainly runs once
+takes the place of its op.
+
 Large results are folded only for those who gain: a constant that grows the file by more than `growth` bytes is left as it is,
 unless a reader could have it in a format of its own.
 """
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
 from layoutopt.ops import elements, rule_of
+from layoutopt.ops.bodies import control_flow, unwrap
 from layoutopt.pass_base import Pass, PassContext
 
 _ROUNDS = 16  # exporters nest shape computations a few deep
@@ -29,35 +33,68 @@ class FoldConstants(Pass):
 
     name = "fold-constants"
     is_reason = False
+    is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Until nothing is left: constants say what shapes are, and shapes are constants."""
+        """Until nothing is left: constants say what shapes are and which bodies run, and shapes are constants."""
         if context.mode == "training":
             return
         for _ in range(_ROUNDS):
-            if not (self._fold_shapes(graph) | self._fold(graph, context)):
+            found = False
+            graphs = [graph]
+            for each in graphs:  # it grows by the bodies of every graph
+                found |= self._unwrap(each) | self._fold_shapes(each) | self._fold(each, context) | self._sink(each)
+                graphs += (body for op in each.ops if control_flow(op) is not None for body in op.bodies.values())
+            if not found:
                 break
-            if not any(_is_unknown(value) for value in graph.values):
-                break
-            context.infer(graph)
+            if any(_is_unknown(value) for each in graphs for value in each.values):
+                context.infer(graph)
+
+    def _unwrap(self, graph: Graph) -> bool:
+        """Put bodies that certainly run once in the place of their ops. Returns whether there were some."""
+        found = False
+        while certain := [
+            (op, name) for op in graph.ops if (rule := control_flow(op)) and (name := rule.certain_body(op))
+        ]:
+            for op, name in certain:
+                unwrap(graph, op, name)
+            found = True
+        return found
+
+    def _sink(self, graph: Graph) -> bool:
+        """Let bodies have constants that they capture as their own, sharing the elements. Returns whether there were some."""
+        found = False
+        for op in graph.ops:
+            captured = range(op.own_inputs, len(op.inputs)) if control_flow(op) is not None else ()
+            constants = [
+                (index, value) for index in captured if (value := op.inputs[index]) is not None and value.is_constant
+            ]
+            for index, value in constants:
+                for body in op.bodies.values():
+                    _own(body, body.inputs[index - len(op.inputs)], value)
+            for index, _ in reversed(constants):
+                graph.release(op, index)
+            found |= bool(constants)
+        return found
 
     def _fold_shapes(self, graph: Graph) -> bool:
         """Replace what follows from the types of the operands alone. Returns whether there was something."""
         found = False
         for op in graph.ops:
-            rule, value = rule_of(op), op.outputs[0] if op.outputs else None
-            array = rule.known_result(op) if rule is not None else None
-            if array is None or value is None or not graph.uses(value) or graph.is_output(value):
-                continue
-            if any(use.is_capture for use in graph.uses(value)):
-                continue
-            type = TensorType(DType.of(array), array.shape)
-            constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
-            graph.replace_uses(value, constant)
-            name = value.name
-            graph.remove_op(op)
-            graph.rename(constant, name)
-            found = True
+            rule = rule_of(op)
+            result = rule.known_result(op) if rule is not None else None
+            for value in op.outputs:
+                array = result if result is not None or value is None else value.known
+                if array is None or value is None or not graph.uses(value) or graph.is_output(value):
+                    continue
+                type = TensorType(DType.of(array), array.shape)
+                constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
+                graph.replace_uses(value, constant)
+                found = True
+                if not any(graph.uses(each) or graph.is_output(each) for each in op.outputs if each is not None):
+                    name = value.name
+                    graph.remove_op(op)
+                    graph.rename(constant, name)
         return found
 
     def _fold(self, graph: Graph, context: PassContext) -> bool:
@@ -69,7 +106,6 @@ class FoldConstants(Pass):
             for value in op.outputs
             if value is not None and not graph.is_output(value) and self._is_read(graph, value, foldable)
         ]
-        wanted = [value for value in wanted if not any(use.is_capture for use in graph.uses(value))]
         folded: dict[str, Value] = {}
         for value, array in zip(wanted, context.evaluate(graph, wanted), strict=True):
             if array is None:
@@ -111,6 +147,19 @@ class FoldConstants(Pass):
 
     def _is_read(self, graph: Graph, value: Value, foldable: dict[Op, None]) -> bool:
         return any(use.op not in foldable for use in graph.uses(value))
+
+
+def _own(body: Graph, formal: Value, value: Value) -> None:
+    """Let a body read a constant of its own in the place of what stands for an outer one."""
+    if not body.uses(formal) and not body.is_output(formal):
+        return
+    name = formal.name
+    body.rename(formal, body.fresh_name(f"{name}__captured"))
+    constant = body.new_value(name, value.type, data=value.data, tensor=formal.tensor)
+    body.replace_uses(formal, constant)
+    for index, output in enumerate(body.outputs):
+        if output is formal:
+            body.set_output(index, constant)
 
 
 def _is_unknown(value: Value) -> bool:

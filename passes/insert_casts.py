@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Storage, Value
-from layoutopt.ops import canonical_storage
 from layoutopt.pass_base import Pass, PassContext
 
 
@@ -30,7 +29,7 @@ class InsertCasts(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Ops first, then the graph's outputs, then what subgraphs read by name."""
+        """Ops first, then the graph's outputs."""
         for op in graph.ops:
             assert op.signature is not None
             for index, wanted in enumerate(op.signature.inputs):
@@ -38,12 +37,11 @@ class InsertCasts(Pass):
                 if value is not None and wanted is not None and not satisfies(value, wanted):
                     graph.set_input(op, index, insert_cast(graph, value, wanted))
         for index, value in enumerate(graph.outputs):
-            pinned = context.pins.get(value.tensor)
-            wanted = Storage(pinned) if pinned is not None else canonical_storage(value)
-            graph.set_output(index, self._named(graph, value, wanted))
-        for op in graph.ops:
-            for index, value in enumerate(op.captures):
-                graph.set_capture(op, index, self._named(graph, value, canonical_storage(value)))
+            wanted = graph.output_storage(index)
+            if graph.root is graph:
+                graph.set_output(index, self._named(graph, value, wanted))
+            elif wanted is not None and not satisfies(value, wanted):
+                graph.set_output(index, insert_cast(graph, value, wanted))
         graph.stage = "cast"
 
     def _named(self, graph: Graph, value: Value, wanted: Storage | None) -> Value:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import ChannelMap, elements, rule_of, sum_of
+from layoutopt.ops import ChannelMap, rule_of, sum_of
 from layoutopt.pass_base import Pass, PassContext
 from layoutopt.passes.paths import (
     Step,
@@ -26,6 +26,7 @@ from layoutopt.passes.paths import (
     step_from,
     substitute,
 )
+from layoutopt.sizes import Sizes
 
 MARGIN = 1.3  # so many times less work, or it is left as it is: counts are not times
 TOUCH = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
@@ -71,12 +72,14 @@ class MoveMaps(Pass):
                 axis = rule.mapped_axis(op) if op in graph and rule is not None else None
                 if axis is None:
                     continue
-                reason = _move_back(graph, op, axis) or (_move_on(graph, op, axis) if op in graph else "")
+                reason = _move_back(graph, op, axis, context.sizes) or (
+                    _move_on(graph, op, axis, context.sizes) if op in graph else ""
+                )
                 if reason:
                     context.note(self, op.name or op.kind, reason)
 
 
-def _move_back(graph: Graph, op: Op, axis: int) -> str:
+def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     """To the sources of what it reads, apart if these are put together. Returns why not; empty if done or never."""
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None and x.rank is not None
@@ -86,14 +89,14 @@ def _move_back(graph: Graph, op: Op, axis: int) -> str:
     rule = rule_of(joiner) if joiner is not None else None
     if joiner is None or rule is None or rule.joined_axis(joiner) != at:
         joiner, tail, top, at = None, [], x, axis
-    branches = _branches(graph, (top,) if joiner is None else joiner.inputs, at, (x.rank, axis))
+    branches = _branches(graph, (top,) if joiner is None else joiner.inputs, at, (x.rank, axis), sizes)
     moved = [branch for branch in branches if branch.steps]
     rest = [branch for branch in branches if not branch.steps]
     if not moved:
         return ""
     rule = rule_of(op)
     map = rule.channel_map(op) if rule is not None else None
-    if map is None or _work_apart(map, x, moved, rest) * MARGIN > _work_together(map, x, moved, joiner):
+    if map is None or _work_apart(map, x, moved, rest, sizes) * MARGIN > _work_together(map, x, moved, joiner, sizes):
         return "to move it before what enlarges its input would not be much less work"
     summands = []
     for branch in moved:
@@ -118,7 +121,7 @@ def _move_back(graph: Graph, op: Op, axis: int) -> str:
     return ""
 
 
-def _move_on(graph: Graph, op: Op, axis: int) -> str:
+def _move_on(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     """Behind the average that reads the result. Returns why not; empty if done or never."""
     x, value, at = op.inputs[0], op.outputs[0], axis
     assert x is not None and value is not None
@@ -133,15 +136,15 @@ def _move_on(graph: Graph, op: Op, axis: int) -> str:
             return ""
         steps.append(step)
         at = step.after
-    if at != axis or value.rank != x.rank or _places(value, at) >= _places(x, axis):
+    if at != axis or value.rank != x.rank or _places(value, at, sizes) >= _places(x, axis, sizes):
         return ""
     rule = rule_of(op)
     map = rule.channel_map(op) if rule is not None else None
     if map is None:
         return ""
     outside, inside = map.extents
-    now = _map_work(map.extents, _places(x, axis)) + _work_of(steps, outside)
-    if (_map_work(map.extents, _places(value, at)) + _work_of(steps, inside)) * MARGIN > now:
+    now = _map_work(map.extents, _places(x, axis, sizes)) + _work_of(steps, outside, sizes)
+    if (_map_work(map.extents, _places(value, at, sizes)) + _work_of(steps, inside, sizes)) * MARGIN > now:
         return "to move it behind the average of its result would not be much less work"
     moved = map_by(graph, op, map, replay(graph, steps, x))
     assert moved is not None, "it was this map before"
@@ -149,7 +152,9 @@ def _move_on(graph: Graph, op: Op, axis: int) -> str:
     return ""
 
 
-def _branches(graph: Graph, pieces: Sequence[Value | None], axis: int, wanted: tuple[int, int]) -> list[Branch]:
+def _branches(
+    graph: Graph, pieces: Sequence[Value | None], axis: int, wanted: tuple[int, int], sizes: Sizes
+) -> list[Branch]:
     """The pieces along an axis, each climbed to where a map of the wanted rank and axis has the fewest places."""
     branches, start = [], 0
     for piece in pieces:
@@ -157,29 +162,29 @@ def _branches(graph: Graph, pieces: Sequence[Value | None], axis: int, wanted: t
         if piece is None or not isinstance(extent, int):
             return []
         steps = list(climb(graph, piece, axis, lambda op: is_rename(op) or is_average(op)))
-        best, fewest = 0, _places(piece, axis)
+        best, fewest = 0, _places(piece, axis, sizes)
         for count, step in enumerate(steps, 1):
-            if (step.source.rank, step.before) == wanted and _places(step.source, step.before) < fewest:
-                best, fewest = count, _places(step.source, step.before)
+            if (step.source.rank, step.before) == wanted and _places(step.source, step.before, sizes) < fewest:
+                best, fewest = count, _places(step.source, step.before, sizes)
         branches.append(Branch(piece, extent, start, tuple(reversed(steps[:best]))))
         start += extent
     return branches
 
 
-def _work_together(map: ChannelMap, x: Value, moved: Sequence[Branch], joiner: Op | None) -> float:
+def _work_together(map: ChannelMap, x: Value, moved: Sequence[Branch], joiner: Op | None, sizes: Sizes) -> float:
     """One map of all pieces, put together."""
-    copied = 0.0 if joiner is None else 2.0 * map.extents[1] * _places(x, map.axis)
-    resampled = sum(_work_of(branch.steps, branch.extent) for branch in moved)
-    return _map_work(map.extents, _places(x, map.axis)) + TOUCH * copied + resampled
+    copied = 0.0 if joiner is None else 2.0 * map.extents[1] * _places(x, map.axis, sizes)
+    resampled = sum(_work_of(branch.steps, branch.extent, sizes) for branch in moved)
+    return _map_work(map.extents, _places(x, map.axis, sizes)) + TOUCH * copied + resampled
 
 
-def _work_apart(map: ChannelMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch]) -> float:
+def _work_apart(map: ChannelMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes) -> float:
     """A map of every piece that can be moved, one of all others, and a sum."""
-    outside, places = map.extents[0], _places(x, map.axis)
+    outside, places = map.extents[0], _places(x, map.axis, sizes)
     work = TOUCH * 3.0 * outside * places * (len(moved) + bool(rest) - 1)
     for branch in moved:
-        fewer = _places(branch.source, map.axis)
-        work += _map_work((outside, branch.extent), fewer) + _work_of(branch.steps, outside)
+        fewer = _places(branch.source, map.axis, sizes)
+        work += _map_work((outside, branch.extent), fewer) + _work_of(branch.steps, outside, sizes)
     if rest:
         inside = sum(branch.extent for branch in rest)
         work += _map_work((outside, inside), places) + TOUCH * 2.0 * inside * places * (len(rest) > 1)
@@ -192,7 +197,7 @@ def _map_work(extents: tuple[int, int], places: float) -> float:
     return places * (2.0 * outside * inside + TOUCH * (outside + inside))
 
 
-def _work_of(steps: Sequence[Step], extent: int) -> float:
+def _work_of(steps: Sequence[Step], extent: int, sizes: Sizes) -> float:
     """The same for averages of so many channels; renames are no work."""
     work = 0.0
     for step in steps:
@@ -200,15 +205,17 @@ def _work_of(steps: Sequence[Step], extent: int) -> float:
         if is_average(step.op) and rule is not None and result is not None and step.source.shape is not None:
             own = step.source.shape[step.before]
             assert isinstance(own, int)
-            touched = _places(step.source, step.before) + _places(result, step.after)
-            work += extent * (rule.flops(step.op) / own + TOUCH * touched)
+            touched = _places(step.source, step.before, sizes) + _places(result, step.after, sizes)
+            bound = sizes.bound(step.op)
+            flops = sum(rule.flops(each) for each in bound) / len(bound)
+            work += extent * (flops / own + TOUCH * touched)
     return work
 
 
-def _places(value: Value, axis: int) -> float:
-    """How many elements there are along the other axes, unknown extents counting as one."""
+def _places(value: Value, axis: int, sizes: Sizes) -> float:
+    """How many elements there are along the other axes."""
     assert value.shape is not None
-    return float(elements((*value.shape[:axis], *value.shape[axis + 1 :])))
+    return sizes.elements((*value.shape[:axis], *value.shape[axis + 1 :]))
 
 
 def _take_out_identity(graph: Graph, op: Op) -> None:
@@ -216,6 +223,6 @@ def _take_out_identity(graph: Graph, op: Op) -> None:
     rule, x, y = rule_of(op), op.inputs[0] if op.inputs else None, op.outputs[0]
     if rule is None or x is None or y is None or rule.averaged_axes(op) != frozenset() or x.shape != y.shape:
         return
-    if not graph.is_output(y) and not any(use.is_capture for use in graph.uses(y)):
+    if not graph.is_output(y):
         graph.replace_uses(y, x)
         graph.remove_op(op)

@@ -115,8 +115,6 @@ def substitute(graph: Graph, old: Value, new: Value) -> None:
     """Let `new` take the place and the name of `old`, and take out what nothing reads any more."""
     name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
     graph.replace_uses(old, new)
-    for use in graph.uses(old):
-        graph.set_capture(use.op, use.op.captures.index(old), new)
     for index, output in enumerate(graph.outputs):
         if output is old:
             graph.set_output(index, new)

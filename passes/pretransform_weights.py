@@ -30,10 +30,11 @@ class PretransformWeights(Pass):
                 continue
             copy = op.outputs[0]
             assert copy is not None and copy.storage is not None
-            if graph.is_output(copy) or any(use.is_capture for use in graph.uses(copy)):
-                continue
             packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
             graph.replace_uses(copy, packed)
+            for index, output in enumerate(graph.outputs):
+                if output is copy:
+                    graph.set_output(index, packed)
             name = copy.name
             graph.remove_op(op)
             graph.rename(packed, name)

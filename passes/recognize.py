@@ -1,5 +1,7 @@
 """Plan for one op what an exporter had to write in several, where every dialect can write it in several again.
 
+Or write in ONNX itself in a way that says less of what need not be said.
+
 before: x -> Reshape -> InstanceNormalization -> Reshape -> Mul -> Add -> y       channels come first
 after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes will do
 """
@@ -14,7 +16,7 @@ from layoutopt.passes.recompose import Recompose
 
 @dataclass(frozen=True, slots=True)
 class Recognize(Recompose):
-    """Apply the idioms whose op is virtual. That alone changes nothing, so it is no reason to rewrite a model."""
+    """Apply the idioms whose op is virtual, or one of ONNX. That alone is no reason to rewrite a model."""
 
     name = "recognize"
     is_reason = False
@@ -23,4 +25,4 @@ class Recognize(Recompose):
         """Whoever has kernels for what."""
         del context
         rule = rules().get(idiom.makes)
-        return rule is not None and rule.is_virtual
+        return rule is not None and (rule.is_virtual or "::" not in idiom.makes)

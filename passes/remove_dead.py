@@ -2,11 +2,14 @@
 
 before: x -> Relu -> y, where y is neither read nor an output
 after:  (nothing)
+
+What bodies capture and do not read is not captured any more, so that it may go where it is computed.
 """
 
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
 from layoutopt.pass_base import Pass, PassContext
 
 
@@ -21,8 +24,21 @@ class RemoveDead(Pass):
         """From the outputs backwards, so a dead chain goes in one walk; then constants."""
         for op in reversed(graph.ops):
             outputs = [value for value in op.outputs if value is not None]
-            if not any(graph.uses(value) or graph.is_output(value) for value in outputs):
+            if not any(_is_read(graph, value) for value in outputs):
                 graph.remove_op(op)
+            elif op.captured:
+                self._release(graph, op)
         for value in graph.values:
-            if value.is_constant and not graph.uses(value) and not graph.is_output(value):
+            if value.is_constant and not _is_read(graph, value):
                 graph.remove_value(value)
+
+    def _release(self, graph: Graph, op: Op) -> None:
+        """Let bodies capture only what one of them reads."""
+        for index in reversed(range(op.own_inputs, len(op.inputs))):
+            place = index - len(op.inputs)
+            if not any(_is_read(body, body.inputs[place]) for body in op.bodies.values()):
+                graph.release(op, index)
+
+
+def _is_read(graph: Graph, value: Value) -> bool:
+    return bool(graph.uses(value)) or graph.is_output(value)

@@ -62,4 +62,4 @@ class ShareCasts(Pass):
                 op.signature = Signature((first.storage,), (copy.storage,))
 
     def _is_known(self, graph: Graph, value: Value) -> bool:
-        return graph.is_output(value) or any(use.is_capture for use in graph.uses(value))
+        return graph.is_output(value)

@@ -9,11 +9,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Conversion, Dim, Format, Pad, Reshape, Shape, Slice, Transpose
+from layoutopt.dialects.carrier import carrier, code_of
+from layoutopt.dialects.extents import ExtentsAtRunTime
+from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import physical_type
 
 Spell: TypeAlias = Callable[[Format, Shape], Shape]
+
+_ZERO_IS_ZERO_SINCE = 14
+"""The opset from which a Reshape can be told so."""
+
+_PADDED = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
+"""Element types that Pad takes at every opset, and for which onnxruntime has a kernel; Concat takes all."""
 
 
 class OpBuilder:
@@ -48,6 +56,7 @@ class OpBuilder:
         self._opset = opset
         self._prefix = prefix
         self._count = 0
+        self._carried: dict[Value, Value] = {}
         self.ops: list[Op] = []
         self.constants: list[Value] = []
         self.outputs: dict[int, Value] = {}
@@ -119,9 +128,13 @@ class OpBuilder:
         if value.shape == shape:
             return value
         type = TensorType(value.type.dtype, shape)
+        if 0 in shape:  # it has no elements; a Reshape would take the 0 for a copy of an extent
+            (result,) = self.op("Identity", [self._zeros(value, shape)], [type])
+            return result
         target = self._target(value, shape)
-        (result,) = self.op("Reshape", [value, target], [type])
-        return result
+        # An extent that is computed may be 0, which is not to copy one then.
+        literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
+        return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
         """The axes in another order."""
@@ -129,8 +142,7 @@ class OpBuilder:
         if list(perm) == list(range(len(perm))):
             return value
         type = TensorType(value.type.dtype, tuple(value.shape[axis] for axis in perm))
-        (result,) = self.op("Transpose", [value], [type], {"perm": tuple(perm)})
-        return result
+        return self._move("Transpose", value, [], type, {"perm": tuple(perm)})
 
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
         """A tensor of logical shape `shape` from one format in another; the lanes of the result are zero."""
@@ -157,13 +169,15 @@ class OpBuilder:
         type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
         if extent < old:
             return self._slice(value, axis, extent, type)
+        if value.type.dtype not in _PADDED:
+            missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
+            (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
+            return result
         pads = [0] * (2 * len(value.shape))
         pads[len(value.shape) + axis] = extent - old
         if self._opset < 11:
-            (result,) = self.op("Pad", [value], [type], {"pads": tuple(pads)})
-        else:
-            (result,) = self.op("Pad", [value, self.constant(np.asarray(pads, dtype=np.int64), "pads")], [type])
-        return result
+            return self._move("Pad", value, [], type, {"pads": tuple(pads)})
+        return self._move("Pad", value, [self.constant(np.asarray(pads, dtype=np.int64), "pads")], type)
 
     def set_output(self, index: int, value: Value) -> None:
         """The physical output; in the lowered graph it may have other extents of 1, or the dialect's own shape."""
@@ -195,7 +209,43 @@ class OpBuilder:
         value = self.reshape(value, tuple(physical[place] for place in gather))
         return self.transpose(value, [gather.index(place) for place in range(len(gather))])
 
+    def prune(self) -> None:
+        """Forget the ops that nothing reads."""
+        read = set(self.outputs.values())
+        kept = []
+        for op in reversed(self.ops):
+            if not read.isdisjoint(op.outputs):
+                kept.append(op)
+                read.update(value for value in op.inputs if value is not None)
+        self.ops = kept[::-1]
+        self.constants = [constant for constant in self.constants if constant in read]
+
     # --- inside ----------------------------------------------------------------------------------------------
+
+    def _move(
+        self,
+        op_type: str,
+        value: Value,
+        rest: Sequence[Value],
+        type: TensorType,
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> Value:
+        """An op that moves elements; on a wider element type where it does not take this one."""
+        wide = carrier(type.dtype, op_type, self._opset)
+        if wide is None:
+            (result,) = self.op(op_type, [value, *rest], [type], attributes)
+            return result
+        source = self._carried.get(value)
+        if source is None or source.dtype is not wide:
+            source = self._cast(value, wide)
+        (moved,) = self.op(op_type, [source, *rest], [TensorType(wide, type.shape)], attributes)
+        result = self._cast(moved, type.dtype)
+        self._carried[result] = moved
+        return result
+
+    def _cast(self, value: Value, dtype: DType) -> Value:
+        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], {"to": code_of(dtype)})
+        return result
 
     def _name(self, stem: str) -> str:
         self._count += 1
@@ -203,11 +253,9 @@ class OpBuilder:
 
     def _slice(self, value: Value, axis: int, extent: int, type: TensorType) -> Value:
         if self._opset < 10:
-            (result,) = self.op("Slice", [value], [type], {"starts": (0,), "ends": (extent,), "axes": (axis,)})
-            return result
+            return self._move("Slice", value, [], type, {"starts": (0,), "ends": (extent,), "axes": (axis,)})
         numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (0, extent, axis)]
-        (result,) = self.op("Slice", [value, *numbers], [type])
-        return result
+        return self._move("Slice", value, numbers, type)
 
     def _target(self, value: Value, shape: Shape) -> Value:
         """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or read off it."""
@@ -219,31 +267,29 @@ class OpBuilder:
         if len(rest) <= 1:
             numbers = [dim if isinstance(dim, int) else 0 if place in copied else -1 for place, dim in enumerate(shape)]
             return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
-        extents = _Extents(self, value, source)
-        pieces: list[Value | None] = [
-            self.constant(np.asarray([dim], dtype=np.int64), "extent") if isinstance(dim, int) else extents(dim)
-            for dim in shape
-        ]
+        return self._numbers(value, shape)
+
+    def _numbers(self, value: Value, shape: Shape) -> Value:
+        """Extents as a tensor: those of a value, what the operands tell, and -1 for one at most, which is what remains."""
+        extents = ExtentsAtRunTime(self, [value, *self._inputs], self._op.inputs)
+        found = [extents.of(dim) for dim in shape]
+        assert found.count(None) < 2, f"{shape} is not known"
+        pieces = [piece or self.constant(np.asarray([-1], dtype=np.int64), "rest") for piece in found]
         (result,) = self.op("Concat", pieces, [TensorType(DType.INT64, (len(shape),))], {"axis": 0})
         return result
 
-
-class _Extents:
-    """Symbolic extents of a value, read off it at run time."""
-
-    def __init__(self, builder: OpBuilder, value: Value, source: Shape) -> None:
-        self._builder = builder
-        self._source = source
-        (self._shape,) = builder.op("Shape", [value], [TensorType(DType.INT64, (len(source),))])
-
-    def __call__(self, dim: Dim) -> Value:
-        if dim not in self._source:  # one at most, which is what remains
-            return self._builder.constant(np.asarray([-1], dtype=np.int64), "rest")
-        place = self._builder.constant(np.asarray([self._source.index(dim)], dtype=np.int64), "place")
-        (extent,) = self._builder.op("Gather", [self._shape, place], [TensorType(DType.INT64, (1,))])
-        return extent
+    def _zeros(self, value: Value, shape: Shape) -> Value:
+        """Zeros of the element type of a value, symbolic extents being those of the value."""
+        assert isinstance(value.type, TensorType)
+        known = tuple(dim if isinstance(dim, int) else 1 for dim in shape)
+        zeros = self.constant(np.zeros(known, dtype=value.type.dtype.numpy), "zeros")
+        if known == shape:
+            return zeros
+        repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
+        (result,) = self.op("Tile", [zeros, self._numbers(value, repeats)], [TensorType(value.type.dtype, shape)])
+        return result
 
 
 def _by_axis(format: Format) -> list[int]:
     """The places of the parts, axis by axis, each from major to minor."""
-    return sorted(range(len(format.parts)), key=lambda place: (format.parts[place].axis, place))
+    return list(format.logical_order)

@@ -5,29 +5,38 @@ dialects and stands here. Constants are packed when they are read, so lowering a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format, Shape, pack
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
-from layoutopt.ops import LayoutRule, X, Y, canonical_signature, elements, extent, is_canonical, rule_of
+from layoutopt.ops import LayoutRule, X, Y, canonical_signature, elements, extent, is_canonical, physical_type, rule_of
+from layoutopt.ops.bodies import ControlFlow, control_flow, insides
 
 
+@dataclass(frozen=True, slots=True)
 class Packed:
-    """A constant in a format: packed every time it is read, held by nobody."""
+    """A constant in a format: packed every time it is read, held by nobody.
 
-    def __init__(self, data: Data, format: Format, shape: Shape, nbytes: int) -> None:
-        """Remember what to pack, under which shape, and how large it will be."""
-        self._data = data
-        self._format = format
-        self._shape = shape
-        self.nbytes = nbytes
+    Attributes:
+        data: what is packed.
+        format: the format.
+        shape: of the array.
+        nbytes: how large that is.
+    """
+
+    data: Data
+    format: Format
+    shape: Shape
+    nbytes: int
 
     def numpy(self) -> Array:
         """The physical array."""
-        return pack(self._data.numpy(), self._format).reshape([extent(dim) for dim in self._shape])
+        return pack(self.data.numpy(), self.format).reshape([extent(dim) for dim in self.shape])
 
 
 class Dialect(ABC):
@@ -36,10 +45,13 @@ class Dialect(ABC):
     Attributes:
         name: what it is called.
         is_native: whether it is for onnxruntime alone, on one kind of machine.
+        keeps_units: whether quantised units stay as they are, since the runtime does better with them than with what could be
+            written in other formats.
     """
 
     name: str
     is_native: bool = False
+    keeps_units: bool = False
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -66,39 +78,72 @@ class Dialect(ABC):
 
     def lower(self, graph: Graph) -> Graph:
         """The lowered graph; `graph` is not changed."""
-        return _Lowering(self, graph).run()
+        main = Graph(graph.name, graph.opsets, graph.origin)
+        main.metadata = dict(graph.metadata)
+        scanned = _scanned(graph)
+        bodies: dict[Graph, Graph] = {}
+        for body in reversed(insides(graph)[1:]):  # the innermost before those around it
+            target = Graph(body.name, origin=body.origin, root=main)
+            bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
+        callers = [Slot("in", index) for index in range(len(graph.inputs))]
+        callers += [Slot("out", index) for index in range(len(graph.outputs))]
+        return _Lowering(self, graph, main, bodies, callers).run()
 
 
 class _Lowering:
-    def __init__(self, dialect: Dialect, graph: Graph) -> None:
-        """Lower `graph` to a graph that is empty so far."""
+    def __init__(
+        self, dialect: Dialect, source: Graph, target: Graph, bodies: dict[Graph, Graph], exposed: Iterable[Slot]
+    ) -> None:
+        """Lower a graph, the bodies in which are lowered already, to one that is empty so far.
+
+        Exposed inputs and outputs have one extent per part: what others see of them is no matter of the dialect.
+        """
         self.dialect = dialect
-        self.source = graph
-        self.target = Graph(graph.name, graph.opsets, graph.origin)
-        self.target.metadata = dict(graph.metadata)
-        self.opset = graph.opsets.get("", 0)
-        self.interface = {*graph.inputs, *graph.outputs}
+        self.source = source
+        self.target = target
+        self.bodies = bodies
+        self.opset = source.opsets.get("", 0)
+        self.exposed = set(exposed)
         self.values: dict[Value, Value] = {}
 
     def run(self) -> Graph:
         source, target = self.source, self.target
+        bare = {value for index, value in enumerate(source.inputs) if Slot("in", index) in self.exposed}
+        if source.root is source:  # a body can hand out a copy; of a model the value itself is known by its name
+            bare |= {value for index, value in enumerate(source.outputs) if Slot("out", index) in self.exposed}
         for value in source.values:
-            self.values[value] = target.add_value(self._physical(value))
+            self.values[value] = target.add_value(self._physical(value, bare=value in bare))
         target.inputs = [self.values[value] for value in source.inputs]
         for op in source.ops:
             self._lower(op)
-        target.outputs = [self.values[value] for value in source.outputs]
+        target.outputs = [self._output(index, value) for index, value in enumerate(source.outputs)]
         return target
 
-    def _physical(self, value: Value) -> Value:
+    def _output(self, index: int, value: Value) -> Value:
+        """An output as it is handed out."""
+        result = self.values[value]
+        if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
+            return result
+        bare = value.storage.format.physical_shape(value.shape)
+        if result.shape == bare or value.storage.format.is_canonical or not isinstance(value.type, TensorType):
+            return result
+        exposed = self.target.new_value(f"{result.name}__exposed", TensorType(value.type.dtype, bare))
+        op = Op(
+            "Reshape", (result,), (exposed,), version=self.opset, name=exposed.name, order=(len(self.source), index)
+        )
+        builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
+        builder.set_output(0, builder.reshape(result, bare))
+        write_plain(self.target, op, builder, [exposed])
+        return exposed
+
+    def _physical(self, value: Value, *, bare: bool) -> Value:
         """The value as an array. One that lies as the model has it stays what it was lifted from."""
         storage = value.storage
         if storage is None or storage.format.is_canonical:
             return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
         assert isinstance(value.type, TensorType) and value.shape is not None
-        shape = self.dialect.shape(storage.format, value.shape)
-        if value in self.interface:
-            shape = storage.format.physical_shape(value.shape)  # what callers see is no matter of the dialect
+        spell = storage.format.physical_shape if bare else partial(self.dialect.shape, storage.format)
+        shape = spell(value.shape)
         data = None
         if value.data is not None:
             data = Packed(value.data, storage.format, shape, value.type.dtype.bits * elements(shape) // 8)
@@ -108,8 +153,11 @@ class _Lowering:
         inputs = tuple(value and self.values[value] for value in op.inputs)
         outputs = tuple(value and self.values[value] for value in op.outputs)
         rule = rule_of(op)
+        control = control_flow(op)
+        if control is not None:
+            self._lower_bodies(op, control, inputs, outputs)
+            return
         if not is_cast(op) and (rule is None or _stands_as_it_is(op, rule)):
-            captures = tuple(self.values[value] for value in op.captures)
             copy = Op(
                 op.op_type,
                 inputs,
@@ -118,7 +166,8 @@ class _Lowering:
                 version=op.version,
                 name=op.name,
                 attributes=op.attributes,
-                captures=captures,
+                bodies=op.bodies,
+                captured=op.captured,
                 order=op.order,
                 origin=op.origin,
             )
@@ -131,15 +180,53 @@ class _Lowering:
                 self._convert(op, builder)
             else:
                 rule.lower(op, builder)
+        builder.prune()
         if not self._alias(op, builder):
             self.dialect.write(self.target, op, builder, outputs)
+
+    def _lower_bodies(
+        self, op: Op, rule: ControlFlow, inputs: Sequence[Value | None], outputs: Sequence[Value | None]
+    ) -> None:
+        """The same op with lowered bodies. Where it looks at an axis, its operands have one extent per part."""
+        signature = op.signature or canonical_signature(op)
+        scanned = {place.slot for crossing in rule.crossings(op) for place in crossing.places if place.hidden}
+        storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
+        formats = {slot: storage.format for slot, storage in storages.items()}
+        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or _first_name(op), self.dialect.shape)
+        operands = (
+            builder.input(index) if Slot("in", index) in scanned else builder.raw(index) for index in range(len(inputs))
+        )
+        results = (
+            None if value is None else self._result(op, index, value, scanned) for index, value in enumerate(outputs)
+        )
+        whole = Op(
+            op.op_type,
+            tuple(operands),
+            tuple(results),
+            domain=op.domain,
+            version=op.version,
+            attributes=dict(rule.physical_attributes(op, signature)),
+            bodies={name: self.bodies[body] for name, body in op.bodies.items()},
+            captured=op.captured,
+            origin=op.origin,
+        )
+        builder.ops.append(whole)
+        for index, value in enumerate(whole.outputs):
+            if value is not None:
+                builder.set_output(index, value)
+        write_plain(self.target, op, builder, outputs)
+
+    def _result(self, op: Op, index: int, value: Value, scanned: set[Slot]) -> Value:
+        """What an op with bodies computes where `value` is wanted, maybe of another shape."""
+        logical, storage = op.outputs[index], None if op.signature is None else op.signature.outputs[index]
+        if Slot("out", index) not in scanned or logical is None or storage is None:
+            return Value(value.name, value.type)
+        return Value(value.name, physical_type(logical, storage))
 
     def _alias(self, op: Op, builder: OpBuilder) -> bool:
         """Whether the op came to nothing, so that its output is another value's array and its name is free."""
         output = op.outputs[0]
         if builder.ops or output is None or self.source.is_output(output):
-            return False
-        if any(use.is_capture for use in self.source.uses(output)):
             return False
         self.target.remove_value(self.values[output])
         self.values[output] = builder.outputs[0]
@@ -163,6 +250,18 @@ def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
     if op.signature is None and rule.is_virtual:
         op.signature = canonical_signature(op)
     return not rule.is_virtual and (op.signature is None or is_canonical(op.signature))
+
+
+def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
+    """The inputs and outputs of bodies that are slices of arrays outside, or put together to such."""
+    found: dict[Graph, list[Slot]] = {}
+    for op in (op for each in insides(graph) for op in each.ops):
+        rule = control_flow(op)
+        for crossing in rule.crossings(op) if rule is not None else ():
+            if any(place.hidden for place in crossing.places):
+                for place in (place for place in crossing.places if place.body):
+                    found.setdefault(op.bodies[place.body], []).append(place.slot)
+    return found
 
 
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:
@@ -200,6 +299,9 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
             version=each.version,
             name=op.name if len(recorded) == 1 else f"{op.name or _first_name(op)}/{number}",
             attributes=each.attributes,
+            bodies=each.bodies,
+            captured=each.captured,
             order=(*op.order, number),
+            origin=each.origin,
         )
         graph.add_op(copy)

@@ -13,25 +13,18 @@ from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
-from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
+from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast"]
 """How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere."""
 
-CAPTURE = 1 << 20  # edge keys from here on are captures: values that a subgraph of the op reads by name
-
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One place where a value is read: input `index` of `op`, or a capture where `index` is not below its inputs."""
+    """One place where a value is read: input `index` of `op`."""
 
     op: Op
     index: int
-
-    @property
-    def is_capture(self) -> bool:
-        """Whether a subgraph of the op reads the value by name."""
-        return self.index >= CAPTURE
 
 
 @dataclass(slots=True)
@@ -45,6 +38,7 @@ class Function:
     attributes: tuple[str, ...]
     body: "Graph"
     doc: str = ""
+    overload: str = ""
 
 
 @dataclass(slots=True)
@@ -56,27 +50,37 @@ class Reference:
 
 
 class Graph:
-    """A model's main graph, or the body of a function.
+    """A model's main graph, the body of an op, or the body of a function.
 
     Args:
         name: the graph's name.
         opsets: the version of every operator domain in use.
         origin: what the graph was lifted from; carries everything that the IR does not model.
+        root: for the body of an op, the main graph, whose opsets and functions it shares.
+
+    `promised` says in which storage outputs are handed out, by position, where that is not the canonical one.
     """
 
-    def __init__(self, name: str = "", opsets: dict[str, int] | None = None, origin: object = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        opsets: dict[str, int] | None = None,
+        origin: object = None,
+        root: "Graph | None" = None,
+    ) -> None:
         self.name = name
-        self.opsets = dict(opsets or {})
+        self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
         self.origin = origin
+        self.root = self if root is None else root
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.functions: list[Function] = []
+        self.functions: list[Function] = [] if root is None else root.functions
+        self.promised: dict[int, Storage] = {}
         self.metadata: dict[str, str] = {}
         self.stage: Stage = "plain"
         self.version = 0
         self._net: Any = nx.MultiDiGraph()
         self._names: dict[str, Value] = {}
-        self._reserved: set[str] = set()
         self._suffixes: dict[str, int] = {}
         self._counter = 0
         self._sorted: list[Op] = []
@@ -132,11 +136,16 @@ class Graph:
     def is_private(self, value: Value) -> bool:
         """Whether one op reads the value and nobody else knows it."""
         uses = self.uses(value)
-        return len(uses) == 1 and not uses[0].is_capture and not self.is_output(value)
+        return len(uses) == 1 and not self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
         return any(output is value for output in self.outputs)
+
+    def output_storage(self, index: int) -> Storage | None:
+        """How output `index` is to be handed out: as promised, else canonical; None if its rank is unknown."""
+        rank = self.outputs[index].rank
+        return None if rank is None else self.promised.get(index, Storage(Format.canonical(rank)))
 
     def find_cycle(self) -> list[str]:
         """The names along one cycle, empty if there is none."""
@@ -154,20 +163,24 @@ class Graph:
         except nx.NetworkXUnfeasible:
             return False
 
+    def nest(self) -> "list[Graph]":
+        """This graph and every body in it, however deep, each behind the graph that its op is in."""
+        found = [self]
+        for graph in found:  # it grows on the way
+            ops = (node for node in graph._net if isinstance(node, Op))
+            found += [body for op in ops for body in op.bodies.values()]
+        return found
+
     def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
         """Every edge with its key, for the verifier."""
         yield from self._net.edges(keys=True)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def reserve(self, names: Iterable[str]) -> None:
-        """Keep `fresh_name` away from names that are in use somewhere else, in a subgraph for example."""
-        self._reserved.update(names)
-
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem_2`, `stem_3`... until no value has that name."""
         name, count = stem, self._suffixes.get(stem, 1)
-        while name in self._names or name in self._reserved:
+        while name in self._names:
             count += 1
             name = f"{stem}_{count}"
         self._suffixes[stem] = max(count - 1, 1)  # where to go on looking: a weight may have thousands of copies
@@ -249,18 +262,46 @@ class Graph:
                 self._net.add_edge(value, op, key=index)
         self.version += 1
 
-    def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
-        """Let every listed use of `old` (all of them, by default) read `new`; captures and graph outputs stay."""
-        for use in list(self.uses(old) if uses is None else uses):
-            if not use.is_capture:
-                self.set_input(use.op, use.index, new)
-
-    def set_capture(self, op: Op, index: int, value: Value) -> None:
-        """Let a subgraph of `op` read another value, which must have the name of the old one by now."""
-        self._net.remove_edge(op.captures[index], op, key=CAPTURE + index)
-        op.captures = (*op.captures[:index], value, *op.captures[index + 1 :])
-        self._net.add_edge(value, op, key=CAPTURE + index)
+    def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
+        """Give an op another list of outputs; what it computed before is without a source then."""
+        for index, value in enumerate(op.outputs):
+            if value is not None:
+                self._net.remove_edge(op, value, key=index)
+        op.outputs = outputs
+        for index, value in enumerate(outputs):
+            if value is not None:
+                self._net.add_edge(op, value, key=index)
         self.version += 1
+
+    def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
+        """Let every listed use of `old` (all of them, by default) read `new`; graph outputs stay."""
+        for use in list(self.uses(old) if uses is None else uses):
+            self.set_input(use.op, use.index, new)
+
+    def capture(self, op: Op, value: Value) -> list[Value]:
+        """Let the bodies of an op read a value; what it is in each of them, in the order of the bodies."""
+        formals = []
+        for body in op.bodies.values():
+            formal = body.new_value(value.name, value.type, storage=value.storage, tensor=value.tensor)
+            body.inputs.append(formal)
+            formals.append(formal)
+        self.set_inputs(op, (*op.inputs, value))
+        op.captured += 1
+        if op.signature is not None:
+            op.signature = Signature((*op.signature.inputs, value.storage), op.signature.outputs)
+        return formals
+
+    def release(self, op: Op, index: int) -> None:
+        """Take back that the bodies of an op read its input `index`; none of them does any more."""
+        assert index >= op.own_inputs
+        for body in op.bodies.values():
+            formal = body.inputs.pop(index - len(op.inputs))
+            body.remove_value(formal)
+        op.captured -= 1
+        self.set_inputs(op, (*op.inputs[:index], *op.inputs[index + 1 :]))
+        if op.signature is not None:
+            inputs = op.signature.inputs
+            op.signature = Signature((*inputs[:index], *inputs[index + 1 :]), op.signature.outputs)
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
@@ -275,11 +316,9 @@ class Graph:
         for index, value in enumerate(op.inputs):
             if value is not None:
                 self._net.add_edge(value, op, key=index)
-        for index, value in enumerate(op.captures):
-            self._net.add_edge(value, op, key=CAPTURE + index)
         for index, value in enumerate(op.outputs):
             if value is not None:
                 self._net.add_edge(op, value, key=index)
 
 
-__all__ = ["CAPTURE", "Function", "Graph", "Reference", "Stage", "Use"]
+__all__ = ["Function", "Graph", "Reference", "Stage", "Use"]

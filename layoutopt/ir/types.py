@@ -4,14 +4,17 @@ A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It
 elements lie in memory: a `Format`, and what the lanes of that format hold.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from layoutopt.formats import Dim, Format, Shape
+
+if TYPE_CHECKING:
+    from layoutopt.ir.graph import Graph
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -78,9 +81,13 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """A type that layouts do not apply to (sequence, map, optional, sparse, or unknown)."""
+    """A type that layouts do not apply to (sequence, map, optional, sparse, or unknown).
+
+    `origin` is what it was lifted from, for the emitter.
+    """
 
     text: str = "?"
+    origin: object = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -173,7 +180,7 @@ class ArrayData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """An attribute that is carried along and not understood: a subgraph, a tensor, a type, a reference."""
+    """An attribute that is carried along and not understood: a tensor, a type, a reference."""
 
     kind: str
     payload: object
@@ -186,7 +193,8 @@ class Value:
     """One tensor of the graph: a name, a type, where it lies, and its elements if it is a constant.
 
     Values are compared by identity. `data` is always in logical order, whatever the storage. `tensor` is the name of the
-    logical tensor: copies of it in other storages have names of their own, and this one in common.
+    logical tensor: copies of it in other storages have names of their own, and this one in common. `elements` is what is
+    known of a small computed tensor of rank 0 or 1: for each element a number, an extent, or None.
     """
 
     def __init__(
@@ -205,6 +213,7 @@ class Value:
         self.storage = storage if storage is not None else self._canonical()
         self.data = data
         self.origin = origin
+        self.elements: tuple[Dim | None, ...] | None = None
 
     def _canonical(self) -> Storage | None:
         return None if self.rank is None else Storage(Format.canonical(self.rank))
@@ -230,6 +239,14 @@ class Value:
         return self.data is not None
 
     @property
+    def known(self) -> Array | None:
+        """The elements of a computed tensor of integers or booleans, if all are numbers."""
+        shape, numbers = self.static_shape, [dim for dim in self.elements or () if isinstance(dim, int)]
+        if self.elements is None or self.dtype is None or self.dtype.is_float or shape is None:
+            return None
+        return np.array(numbers, self.dtype.numpy).reshape(shape) if len(numbers) == len(self.elements) else None
+
+    @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape, if every dimension is a number."""
         if self.shape is None:
@@ -244,8 +261,10 @@ class Value:
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
 
-    `captures` are the outer values that subgraphs in the attributes read by name. `order` places the op among others that
-    may run at the same time. `origin` is what the op was lifted from, for the emitter.
+    `bodies` are its subgraphs, by the attribute that holds each. A body is closed: what it reads of the graph around it is an
+    input of its own and an input of the op. These are the last `captured` inputs, of the op and of every body, in one order.
+    `overload` tells apart model-local functions of one name. `order` places the op among others that may run at the same
+    time. `origin` is what the op was lifted from, for the emitter.
     """
 
     def __init__(
@@ -255,10 +274,12 @@ class Op:
         outputs: tuple[Value | None, ...],
         *,
         domain: str = "",
+        overload: str = "",
         version: int = 0,
         name: str = "",
         attributes: dict[str, Attribute] | None = None,
-        captures: tuple[Value, ...] = (),
+        bodies: "dict[str, Graph] | None" = None,
+        captured: int = 0,
         order: tuple[int, ...] = (),
         origin: object = None,
     ) -> None:
@@ -266,10 +287,12 @@ class Op:
         self.inputs = inputs
         self.outputs = outputs
         self.domain = domain
+        self.overload = overload
         self.version = version
         self.name = name
         self.attributes = attributes if attributes is not None else {}
-        self.captures = captures
+        self.bodies = bodies if bodies is not None else {}
+        self.captured = captured
         self.order = order
         self.origin = origin
         self.signature: Signature | None = None
@@ -278,6 +301,11 @@ class Op:
     def kind(self) -> str:
         """The op type, with its domain in front unless that is ai.onnx."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def own_inputs(self) -> int:
+        """How many inputs the operator itself has; those behind them are what its bodies read."""
+        return len(self.inputs) - self.captured
 
     def operand(self, slot: Slot) -> Value | None:
         """The value at a slot."""

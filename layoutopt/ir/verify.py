@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from layoutopt.ir.graph import CAPTURE, Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,19 @@ def invariant(check: Invariant) -> Invariant:
 
 
 def violations(graph: Graph) -> Iterator[Violation]:
-    """Every place where an invariant is broken. In a graph with a cycle nothing else can be looked for: ops have no order."""
-    for name, check in INVARIANTS.items():
-        found = [Violation(name, where) for where in check(graph)]
-        yield from found
-        if found and check is the_graph_has_no_cycle:
-            return
+    """Every place in a graph and its bodies where an invariant is broken.
+
+    In a graph with a cycle nothing else can be looked for: ops have no order.
+    """
+    pending = [graph]
+    while pending:
+        each = pending.pop()
+        for name, check in INVARIANTS.items():
+            found = [Violation(name, where) for where in check(each)]
+            yield from found
+            if found and check is the_graph_has_no_cycle:
+                return
+        pending += [body for op in each.ops for body in op.bodies.values()]
 
 
 @invariant
@@ -51,15 +58,11 @@ def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
     for tail, head, key in graph.edges():
         counted += 1
         if isinstance(head, Op):
-            operands: tuple[Value | None, ...] = head.captures if key >= CAPTURE else head.inputs
-            index = key - CAPTURE if key >= CAPTURE else key
-            if index >= len(operands) or operands[index] is not tail:
+            if key >= len(head.inputs) or head.inputs[key] is not tail:
                 yield f"input {key} of {head!r}"
         elif isinstance(tail, Op) and (key >= len(tail.outputs) or tail.outputs[key] is not head):
             yield f"output {key} of {tail!r}"
-    listed = sum(
-        len([value for value in (*op.inputs, *op.captures, *op.outputs) if value is not None]) for op in graph.ops
-    )
+    listed = sum(len([value for value in (*op.inputs, *op.outputs) if value is not None]) for op in graph.ops)
     if listed != counted:
         yield f"{counted} edges for {listed} operands"
 
@@ -83,6 +86,17 @@ def graph_inputs_and_outputs_are_in_the_graph(graph: Graph) -> Iterator[str]:
 
 
 @invariant
+def bodies_are_closed(graph: Graph) -> Iterator[str]:
+    """What a body reads of the graph around it stands at the end of its inputs, and of those of the op."""
+    for op in graph.ops:
+        if not op.bodies and op.captured:
+            yield f"{op!r}, which has no body"
+        for name, body in op.bodies.items():
+            if len(body.inputs) < op.captured or None in op.inputs[op.own_inputs :] or body.root is not graph.root:
+                yield f"{name} of {op!r}"
+
+
+@invariant
 def storages_fit_their_tensors(graph: Graph) -> Iterator[str]:
     """A format has the rank of its tensor, and blocked axes have known extents; no rank, no format."""
     for value in graph.values:
@@ -99,6 +113,15 @@ def lanes_hold_zero_unless_there_are_some(graph: Graph) -> Iterator[str]:
         storage, shape = value.storage, value.shape
         if storage is not None and storage.lanes and shape is not None and not storage.format.has_lanes(shape):
             yield value.name
+
+
+@invariant
+def outputs_lie_as_promised(graph: Graph) -> Iterator[str]:
+    """After casts are inserted: the promised format or the canonical one, and no worse lanes. Skipped while none are."""
+    for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
+        wanted, has = graph.output_storage(index), value.storage
+        if wanted is not None and has is not None and (has.format != wanted.format or has.lanes > wanted.lanes):
+            yield f"{value.name}: {has} where {wanted} is promised"
 
 
 @invariant

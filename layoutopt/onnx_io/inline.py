@@ -1,17 +1,144 @@
-"""Function calls of one domain replaced by what they do: layoutopt's own models are read like any other."""
+"""Calls of model-local functions replaced by what they do, as onnxruntime does when it loads a model.
+
+Functions of layoutopt's own models always are; others before anything is planned, so that their ops are planned like any. A
+function stays as it is where it stands for a kernel, or where its body would mean something else in the model's opsets.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
+from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
+from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import inherit
+from layoutopt.onnx_io.schema import find_schema, opsets_of
+from layoutopt.onnx_io.vocabulary import holds_graphs, subgraphs
+
+_RUNTIMES = ("ai.onnx", "com.microsoft")  # the domains, and those below them, whose ops runtimes have kernels for
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A model with fewer functions.
+
+    Attributes:
+        model: the model; the original where it has no function to be inlined.
+        kept: the functions that are still called, and why.
+    """
+
+    model: ir.Model
+    kept: tuple[tuple[str, str], ...]
 
 
 def inline(model: ir.Model, domain: str) -> ir.Model:
-    """The model without functions of `domain`; the model itself where it has none."""
-    if not any(function.domain == domain for function in model.functions.values()):
+    """The model without functions of `domain` and of those below it; the model itself where it has none.
+
+    Raises:
+        ModelError: one is written for another opset than the model.
+    """
+    found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
+    for function in found:
+        if reason := _misunderstood(function, model):
+            raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
+    return _without(model, found)
+
+
+def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
+    """Inline whatever stands for no kernel.
+
+    Args:
+        model: the model, which is not changed.
+        is_known: whether an op of this kind, its domain in front, is better left whole.
+
+    Raises:
+        ModelError: functions call each other in a circle.
+    """
+    reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
+    kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
+    return Inlined(_without(model, [function for function, reason in reasons.items() if not reason]), kept)
+
+
+def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
+    """Why a function is left as it is; nothing if it is not."""
+    if is_known(f"{function.domain}::{function.name}"):
+        return "it is an op that formats are known of"
+    if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIMES):
+        return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
+    calls = (node for node in _nodes(model) if node.op_identifier() == function.identifier())
+    if any(holds_graphs(attr) for node in calls for attr in node.attributes.values()):
+        return "it is given a graph as an attribute"
+    return _misunderstood(function, model)
+
+
+def _misunderstood(function: ir.Function, model: ir.Model) -> str:
+    """Why a function's body would mean something else in the model; nothing if it would not."""
+    theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
+    others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
+    for node in _nodes(function):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain in others:
+            there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if there is None or here is None or there.since_version != here.since_version:
+                versions = f"{theirs[domain]} of {domain or 'ai.onnx'}, the model for {ours[domain]}"
+                return f"it is written for opset {versions}, and {node.op_type} has changed between them"
+    return ""
+
+
+def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
+    """The model with calls of these functions inlined."""
+    if not functions:
         return model
+    wanted = {function.identifier() for function in functions}
     copy = model.clone()
     inherit(copy, model)
-    InlinePass(lambda function: function.domain == domain)(copy)
-    copy.graph.opset_imports.pop(domain, None)
+    for identifier in wanted:  # every op means the same in the model's opsets
+        imports = copy.functions[identifier].opset_imports
+        imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
+    try:
+        InlinePass(lambda function: function.identifier() in wanted)(copy)
+    except (PreconditionError, ValueError) as error:
+        raise ModelError(str(error), where="model", hint="export the model again") from error
+    _uncover(copy.graph)
+    used = {node.domain for node in _nodes(copy)} | {function.domain for function in copy.functions.values()}
+    for domain in {function.domain for function in functions} - used:
+        copy.graph.opset_imports.pop(domain, None)
     return copy
+
+
+def _uncover(graph: ir.Graph) -> None:
+    """Give values of subgraphs names of their own where they would hide others now."""
+    pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
+    for each, outer in pending:  # it grows by the subgraphs of every graph
+        values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]
+        names = {value.name for value in values}
+        for value in dict.fromkeys(value for value in values if value.name and value.name in outer):
+            number = 2
+            while f"{value.name}_{number}" in outer or f"{value.name}_{number}" in names:
+                number += 1
+            value.name = f"{value.name}_{number}"
+            names.add(value.name)
+        visible = outer | names
+        pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+
+
+def _nodes(graph: ir.Model | ir.Function) -> Iterator[ir.Node]:
+    """Every node, however deep; those of functions too."""
+    pending = (
+        [*graph.graph, *(node for each in graph.functions.values() for node in each)]
+        if isinstance(graph, ir.Model)
+        else [*graph]
+    )
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [inner for each in subgraphs(node) for inner in each]
+
+
+def _is_below(domain: str, other: str) -> bool:
+    return f"{domain}.".startswith(f"{other}.")
+
+
+def _name(function: ir.Function) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")

@@ -1,24 +1,29 @@
 """Lift: from a model of onnx_ir to the graph that the passes work on.
 
     initializer, Constant node -> Value with data     graph input, node output -> Value without
-    node                       -> Op                  subgraph                 -> opaque attribute, captures
+    node                       -> Op                  subgraph                 -> body of the op, closed
 
 Structure comes first (names, producers, cycles), by the graph's own means, since the messages of others do
 not name what is wrong. Then onnx's inference finds the types, and its checker has the last word (`standin`).
 """
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Format, Op, OpaqueType, Storage, TensorType, Value
+from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.constant import NodeData, constant_tensor
-from layoutopt.onnx_io.emit import emit
-from layoutopt.onnx_io.infer import check_structure, infer_types
+from layoutopt.onnx_io.emit import Emission
+from layoutopt.onnx_io.foreign import give_foreign_types
+from layoutopt.onnx_io.infer import check_structure
+from layoutopt.onnx_io.retype import give_type, retype
+from layoutopt.onnx_io.sane import check_attributes
 from layoutopt.onnx_io.schema import check_ops, describe, opsets_of
 from layoutopt.onnx_io.scope import Scope, scope_of
 from layoutopt.onnx_io.standin import stand_in
-from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir
+from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, holds_graphs, keyed_subgraphs
 
 _HINT = "export the model again"
 
@@ -31,41 +36,69 @@ def lift(model: ir.Model) -> Graph:
             exist, shapes or element types that contradict each other.
     """
     names = DimNames()
-    graph = _Lifter(model, names).graph
-    if cycle := graph.find_cycle():
-        raise ModelError(
-            f"the graph has a cycle: {_shorten(cycle)}",
-            where=cycle[0],
-            hint="a model cannot feed a value back to itself",
-        )
+    graph = Graph(model.graph.name or "", opsets_of(model.opset_imports), origin=model)
+    graph.metadata = dict(model.metadata_props)
+    pending = [_Lifting(model.graph, graph)]
+    for lifting in pending:  # it grows by the bodies of every graph
+        pending += _Lifter(model, lifting, names).bodies
+        if cycle := lifting.graph.find_cycle():
+            raise ModelError(
+                f"the graph has a cycle: {_shorten(cycle)}",
+                where=cycle[0],
+                hint="a model cannot feed a value back to itself",
+            )
     check_ops(model)
-    proto = stand_in(emit(graph))
+    give_foreign_types(graph, names)
+    emission = Emission(graph)
+    proto = stand_in(emission.model)
     check_structure(proto)
-    _retype(graph, infer_types(proto, names))
+    retype(graph, names, emission)
+    check_attributes(graph)
     return graph
 
 
-class _Lifter:
-    """Builds one graph: all values first, so that ops may come in any order."""
+def infer_again(graph: Graph) -> None:
+    """Find the types of values again, after more constants have become known.
 
-    def __init__(self, model: ir.Model, names: DimNames) -> None:
+    Raises:
+        ModelError: shapes contradict each other.
+    """
+    values = (value for each in graph.nest() for value in each.values)
+    retype(graph, DimNames({dim for value in values for dim in value.shape or () if isinstance(dim, str)}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifting:
+    """A graph of onnx_ir, the empty one that it becomes, and for a body what its op captures: names and values."""
+
+    source: ir.Graph
+    graph: Graph
+    captures: tuple[tuple[str, Value], ...] = ()
+
+
+class _Lifter:
+    """Builds one graph: all values first, so that ops may come in any order. Its `bodies` are still to be built then."""
+
+    def __init__(self, model: ir.Model, lifting: _Lifting, names: DimNames) -> None:
         self._model = model
-        self._source = model.graph
+        self._source = lifting.source
         self._names = names
-        self.graph = Graph(model.graph.name or "", opsets_of(model.opset_imports), origin=model)
-        self.graph.metadata = dict(model.metadata_props)
+        self.graph = lifting.graph
+        self.bodies: list[_Lifting] = []
+        self._visible: dict[str, Value] = {}
         self._inputs()
         self._initializers()
         for output in (output for node in self._source for output in node.outputs if output.name):
             self._add(output)
+        self._captures(lifting.captures)
         for position, node in enumerate(self._source):
             if not self._constant(position, node):
                 self._op(position, node)
         self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
 
     def _inputs(self) -> None:
-        """Before IR version 4 every initializer is listed as an input, and is a constant all the same."""
-        old = self._model.ir_version < 4
+        """Before IR version 4 every initializer of the main graph is listed as an input, and is a constant all the same."""
+        old = self._model.ir_version < 4 and self.graph.root is self.graph
         for value in self._source.inputs:
             if not (old and value.name in self._source.initializers):
                 self.graph.inputs.append(self._add(value))
@@ -79,40 +112,51 @@ class _Lifter:
             declared = self._names.type(value.type, value.shape)
             if not _compatible(declared, actual):
                 raise ModelError(f"declared as {declared}, but its data is {actual}", where=name, hint=_HINT)
-            if self.graph.find(name) is None:
-                self.graph.add_value(Value(name, actual, data=tensor, origin=value))
+            if name not in self._visible:
+                self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
+
+    def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
+        """The inputs that stand for outer values; one that this body does not read may have the name of another value here."""
+        for name, value in captures:
+            formal = self.graph.new_value(name, value.type)
+            self.graph.inputs.append(formal)
+            self._visible.setdefault(name, formal)
 
     def _constant(self, position: int, node: ir.Node) -> bool:
         """Give the output of a Constant node its elements; whether it was one."""
         tensor = constant_tensor(node)
         if tensor is None:
             return False
-        value = self.graph.value(node.outputs[0].name or "")
-        value.type = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
-        value.storage = _canonical(value.type)
+        value = self._visible[node.outputs[0].name or ""]
+        give_type(value, self._names.type(ir.TensorType(tensor.dtype), tensor.shape))
         value.data, value.origin = NodeData(node, tensor, position), node
         return True
 
     def _op(self, position: int, node: ir.Node) -> None:
-        scope = scope_of(node)
-        self.graph.reserve(scope.names)
         where = describe(node)
-        attributes = {name: attribute_from_ir(attr) for name, attr in node.attributes.items()}
+        scope = scope_of(node)
+        captured = self._captured(scope, where)
+        sources = dict(keyed_subgraphs(node))
+        bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
+        plain = {name: attr for name, attr in node.attributes.items() if not holds_graphs(attr)}
         op = Op(
             node.op_type,
-            tuple(None if value is None else self._find(value.name or "", where) for value in node.inputs),
-            tuple(self.graph.find(value.name) if value.name else None for value in node.outputs),
+            (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
+            tuple(self._visible.get(value.name) if value.name else None for value in node.outputs),
             domain=node.domain,
             version=self.graph.opsets.get(node.domain, 1),
             name=node.name or "",
-            attributes=attributes,
-            captures=self._captures(scope, where),
+            attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
+            bodies=bodies,
+            captured=len(captured),
             order=(position,),
             origin=node,
         )
         self.graph.add_op(op)
+        captures = tuple(zip(scope.captures, captured, strict=True))
+        self.bodies += [_Lifting(sources[key], body, captures) for key, body in bodies.items()]
 
-    def _captures(self, scope: Scope, where: str) -> tuple[Value, ...]:
+    def _captured(self, scope: Scope, where: str) -> tuple[Value, ...]:
         found = []
         for name, reader in scope.captures.items():
             inner = describe(reader) if reader is not None else f"an output of a subgraph of {where}"
@@ -120,40 +164,20 @@ class _Lifter:
         return tuple(found)
 
     def _find(self, name: str, where: str) -> Value:
-        value = self.graph.find(name)
+        value = self._visible.get(name)
         if value is None:
             raise ModelError(f"input {name!r} is not defined: nothing computes it", where=where, hint=_HINT)
         return value
 
     def _add(self, source: ir.Value) -> Value:
         name = source.name or ""
-        if self.graph.find(name) is not None:
+        if name in self._visible:
             raise ModelError("two values have this name", where=name, hint="give every value a name of its own")
-        return self.graph.add_value(Value(name, self._names.type(source.type, source.shape), origin=source))
-
-
-def infer_again(graph: Graph) -> None:
-    """Find the types of values again, after more constants have become known.
-
-    Raises:
-        ModelError: shapes contradict each other.
-    """
-    names = DimNames({dim for value in graph.values for dim in value.shape or () if isinstance(dim, str)})
-    _retype(graph, infer_types(stand_in(emit(graph)), names))
-
-
-def _retype(graph: Graph, types: dict[str, TensorType | OpaqueType]) -> None:
-    """Give every value that is computed the type that was inferred for it."""
-    for value in graph.values:
-        found = types.get(value.name)
-        if isinstance(found, TensorType) and value.data is None and graph.producer(value) is not None:
-            value.type = found
-            value.storage = _canonical(found)
-
-
-def _canonical(type_: TensorType | OpaqueType) -> Storage | None:
-    shape = type_.shape if isinstance(type_, TensorType) else None
-    return None if shape is None else Storage(Format.canonical(len(shape)))
+        type = self._names.type(source.type, source.shape)
+        if source.is_graph_input() and self.graph.root is self.graph:
+            type = self._names.input_type(name, source.type, source.shape)
+        value = self.graph.add_value(Value(name, type, origin=source))
+        return self._visible.setdefault(name, value)
 
 
 def _compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:

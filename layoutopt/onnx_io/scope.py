@@ -1,8 +1,6 @@
-"""What the subgraphs of a node read from outside, and which names they use.
+"""What the subgraphs of a node read from outside.
 
-A subgraph sees every value of the graphs around it by name; a name that it defines itself hides the outer
-one. The walk goes by names, not by objects, so that it holds for a rewritten model as well, whose subgraphs
-are shared with the original.
+A subgraph sees every value of the graphs around it by name; a name that it defines itself hides the outer one.
 """
 
 from dataclasses import dataclass, field
@@ -14,21 +12,18 @@ from layoutopt.onnx_io.vocabulary import subgraphs
 
 @dataclass(slots=True)
 class Scope:
-    """The free names of a node's subgraphs, each with the node that reads it first; and every inner name."""
+    """The free names of a node's subgraphs, each with the node that reads it first."""
 
     captures: dict[str, ir.Node | None] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
 
 
 def scope_of(node: ir.Node) -> Scope:
     """Look into all subgraphs of a node, however deep."""
     scope = Scope()
     pending: list[tuple[ir.Graph, frozenset[str]]] = [(graph, frozenset()) for graph in subgraphs(node)]
-    while pending:
-        graph, outer = pending.pop()
+    for graph, outer in pending:  # it grows by the subgraphs of every graph
         local = _defined(graph)
         visible = outer | local
-        scope.names |= local
         for inner in graph:
             for value in inner.inputs:
                 if value is not None and value.name and value.name not in visible:
@@ -37,7 +32,6 @@ def scope_of(node: ir.Node) -> Scope:
         for value in graph.outputs:
             if value.name and value.name not in visible:
                 scope.captures.setdefault(value.name, None)
-    scope.names |= set(scope.captures)
     return scope
 
 

@@ -11,9 +11,19 @@ from typing import Any, TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
-from layoutopt.ops import Inapplicable, canonical_signature, is_in_unit, rule_of, with_lanes
+from layoutopt.ops import (
+    Inapplicable,
+    IntegerUnits,
+    LayoutRule,
+    canonical_signature,
+    is_restricted,
+    rule_of,
+    unmovable,
+    with_lanes,
+)
+from layoutopt.planner.integers import integers_of, quantised
+from layoutopt.planner.nest import Handover, Nest, Unit
 
 MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
@@ -26,12 +36,12 @@ class Candidates:
     """What the planner chooses from.
 
     Attributes:
-        signatures: the signatures of every op, lane states spelled out; the first one is the start.
+        signatures: the signatures of every op and of what crosses into bodies, lane states spelled out.
         formats: the formats of every value by what they mean for its shape: formats with one key are the same bytes.
         notes: why an op did not get a signature that was proposed to it.
     """
 
-    signatures: dict[Op, list[Signature]] = field(default_factory=dict)
+    signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
 
@@ -41,58 +51,79 @@ def storage_key(value: Value, storage: Storage | None) -> Key:
     return () if storage is None or value.shape is None else storage.format.key(value.shape)
 
 
-def propose(graph: Graph, cost_model: CostModel, pins: dict[Value, Format]) -> Candidates:
-    """Collect the candidates of a graph, with extra formats that a caller has pinned."""
-    return _Spread(graph, cost_model).run(pins)
+def propose(
+    nest: Nest,
+    cost_model: CostModel,
+    pins: dict[Value, Format],
+    integers: IntegerUnits | None = None,
+    whole: bool = False,
+) -> Candidates:
+    """Collect the candidates of a graph and its bodies.
+
+    Args:
+        nest: the graph, unplanned.
+        cost_model: the target.
+        pins: formats that a caller wants, which are offered too.
+        integers: the quantised units that are computed on integers, if they are known already.
+        whole: whether quantised units stay as they are.
+    """
+    return _Spread(nest, cost_model, integers or integers_of(nest.runs, cost_model, whole=whole), whole).run(pins)
 
 
 class _Spread:
-    """The worklist: (value, format) pairs that are yet to be offered to the ops around the value."""
+    """The worklist: (value, format) pairs that are yet to be offered to what reads and gives the value."""
 
-    def __init__(self, graph: Graph, cost_model: CostModel) -> None:
-        self.graph = graph
+    def __init__(self, nest: Nest, cost_model: CostModel, integers: IntegerUnits, whole: bool) -> None:
+        self.nest = nest
         self.cost_model = cost_model
+        self.integers = integers
         self.result = Candidates()
-        self.found: dict[Op, dict[Key, Signature]] = {}
+        self.found: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.fixed: set[Op] = set()
+        self.fixed = quantised(nest.runs) if whole else set()
+        self.restricted: set[Unit] = set()
         self.given: dict[Value, Lanes] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
-        ops = self.graph.ops
-        self.fixed = {op for op in ops if is_in_unit(self.graph, op)}
-        for value in self.graph.values:
+        units = self.nest.units
+        self.restricted = {unit for unit in units if is_restricted(unit)}
+        for value in self.nest.values:
             if value.rank is not None:
                 self._offer(value, Format.canonical(value.rank))
         for value, format in pins.items():
             self._offer(value, format)
-        for op in ops:
-            rule = rule_of(op)
-            if rule is None or not rule.is_rename or op in self.fixed:
-                self._take(op, canonical_signature(op))
-            if op in self.fixed:
-                self.result.notes[op] = ["it is part of a quantised unit, which stays whole"]
-            elif rule is not None:
-                for wish in self.cost_model.kernels(op):
-                    self._complete(op, dict(wish))
+        for unit in units:
+            if isinstance(unit, Op):
+                self._begin(unit)
+            else:
+                self._complete(unit, {})
         while self.queue:
             value, format = self.queue.popleft()
             self._around(value, format)
-        for op in ops:
-            self.result.signatures[op] = self._spell_out(op)
+        for unit in units:
+            self.result.signatures[unit] = self._spell_out(unit)
         return self.result
 
-    def _spell_out(self, op: Op) -> list[Signature]:
-        """The signatures of an op with lane states: those that its inputs can be in, going by the ops before it."""
+    def _begin(self, op: Op) -> None:
+        """What an op can do whatever its neighbours are like."""
         rule = rule_of(op)
-        signatures = list(self.found.get(op, {}).values()) or [canonical_signature(op)]
-        if rule is not None:
-            # By value and not by format: two formats may be the same bytes, and then the lanes are the same too.
-            worst = [self.given.get(value, Lanes.ZERO) if value is not None else Lanes.ZERO for value in op.inputs]
-            laned = (with_lanes(rule, op, each, worst) for each in signatures)
-            signatures = list(dict.fromkeys(signature for group in laned for signature in group))
+        if rule is None or not rule.is_rename or op in self.fixed:
+            self._take(op, canonical_signature(op))
+        if op in self.fixed:
+            self.result.notes[op] = ["it is part of a quantised unit, which stays whole"]
+        elif rule is not None:
+            for wish in self.cost_model.kernels(self.integers.priced(op)):
+                self._complete(op, dict(wish))
+
+    def _spell_out(self, unit: Unit) -> list[Signature]:
+        """The signatures of a unit with lane states: those that its inputs can be in, going by what stands before it."""
+        signatures = list(self.found.get(unit, {}).values()) or [_canonical(unit)]
+        # By value and not by format: two formats may be the same bytes, and then the lanes are the same too.
+        worst = [self.given.get(value, Lanes.ZERO) if value is not None else Lanes.ZERO for value in unit.inputs]
+        laned = (_with_lanes(unit, each, worst) for each in signatures)
+        signatures = list(dict.fromkeys(signature for group in laned for signature in group))
         for signature in signatures:
-            for value, storage in zip(op.outputs, signature.outputs, strict=True):
+            for value, storage in zip(unit.outputs, signature.outputs, strict=True):
                 if value is not None and storage is not None and storage.lanes:
                     self.given[value] = max(storage.lanes, self.given.get(value, Lanes.ZERO))
         return signatures
@@ -107,59 +138,102 @@ class _Spread:
             self.queue.append((value, format))
 
     def _around(self, value: Value, format: Format) -> None:
-        producer = self.graph.producer(value)
-        if producer is not None:
-            self._pass_on(producer, Slot("out", self.graph.output_index(value)), format)
-        for use in self.graph.uses(value):
-            if not use.is_capture:
-                self._pass_on(use.op, Slot("in", use.index), format)
+        if value in self.nest.writers:
+            writer, index = self.nest.writers[value]
+            self._pass_on(writer, Slot("out", index), format)
+        for reader, index in self.nest.readers.get(value, ()):
+            self._pass_on(reader, Slot("in", index), format)
 
-    def _pass_on(self, op: Op, slot: Slot, format: Format) -> None:
-        rule = rule_of(op)
-        if rule is None or rule.is_anchor or op in self.fixed:
+    def _pass_on(self, unit: Unit, slot: Slot, format: Format) -> None:
+        rule = rule_of(unit) if isinstance(unit, Op) else None
+        if isinstance(unit, Op) and (rule is None or unit in self.fixed):
             return
-        self._complete(op, {slot: format})
-        if rule.is_independent:
-            self._combine(op, slot, format)
+        if isinstance(unit, Op) and rule is not None and rule.is_anchor:
+            self._reorder(unit, rule, slot, format)
+            return
+        self._complete(unit, {slot: format})
+        if rule is not None and rule.is_independent:
+            self._combine(unit, slot, format)
 
-    def _combine(self, op: Op, slot: Slot, format: Format) -> None:
-        """A new format together with every format that the other operands have been given so far."""
-        for signature in list(self.found[op].values()):
+    def _reorder(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
+        """What a kernel takes with an axis in the order of digits that a format has it in, where the kernel does not tell."""
+        for signature in list(self.found.get(op, {}).values()):
             if len(self.found[op]) >= MAX_COMBINATIONS:
                 return
-            known = {
-                each: storage.format
-                for each in op.slots()
-                if (storage := signature[each]) is not None and not storage.format.is_canonical
-            }
-            self._complete(op, {**known, slot: format})
+            base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
+            known = rule.reordered(op, base, slot, format)
+            if known is not None:
+                self._complete(op, dict(known))
 
-    def _complete(self, op: Op, known: dict[Slot, Format]) -> None:
-        rule = rule_of(op)
-        assert rule is not None
-        signature = rule.complete(op, known)
+    def _combine(self, unit: Unit, slot: Slot, format: Format) -> None:
+        """A new format together with every format that the other operands have been given so far."""
+        rests = dict.fromkeys(
+            tuple((each, storage.format) for each in unit.slots() if each != slot and (storage := signature[each]))
+            for signature in self.found[unit].values()
+        )
+        for rest in rests:
+            if len(self.found[unit]) >= MAX_COMBINATIONS:
+                return
+            self._complete(unit, {**dict(rest), slot: format})
+
+    def _complete(self, unit: Unit, known: dict[Slot, Format]) -> None:
+        signature = _completed(unit, known)
+        rule = rule_of(unit) if isinstance(unit, Op) else None
+        if (
+            unit in self.restricted
+            and not isinstance(signature, Inapplicable)
+            and not (rule is not None and rule.is_rename)
+        ):
+            # A rename whose copy is cast back is the op that the model had, so it moves nothing that was not moved before.
+            reason = unmovable(unit, signature, self.nest.graph.opsets.get("", 0))
+            signature = Inapplicable(reason) if reason else signature
         if isinstance(signature, Inapplicable):
-            notes = self.result.notes.setdefault(op, [])
+            if all(format.is_canonical for format in known.values()):
+                return  # nobody has asked for anything
+            notes = self.result.notes.setdefault(unit if isinstance(unit, Op) else unit.op, [])
             if signature.reason not in notes:
                 notes.append(signature.reason)
             return
-        self._take(op, signature)
+        self._take(unit, signature)
 
-    def _take(self, op: Op, signature: Signature) -> None:
-        signatures = self.found.setdefault(op, {})
-        key = signature_key(op, signature)
+    def _take(self, unit: Unit, signature: Signature) -> None:
+        signatures = self.found.setdefault(unit, {})
+        key = signature_key(unit, signature)
         if key in signatures:
             return
         signatures[key] = signature
-        for slot in op.slots():
-            value, storage = op.operand(slot), signature[slot]
+        for slot in unit.slots():
+            value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:
                 self._offer(value, storage.format)
 
 
-def signature_key(op: Op, signature: Signature) -> Key:
-    """What a signature means for the bytes of the op's operands."""
+def _completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:
+    if isinstance(unit, Handover):
+        return unit.complete(*next(iter(known.items()), (None, None)))
+    rule = rule_of(unit)
+    assert rule is not None
+    return rule.complete(unit, known)
+
+
+def _canonical(unit: Unit) -> Signature:
+    if isinstance(unit, Op):
+        return canonical_signature(unit)
+    signature = unit.complete()
+    assert not isinstance(signature, Inapplicable)
+    return signature
+
+
+def _with_lanes(unit: Unit, signature: Signature, worst: list[Lanes]) -> list[Signature]:
+    if isinstance(unit, Handover):
+        return unit.with_lanes(signature, max(worst, default=Lanes.ZERO))
+    rule = rule_of(unit)
+    return [signature] if rule is None else with_lanes(rule, unit, signature, worst)
+
+
+def signature_key(unit: Unit, signature: Signature) -> Key:
+    """What a signature means for the bytes of what a unit reads and gives."""
     return tuple(
         storage_key(value, storage) if value is not None else ()
-        for value, storage in zip((*op.inputs, *op.outputs), (*signature.inputs, *signature.outputs), strict=True)
+        for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)
     )

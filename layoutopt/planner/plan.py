@@ -1,15 +1,18 @@
 """From a graph to a plan: candidates, prices, the problem, its solution, and what it means for the graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
-from layoutopt.ops import canonical_storage, rule_of
+from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
+from layoutopt.ops import IntegerUnits, Known, canonical_storage, is_dequantizer, respelled, rule_of
 from layoutopt.planner.candidates import Candidates, Key, propose, storage_key
+from layoutopt.planner.integers import integers_of
+from layoutopt.planner.nest import Nest, Unit
 from layoutopt.planner.problem import TOLERANCE, Option, Problem, Tensor
 from layoutopt.planner.solver import solve
 
@@ -19,8 +22,8 @@ class Plan:
     """The chosen signature of every op, what it costs, and the proof.
 
     Attributes:
-        signatures: per op of the graph that was planned.
-        seconds: estimated time of all ops and casts under the plan.
+        signatures: per op of the graph that was planned and of the bodies in it.
+        seconds: estimated time of all ops and casts under the plan; those in bodies as often as they are expected to run.
         baseline: the same for the graph as it is, every op in canonical format.
         lower_bound: no assignment of the candidates takes less, in seconds.
         gap: how far `seconds` may be above the best, as a fraction; 0 if proven.
@@ -48,34 +51,46 @@ def make_plan(
     *,
     pins: Mapping[Value, Format] | None = None,
     free_constants: bool = True,
+    whole_units: bool = False,
     time_limit: float | None = None,
+    by_runs: bool = True,
 ) -> Plan:
-    """Choose a signature for every op.
+    """Choose a signature for every op, in bodies too.
 
     Args:
         graph: the graph, unplanned.
         cost_model: the target.
         pins: formats that values must have: graph inputs, graph outputs, or values in between.
         free_constants: whether constants are converted ahead of time, at no cost.
+        whole_units: whether quantised units stay as they are.
         time_limit: seconds for the solver; past it the best plan so far, with its gap.
+        by_runs: whether bodies count as often as they are expected to run, or once.
 
     Raises:
         PinError: if no plan meets a pin.
     """
     pins = dict(pins or {})
     check_pins(graph, pins)
-    candidates = propose(graph, cost_model, pins)
-    enforce_pins(graph, candidates, pins)
-    formulation = _Formulation(graph, cost_model, candidates, pins, free_constants)
+    nest = Nest(graph, by_runs=by_runs)
+    integers = integers_of(nest.runs, cost_model, whole=whole_units)
+    candidates = propose(nest, cost_model, pins, integers, whole_units)
+    enforce_pins(nest, candidates, pins)
+    formulation = _Formulation(nest, cost_model, candidates, integers, pins, free_constants)
     problem = formulation.problem
     start = formulation.start
     baseline = problem.price(start)
     solution = solve(problem, start, time_limit)
     better = pins or solution.price < baseline * (1 - TOLERANCE)
-    choice = formulation.tightened(solution.choice) if better else start
-    signatures = {op: candidates.signatures[op][index] for op, index in zip(formulation.ops, choice, strict=True)}
+    choice = formulation.tightened(formulation.packed(solution.choice)) if better else start
+    if isinf(problem.price(choice)):
+        raise PinError(
+            "no plan meets it: a quantised unit would have to be torn apart",
+            where=", ".join(value.name for value in pins) or graph.name,
+            hint="pin the integers before or behind the unit, or a graph input or output",
+        )
+    chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
     return Plan(
-        signatures,
+        respelled(nest.runs, integers, nest.signatures(chosen)),
         problem.price(choice),
         baseline,
         solution.lower_bound,
@@ -98,92 +113,86 @@ def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
                 where=value.name,
                 hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
             )
-        reader = next((use.op for use in graph.uses(value) if use.is_capture), None)
-        if reader is not None and not format.is_canonical and (value in graph.inputs or graph.is_output(value)):
-            raise PinError(
-                f"cannot be pinned to {format}: a subgraph of {reader.name or reader.kind} reads it by this name",
-                where=value.name,
-                hint="let the subgraph read a copy (an Identity) of it",
-            )
 
 
-def enforce_pins(graph: Graph, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
+def enforce_pins(nest: Nest, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
     """Drop the signatures that compute a pinned value in another format."""
     for value, format in pins.items():
-        producer = graph.producer(value)
-        if producer is None or graph.is_output(value):
+        if value not in nest.writers or nest.is_output(value):
             continue
         wanted = storage_key(value, Storage(format))
-        slot = Slot("out", graph.output_index(value))
-        kept = [each for each in candidates.signatures[producer] if storage_key(value, each[slot]) == wanted]
+        writer, index = nest.writers[value]
+        signatures = candidates.signatures[writer]
+        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
         if not kept:
-            offered = sorted({str(each[slot]) for each in candidates.signatures[producer]})
+            offered = sorted({str(each.outputs[index]) for each in signatures})
+            op = writer if isinstance(writer, Op) else writer.op
             raise PinError(
-                f"pinned to {format}, which no signature of {producer.kind} computes",
+                f"pinned to {format}, which no signature of {op.kind} computes",
                 where=value.name,
                 hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
             )
-        candidates.signatures[producer] = kept
+        candidates.signatures[writer] = kept
 
 
 class _Formulation:
-    """The planning problem of a graph, and which op and which tensor stands for what."""
+    """The planning problem of a graph and its bodies, and which unit and which tensor stands for what."""
 
     def __init__(
         self,
-        graph: Graph,
+        nest: Nest,
         cost_model: CostModel,
         candidates: Candidates,
+        integers: IntegerUnits,
         pins: Mapping[Value, Format],
         free_constants: bool,
     ) -> None:
-        self.graph = graph
+        self.nest = nest
         self.cost_model = cost_model
         self.signatures = candidates.signatures
+        self.integers = integers
         self.pins = pins
         self.free_constants = free_constants
-        self.ops = list(candidates.signatures)
         self.tensors: list[Tensor] = []
         self.index: dict[Value, int] = {}
-        self.states: dict[Value, dict[tuple[Key, Lanes], int]] = {}
+        self.states: dict[Value, dict[tuple[Key, Lanes, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
-        for value in graph.values:
+        for value in nest.values:
             self._collect(value)
-        self.problem = Problem([self._options(op) for op in self.ops], self.tensors)
-        self.start = [self._start(op) for op in self.ops]
+        self.problem = Problem([self._options(unit) for unit in nest.units], self.tensors)
+        self.start = self._starts()
 
-    def _state(self, value: Value, storage: Storage) -> int:
+    def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
+        """The number of a state; one that is needed inside of a quantised unit is another one, as nothing is cast there."""
         states = self.states.setdefault(value, {})
-        number = states.setdefault((storage_key(value, storage), storage.lanes), len(states))
+        number = states.setdefault((storage_key(value, storage), storage.lanes, is_inner), len(states))
         if number == len(self.storages.setdefault(value, [])):
             self.storages[value].append(storage)
         return number
 
     def _collect(self, value: Value) -> None:
         """Take in a value with the states it may be given and needed in."""
-        if value.rank is None or (value.is_constant and self.free_constants and not self.graph.is_output(value)):
+        readers = self.nest.readers.get(value, ())
+        if value.rank is None or (value.is_constant and self.free_constants and not self.nest.is_output(value)):
             return
         canonical = canonical_storage(value)
         assert canonical is not None
         pinned = Storage(self.pins[value]) if value in self.pins else canonical
-        producer = self.graph.producer(value)
-        uses = self.graph.uses(value)
         given: set[int] = set()
-        if producer is None:
+        if value not in self.nest.writers:
             given.add(self._state(value, pinned))
         else:
-            slot = Slot("out", self.graph.output_index(value))
-            given.update(self._state(value, each[slot] or canonical) for each in self.signatures[producer])
-        needed = [self._state(value, pinned)] if self.graph.is_output(value) else []
-        if any(use.is_capture for use in uses):
-            needed.append(self._state(value, canonical))
+            writer, index = self.nest.writers[value]
+            given.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
+        needed = [self._state(value, pinned)] if self.nest.is_output(value) else []
         wanted = set(needed)
-        for use in uses:
-            if not use.is_capture:
-                slot = Slot("in", use.index)
-                wanted.update(self._state(value, each[slot] or canonical) for each in self.signatures[use.op])
+        for reader, index in readers:
+            is_inner = (reader, index) in self.integers.inner
+            wanted.update(
+                self._state(value, each.inputs[index] or canonical, is_inner) for each in self.signatures[reader]
+            )
         self.index[value] = len(self.tensors)
-        source = next(iter(given)) if producer is None else None
+        source = next(iter(given)) if value not in self.nest.writers else None
         casts, prices = self._casts(value, given, wanted)
         self.tensors.append(Tensor(casts, prices, source, needed))
 
@@ -192,6 +201,7 @@ class _Formulation:
     ) -> tuple[dict[tuple[int, int], int | None], list[float]]:
         """Which cast each pair of states is due. A cast always leaves zero lanes, so lane states share casts."""
         casts: dict[tuple[int, int], int | None] = {}
+        inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
         numbers: dict[tuple[int, Key], int] = {}
         prices: list[float] = []
         for has in sorted(given):
@@ -202,73 +212,159 @@ class _Formulation:
                 if key == storage_key(value, src) and src.lanes <= dst.lanes:
                     casts[has, wants] = None
                     continue
+                if wants in inner:
+                    continue
                 if (has, key) not in numbers:
                     numbers[has, key] = len(prices)
-                    prices.append(self.cost_model.conversion_seconds(value, src, Storage(dst.format)))
+                    seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
+                    prices.append(seconds * self.nest.casts(value))
                 casts[has, wants] = numbers[has, key]
         return casts, prices
 
-    def _options(self, op: Op) -> list[Option]:
-        return [self._option(op, signature) for signature in self.signatures[op]]
+    def _options(self, unit: Unit) -> list[Option]:
+        return [self._option(unit, signature) for signature in self.signatures[unit]]
 
-    def _option(self, op: Op, signature: Signature) -> Option:
+    def _option(self, unit: Unit, signature: Signature) -> Option:
         def pairs(
-            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...]
+            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
         ) -> tuple[tuple[int, int], ...]:
             return tuple(
-                (self.index[value], self._state(value, storage))
-                for value, storage in zip(values, storages, strict=True)
+                (self.index[value], self._state(value, storage, are_read and (unit, number) in self.integers.inner))
+                for number, (value, storage) in enumerate(zip(values, storages, strict=True))
                 if value is not None and value in self.index and storage is not None
             )
 
-        price = self.cost_model.kernel_seconds(op, signature)
-        return Option(price, pairs(op.outputs, signature.outputs), pairs(op.inputs, signature.inputs))
+        price = 0.0
+        if isinstance(unit, Op) and unit not in self.integers.free:
+            price = self.cost_model.kernel_seconds(self.integers.priced(unit), signature) * self.nest.times(unit)
+        return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
+
+    def packed(self, choice: Sequence[int]) -> list[int]:
+        """The same with constants as a kernel wants them, if they are free: the solver takes them in any format."""
+        numbers = list(choice)
+        packers = self._packers()
+        for place, (unit, options) in enumerate(zip(self.nest.units, self.problem.ops, strict=True)):
+            chosen = _apart(options[numbers[place]], packers)
+            alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
+            is_packed = any(
+                value is not None and (value.is_constant or self._is_packed(value, packers)) for value in unit.inputs
+            )
+            if len(alike) > 1 and is_packed and isinstance(unit, Op):
+                wishes = self.cost_model.kernels(self.integers.priced(unit))
+                native = (
+                    number for wish in wishes for number in alike if _is(unit, self.signatures[unit][number], wish)
+                )
+                for number in native:
+                    packing = self._packing(options[number], packers)
+                    if packing is not None:
+                        numbers[place] = number
+                        for packer, its_number in packing.items():
+                            numbers[packer] = its_number
+                        break
+        return numbers
+
+    def _packing(self, option: Option, packers: Mapping[int, int]) -> dict[int, int] | None:
+        """The options of those that pack for an option, so that they give what it needs; None if one cannot."""
+        found = {}
+        for tensor, state in option.needs:
+            if tensor in packers:
+                casts, options = self.tensors[tensor].casts, self.problem.ops[packers[tensor]]
+                fits = (
+                    number
+                    for number, each in enumerate(options)
+                    if casts.get((dict(each.gives)[tensor], state), 0) is None
+                )
+                found[packers[tensor]] = next(fits, -1)
+        return None if -1 in found.values() else found
+
+    def _is_packed(self, value: Value, packers: Mapping[int, int]) -> bool:
+        return self.index.get(value, -1) in packers
+
+    def _packers(self) -> dict[int, int]:
+        """Tensors that are dequantised from constants for one reader, at no cost in any format; and where that is done."""
+        found = {}
+        for place, unit in enumerate(self.nest.units):
+            if not isinstance(unit, Op) or unit not in self.integers.free or not is_dequantizer(unit):
+                continue
+            value = unit.outputs[0]
+            if value is None or value not in self.index or len(self.nest.readers.get(value, ())) != 1:
+                continue
+            if all(each is None or each.is_constant for each in unit.inputs):
+                found[self.index[value]] = place
+        return found
 
     def tightened(self, choice: Sequence[int]) -> list[int]:
         """The same formats with lanes no worse than they have to be: among signatures that tie the solver takes any."""
-        numbers = dict(zip(self.ops, choice, strict=True))
-        for op, options in zip(self.ops, self.problem.ops, strict=True):
-            signatures = self.signatures[op]
-            chosen = signatures[numbers[op]]
+        numbers = dict(zip(self.nest.units, choice, strict=True))
+        for unit, options in zip(self.nest.units, self.problem.ops, strict=True):
+            signatures = self.signatures[unit]
+            chosen = signatures[numbers[unit]]
             if not any(_lanes(chosen)):
                 continue
             reads = [
                 self._lanes_read(value, storage, numbers)
-                for value, storage in zip(op.inputs, chosen.inputs, strict=True)
+                for value, storage in zip(unit.inputs, chosen.inputs, strict=True)
             ]
             alike = [
                 number
                 for number, each in enumerate(signatures)
                 if _formats(each) == _formats(chosen)
-                and options[number].price <= options[numbers[op]].price
+                and options[number].price <= options[numbers[unit]].price
                 and all(has <= stands for has, stands in zip(reads, _lanes(each), strict=False))
             ]
-            numbers[op] = min(alike, key=lambda number: _lanes(signatures[number])[::-1])
-        return [numbers[op] for op in self.ops]
+            numbers[unit] = min(alike, key=lambda number: _lanes(signatures[number])[::-1])
+        return [numbers[unit] for unit in self.nest.units]
 
-    def _lanes_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Op, int]) -> Lanes:
+    def _lanes_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Unit, int]) -> Lanes:
         """What the lanes of an operand hold under a choice; a cast leaves zeros."""
-        producer = None if value is None else self.graph.producer(value)
-        if value is None or wanted is None or producer is None:
+        if value is None or wanted is None or value not in self.nest.writers:
             return Lanes.ZERO
-        given = self.signatures[producer][numbers[producer]].outputs[self.graph.output_index(value)]
+        writer, index = self.nest.writers[value]
+        given = self.signatures[writer][numbers[writer]].outputs[index]
         if given is None or given.lanes > wanted.lanes or storage_key(value, given) != storage_key(value, wanted):
             return Lanes.ZERO
         return given.lanes
 
-    def _start(self, op: Op) -> int:
-        """The signature of the op as it stands: canonical inputs, and canonical outputs unless it is a rename."""
-        rule = rule_of(op)
-        for number, signature in enumerate(self.signatures[op]):
-            ins = [(value, storage) for value, storage in zip(op.inputs, signature.inputs, strict=True)]
-            outs = [(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-            checked = ins if rule is not None and rule.is_rename else ins + outs
-            if all(
-                value is None or storage_key(value, storage) == storage_key(value, canonical_storage(value))
-                for value, storage in checked
-            ):
+    def _starts(self) -> list[int]:
+        """The signatures of the units as they stand, each behind what it reads."""
+        given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
+        numbers = []
+        for unit in self.nest.units:
+            numbers.append(self._start(unit, given))
+            for value, storage in zip(unit.outputs, self.signatures[unit][numbers[-1]].outputs, strict=True):
+                if value is not None:
+                    given[value] = storage_key(value, storage)
+        return numbers
+
+    def _start(self, unit: Unit, given: Mapping[Value, Key]) -> int:
+        """The signature of a unit as it stands: canonical inputs, and canonical outputs unless it is a rename.
+
+        Inside of a quantised unit, where nothing is cast, it reads what it is given, be it that of a rename or a pin.
+        """
+        rule = rule_of(unit) if isinstance(unit, Op) else None
+        values = {slot: value for slot in unit.slots() if (value := unit.operand(slot)) is not None}
+        canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
+        inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.integers.inner]
+        wanted = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
+        if (rule is not None and rule.is_rename) or wanted != canonical:
+            wanted = {slot: key for slot, key in wanted.items() if slot.side == "in"}
+        for number, signature in enumerate(self.signatures[unit]):
+            if all(storage_key(values[slot], signature[slot]) == key for slot, key in wanted.items()):
                 return number
         return 0
+
+
+def _apart(option: Option, tensors: Collection[int]) -> Option:
+    """An option but for what it needs some tensors in."""
+    return Option(option.price, option.gives, tuple(need for need in option.needs if need[0] not in tensors))
+
+
+def _is(op: Op, signature: Signature, wish: Known) -> bool:
+    """Whether operands lie as a kernel wants them."""
+    operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in wish.items())
+    return all(
+        value is not None and storage_key(value, has) == storage_key(value, want) for value, has, want in operands
+    )
 
 
 def _formats(signature: Signature) -> list[Format | None]:

@@ -51,6 +51,11 @@ class Problem:
     ops: list[list[Option]]
     tensors: list[Tensor]
 
+    def ceiling(self) -> float:
+        """No choice that needs no impossible cast costs more."""
+        dearest = sum(max(option.price for option in options) for options in self.ops)
+        return dearest + sum(sum(tensor.prices) for tensor in self.tensors)
+
     def price(self, choice: Sequence[int]) -> float:
         """What a choice of one option per op costs; infinite if it needs an impossible cast."""
         given = {index: tensor.given for index, tensor in enumerate(self.tensors) if tensor.given is not None}
@@ -90,7 +95,7 @@ class Solution:
 
     def closed(self) -> "Solution":
         """The same, optimal if the gap is within the tolerance."""
-        optimal = self.price - self.lower_bound <= TOLERANCE * self.price
+        optimal = self.price < inf and self.price - self.lower_bound <= TOLERANCE * self.price
         return replace(self, optimal=True, lower_bound=self.price) if optimal else self
 
     @property

@@ -90,10 +90,11 @@ def _solve_part(problem: Problem, start: list[int], time_limit: float | None) ->
     deadline = None if time_limit is None else monotonic() + time_limit
     floor = sum(min(option.price for option in options) for options in problem.ops)
     best = Solution(tuple(start), problem.price(start), floor, False).closed()
+    ceiling = problem.ceiling()
     for integral in (False, True):
         limit = inf
-        while not best.optimal and best.price - floor < limit / MUCH:
-            limit = best.price - floor
+        while not best.optimal and min(best.price, ceiling) - floor < limit / MUCH:
+            limit = (min(best.price, ceiling) - floor) or 1.0  # nothing to tell apart where the start is impossible
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
             choice, bound = _Program(problem, limit).run(integral, best.choice, remaining)
             price, choice = min((problem.price(choice), choice), (best.price, best.choice))

@@ -19,7 +19,6 @@ from layoutopt.ir import (
     violations,
 )
 from layoutopt.ir.cast import insert_cast, is_cast, moves
-from layoutopt.ir.graph import CAPTURE
 from layoutopt.ir.text import to_text
 from layoutopt.ir.types import ArrayData, Attribute
 
@@ -29,21 +28,23 @@ NHWC = Format.parse("NHWC")
 
 @pytest.fixture
 def graph() -> Graph:
-    """x -> Mul(x, x) -> a -> If(a) {captures x} -> y"""
+    """x -> Mul(x, x) -> a -> If(a) {a branch that negates x} -> y"""
     graph = Graph("net", {"": 18})
     x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
     graph.add_op(Op("Mul", (x, x), (a,), name="mul", order=(0,)))
-    graph.add_op(
-        Op("If", (a,), (y,), name="if", order=(1,), captures=(x,), attributes={"then_branch": Opaque("graph", None)})
-    )
+    branch = Op("If", (a,), (y,), name="if", order=(1,), bodies={"then_branch": Graph("yes", root=graph)})
+    graph.add_op(branch)
+    (inner,) = graph.capture(branch, x)
+    body = branch.bodies["then_branch"]
+    body.outputs = [body.new_value("n", FLOATS)]
+    body.add_op(Op("Neg", (inner,), (body.outputs[0],), name="neg"))
     graph.inputs, graph.outputs = [x], [y]
     return graph
 
 
 def test_every_use_is_listed_in_order(graph: Graph) -> None:
     x, (mul, branch) = graph.value("x"), graph.ops
-    assert graph.uses(x) == [Use(mul, 0), Use(mul, 1), Use(branch, CAPTURE)]
-    assert [use.is_capture for use in graph.uses(x)] == [False, False, True]
+    assert graph.uses(x) == [Use(mul, 0), Use(mul, 1), Use(branch, 1)]
 
 
 def test_producers_and_outputs(graph: Graph) -> None:
@@ -67,7 +68,8 @@ def test_every_change_counts_and_no_reading_does(graph: Graph) -> None:
         lambda: graph.set_input(mul, 1, None),
         lambda: graph.set_inputs(mul, (x, x)),
         lambda: graph.rename(a, "b"),
-        lambda: graph.set_capture(branch, 0, a),
+        lambda: graph.capture(branch, a),
+        lambda: graph.release(branch, 2),
         lambda: graph.set_output(0, a),
         lambda: graph.new_value("c", FLOATS),
         lambda: graph.remove_value(graph.value("c")),
@@ -79,11 +81,28 @@ def test_every_change_counts_and_no_reading_does(graph: Graph) -> None:
         assert graph.version > version
 
 
-def test_replacing_uses_leaves_captures_and_outputs(graph: Graph) -> None:
+def test_replacing_uses_leaves_outputs(graph: Graph) -> None:
     x, new = graph.value("x"), graph.new_value("z", FLOATS)
+    graph.outputs.append(x)
     graph.replace_uses(x, new)
-    assert graph.ops[0].inputs == (new, new)
-    assert graph.ops[1].captures == (x,)
+    assert [op.inputs for op in graph.ops] == [(new, new), (graph.value("a"), new)]
+    assert graph.outputs == [graph.value("y"), x]
+
+
+def test_bodies_are_closed(graph: Graph) -> None:
+    branch = graph.ops[1]
+    body = branch.bodies["then_branch"]
+    assert (branch.captured, branch.own_inputs) == (1, 1)
+    assert body.root is graph and body.opsets is graph.opsets and graph.nest() == [graph, body]
+    (other,) = graph.capture(branch, graph.value("a"))
+    assert [value.name for value in body.inputs] == ["x", "a"] and branch.inputs[1:] == (
+        graph.value("x"),
+        graph.value("a"),
+    )
+    body.set_input(body.ops[0], 0, other)
+    graph.release(branch, 1)
+    assert body.inputs == [other] and branch.inputs == (graph.value("a"), graph.value("a"))
+    assert list(violations(graph)) == []
 
 
 def test_what_is_in_use_cannot_be_removed(graph: Graph) -> None:
@@ -108,7 +127,7 @@ def test_names_are_unique(graph: Graph) -> None:
         graph.add_value(Value("x", FLOATS))
     with pytest.raises(ValueError, match="duplicate"):
         graph.rename(graph.value("a"), "x")
-    graph.reserve(["x_2"])
+    graph.new_value("x", FLOATS)
     assert graph.fresh_name("x") == "x_3"
     assert graph.fresh_name("new") == "new"
 
@@ -169,7 +188,9 @@ def test_text(graph: Graph) -> None:
         "graph net(x: float32[1,8,4,4]) -> (y)\n"
         "  const w: float32[1,8,4,4] NHWC\n"
         "  a: float32[1,8,4,4] = Mul(x, x)\n"
-        "  y: float32[1,8,4,4] = If(a) {then_branch=<graph>} captures(x)\n"
+        "  y: float32[1,8,4,4] = If(a | x)\n"
+        "    then_branch yes(x: float32[1,8,4,4]) -> (n)\n"
+        "      n: float32[1,8,4,4] = Neg(x)\n"
         "  b: float32[1,8,4,4] NCHW16c(any lanes), _, s: seq(float) = "
         "other::Odd(w, _) {alpha=0.5, axes=[0, 1], mode='up', r=@q, to=1}\n"
     )

@@ -57,6 +57,19 @@ def return_a_stranger(graph: Graph) -> None:
     graph.outputs = [Value("y", FLOATS)]
 
 
+def read_an_outer_value_behind_the_graphs_back(graph: Graph) -> None:
+    op = graph.ops[0]
+    op.bodies, op.captured = {"body": Graph(root=graph)}, 1
+
+
+def give_a_body_to_another_model(graph: Graph) -> None:
+    graph.ops[0].bodies = {"body": Graph()}
+
+
+def capture_without_a_body(graph: Graph) -> None:
+    graph.ops[0].captured = 1
+
+
 def give_a_format_of_another_rank(graph: Graph) -> None:
     graph.value("a").storage = Storage(Format.parse("MN"))
 
@@ -77,6 +90,26 @@ def fill_lanes_that_are_not_there(graph: Graph) -> None:
 def plan_half_the_graph(graph: Graph) -> None:
     graph.ops[0].signature = canonical_signature(graph.ops[0])
     graph.stage = "cast"
+
+
+def promise_another_output(graph: Graph) -> None:
+    graph.stage = "cast"
+    for op in graph.ops:
+        op.signature = canonical_signature(op)
+    graph.promised[0] = Storage(NHWC)
+
+
+def lay_a_body_otherwise(graph: Graph) -> None:
+    graph.stage = "cast"
+    c = graph.new_value("c", TensorType(DType.BOOL, ()), data=ArrayData(np.asarray(True)))
+    bodies = {name: Graph(name, root=graph) for name in ("then_branch", "else_branch")}
+    branch = graph.add_op(Op("If", (c,), (graph.new_value("z", FLOATS),), version=18, bodies=bodies))
+    for body, value in zip(bodies.values(), graph.capture(branch, graph.value("x")), strict=True):
+        body.outputs, body.stage = [value], "cast"
+    for op in graph.ops:
+        op.signature = canonical_signature(op)
+    for body in bodies.values():
+        body.inputs[0].storage = body.promised[0] = Storage(NHWC)
 
 
 def forget_a_cast(graph: Graph) -> None:
@@ -103,11 +136,16 @@ CRIMES: dict[Callable[[Graph], None], str] = {
     compute_a_constant: "every value has one source",
     read_what_nobody_computes: "every value has one source",
     return_a_stranger: "graph inputs and outputs are in the graph",
+    read_an_outer_value_behind_the_graphs_back: "bodies are closed",
+    give_a_body_to_another_model: "bodies are closed",
+    capture_without_a_body: "bodies are closed",
     give_a_format_of_another_rank: "storages fit their tensors",
     block_a_symbolic_axis: "storages fit their tensors",
     forget_the_storage: "storages fit their tensors",
     fill_lanes_that_are_not_there: "lanes hold zero unless there are some",
     plan_half_the_graph: "planned ops find their operands as their signature says",
+    promise_another_output: "outputs lie as promised",
+    lay_a_body_otherwise: "bodies lie as the signature of their op says",
     forget_a_cast: "planned ops find their operands as their signature says",
     feed_garbage_lanes: "planned ops find their operands as their signature says",
 }

@@ -1,0 +1,81 @@
+"""Let every quantised unit have its dequantisations for itself, and let names change on integers, outside of it.
+
+before: q -> DequantizeLinear -> d -> Conv ... , d -> Add ...
+after:  q -> DequantizeLinear -> Conv ...       q -> DequantizeLinear -> Add ...
+
+before: q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
+after:  q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p
+
+What is dequantised and quantised again by the same numbers is what it was.
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.cost import SizedCostModel
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.ops import is_dequantizer, move_outward, undoes
+from layoutopt.pass_base import Pass, PassContext
+from layoutopt.planner import integers_of
+
+
+@dataclass(frozen=True, slots=True)
+class IsolateUnits(Pass):
+    """Where the planner looks at units; where they stay whole nothing is touched."""
+
+    name = "isolate-units"
+    is_reason = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Names first, as a unit is not seen before they are out of the way."""
+        if context.whole_units:
+            return
+        move_outward(graph, only_names=True)
+        for op in graph.ops:
+            _drop_pair(graph, op)
+        integers = integers_of([graph], SizedCostModel(context.cost_model, context.sizes))
+        for op in graph.ops:
+            if is_dequantizer(op):
+                _split(graph, op, integers.integer)
+
+
+def _drop_pair(graph: Graph, op: Op) -> None:
+    """A quantisation of what was just dequantised by the same numbers."""
+    value, result = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
+    before = graph.producer(value) if value is not None else None
+    if before is None or result is None or value is None or not undoes(op, before):
+        return
+    source = before.inputs[0]
+    if source is None or graph.is_output(result):
+        return
+    graph.replace_uses(result, source)
+    graph.remove_op(op)
+    if not graph.uses(value) and not graph.is_output(value):
+        graph.remove_op(before)
+
+
+def _split(graph: Graph, step: Op, integer: dict[Op, Op]) -> None:
+    """A dequantisation of its own for every unit but the first reader."""
+    value = step.outputs[0]
+    if value is None:
+        return
+    readers = list(dict.fromkeys(use.op for use in graph.uses(value)))
+    units = [reader for reader in readers if reader in integer]
+    if len(units) == len(readers) and not graph.is_output(value):
+        units = units[1:]
+    for reader in units:
+        copy = graph.new_value(value.name, value.type)
+        graph.add_op(
+            Op(
+                step.op_type,
+                step.inputs,
+                (copy,),
+                domain=step.domain,
+                version=step.version,
+                name=copy.name,
+                attributes=dict(step.attributes),
+                origin=step.origin,
+            ),
+            step,
+        )
+        graph.replace_uses(value, copy, [use for use in graph.uses(value) if use.op is reader])

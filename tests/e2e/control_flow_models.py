@@ -1,0 +1,329 @@
+"""Models with If, Loop and Scan, in onnx's own notation: small networks in bodies, and what makes bodies hard.
+
+A line that begins with `#` says what a model is about; `constants: w(8,8,3,3) ...` gives it random weights.
+"""
+
+import re
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+IMAGE = "float[1,16,12,12]"
+CONV = "<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
+WEIGHTS = "constants: w0(16,16,3,3) w1(16,16,3,3) w2(16,16,3,3) v(16,16,1,1) b(16)"
+
+MODELS = {
+    "loop": f"""
+        # {WEIGHTS}
+        # a residual block, six times
+        g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
+            d = Identity(c)
+            [one] p = Conv {CONV} (s, w1, b)
+            q = Relu(p)
+            [two] o = Conv {CONV} (q, w2)
+            u = Add(s, o)
+            r = Relu(u)
+          }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "untyped_loop": f"""
+        # {WEIGHTS}
+        # the same, but its body declares nothing
+        g ({IMAGE} x) => ({IMAGE} y) <int64 m = {{6}}, bool t = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
+            d = Identity(c)
+            [one] p = Conv {CONV} (s, w1, b)
+            q = Relu(p)
+            [two] o = Conv {CONV} (q, w2)
+            u = Add(s, o)
+            r = Relu(u)
+          }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "dynamic_loop": f"""
+        # {WEIGHTS}
+        # how often is an input, how large the image is too
+        g (float[N,16,H,W] x, int64 m) => (float[N,16,H,W] y) <bool t = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          [loop] z = Loop (m, t, a) <body = again (int64 i, bool c, s) => (bool d, r) {{
+            d = Identity(c)
+            [one] p = Conv {CONV} (s, w1, b)
+            r = Relu(p)
+          }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "loop_with_outputs": f"""
+        # {WEIGHTS}
+        # every iteration gives an image, and reads one from outside
+        g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, float[T,1,16,12,12] all, float[U] sums) <int64 m = {{3}}> {{
+          [stem] a = Conv {CONV} (e, w0)
+          [loop] z, all, sums = Loop (m, , x) <body = again (int64 i, bool c, s) => (bool d, r, q, n) {{
+            d = Identity(c)
+            [one] p = Conv {CONV} (s, w1, b)
+            q = Add(p, a)
+            r = Relu(q)
+            n = ReduceMax <keepdims = 0> (r)
+          }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "if": f"""
+        # {WEIGHTS}
+        # one branch or the other, with the same weights in both
+        g ({IMAGE} x, bool c) => ({IMAGE} y) {{
+          [stem] a = Conv {CONV} (x, w0)
+          [if] z = If (c) <
+            then_branch = yes () => ({IMAGE} r) {{ [one] p = Conv {CONV} (a, w1, b) r = Relu(p) }},
+            else_branch = no () => ({IMAGE} r) {{ [two] p = Conv {CONV} (a, w1) r = Sigmoid(p) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "odd_branches": f"""
+        # {WEIGHTS}
+        # a branch that hands on what it captures, results of several shapes, a constant
+        g ({IMAGE} x, bool c) => ({IMAGE} y, float k, float[?,?,?,?] l) {{
+          [stem] a = Conv {CONV} (x, w0)
+          [if] z, k, l = If (c) <
+            then_branch = yes () => ({IMAGE} r, float q, float[1,16,12,12] s)
+              <float q = {{2.0}}> {{ r = Identity(a) s = Relu(a) }},
+            else_branch = no () => ({IMAGE} r, float q, float[1,16,6,6] s) {{
+              [two] r = Conv {CONV} (a, w1) q = Constant <value = float {{3.0}}> ()
+              s = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "certain_if": f"""
+        # {WEIGHTS}
+        # the condition is known
+        g ({IMAGE} x) => ({IMAGE} y, int64[4] s) <int64 one = {{1}}, int64 zero = {{0}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          h = Shape(a) n = Gather(h, zero) c = Equal(n, one)
+          [if] y, s = If (c) <
+            then_branch = yes () => ({IMAGE} r, int64[4] h2) {{
+              [inner] r = If (c) <
+                then_branch = yes2 () => ({IMAGE} o) {{ [one] o = Conv {CONV} (a, w1, b) }},
+                else_branch = no2 () => ({IMAGE} o) {{ o = Neg(x) }}>
+              h2 = Identity(h) }},
+            else_branch = no () => ({IMAGE} r, int64[4] h2) {{ r = Neg(a) h2 = Add(h, h) }}>
+        }}""",
+    "nested": f"""
+        # {WEIGHTS}
+        # an If in a Loop in an If; the innermost captures from three levels
+        g ({IMAGE} x, bool c, int64 m) => ({IMAGE} y) <bool t = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          [if] z = If (c) <
+            then_branch = yes () => ({IMAGE} r) {{
+              f = Relu(a)
+              [loop] r = Loop (m, t, a) <body = again (int64 i, bool k, {IMAGE} s) => (bool d, {IMAGE} o) {{
+                d = Identity(k)
+                [one] p = Conv {CONV} (s, w1, b)
+                two = Constant <value = int64 {{2}}> ()
+                j = Mod(i, two) e = Cast <to = 9> (j)
+                [inner] o = If (e) <
+                  then_branch = yes3 () => ({IMAGE} q) {{ q = Add(p, f) }},
+                  else_branch = no3 () => ({IMAGE} q) {{ [two] h = Conv {CONV} (p, w2) q = Add(h, a) }}>
+              }}> }},
+            else_branch = no () => ({IMAGE} r) {{ r = Sigmoid(a) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "scan": f"""
+        # {WEIGHTS}
+        # a filter over a film, with a memory
+        g (float[5,1,16,12,12] x, {IMAGE} h) => ({IMAGE} y, float[5,1,16,12,12] film) {{
+          [scan] z, film = Scan <num_scan_inputs = 1, body = step ({IMAGE} s, {IMAGE} e) => ({IMAGE} r, {IMAGE} o) {{
+            [one] p = Conv {CONV} (s, w1, b)
+            [two] q = Conv {CONV} (e, w2)
+            u = Add(p, q) r = Relu(u) o = MaxPool {CONV} (r)
+          }}> (h, x)
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "scan_of_rows": f"""
+        # {WEIGHTS}
+        # axes that are not the first, from behind and backwards; the result of a convolution is scanned
+        g (float[2,16,12,5] x, float[2,16,12] h) => (float[2,16,12] y, float[2,16,5,12] rows) {{
+          [stem] a = Conv {CONV} (x, w0)
+          y, rows = Scan <num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [2], scan_input_directions = [1],
+              scan_output_directions = [1], body = step (float[2,16,12] s, float[2,16,12] e) => (float[2,16,12] r,
+              float[2,16,12] o) {{
+            p = Add(s, e) r = Relu(p) o = Sigmoid(p)
+          }}> (h, a)
+        }}""",
+    "batched_scan": """
+        # opset: 8
+        # constants: w(16,16,3,3)
+        # Scan had a batch axis of its own, and lengths
+        g (float[2,3,1,16,6,6] x, float[2,1,16,6,6] h) => (float[2,1,16,6,6] y, float[2,3,1,16,6,6] all) {
+          y, all = Scan <num_scan_inputs = 1, body = step (float[1,16,6,6] s, float[1,16,6,6] e) => (float[1,16,6,6] r,
+          float[1,16,6,6] o) {
+            p = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (e, w)
+            r = Add(s, p) o = Relu(r)
+          }> (, h, x)
+        }""",
+    "no_trip": f"""
+        # {WEIGHTS}
+        # the loop does not run
+        g ({IMAGE} x) => ({IMAGE} y, float[T,1,16,12,12] none) <int64 m = {{0}}, bool t = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          z, none = Loop (m, t, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r, {IMAGE} o) {{
+            d = Identity(c) r = Conv {CONV} (s, w1, b) o = Relu(r) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "false_from_the_start": f"""
+        # {WEIGHTS}
+        # nor does this one, going by its condition
+        g ({IMAGE} x, bool go) => ({IMAGE} y) <int64 m = {{4}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          no = Not(go) never = And(go, no)
+          z = Loop (m, never, a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
+            d = Identity(c) r = Conv {CONV} (s, w1, b) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "until": f"""
+        # {WEIGHTS}
+        # neither a number of trips nor a condition to begin with
+        g ({IMAGE} x) => ({IMAGE} y) <int64 three = {{3}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          z = Loop (, , a) <body = again (int64 i, bool c, {IMAGE} s) => (bool d, {IMAGE} r) {{
+            d = Less(i, three) p = Conv {CONV} (s, w1, b) r = Relu(p) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "growing": f"""
+        # {WEIGHTS}
+        # a state of another shape in every iteration, beside one that keeps its own
+        g ({IMAGE} x) => (float[N,16,12,12] y, {IMAGE} z) <int64 m = {{3}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          g, z = Loop (m, , a, a) <body = again (int64 i, bool c, s, u) => (bool d, r, o) {{
+            d = Identity(c) p = Conv {CONV} (u, w1, b) o = Relu(p) r = Concat <axis = 0> (s, o) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (g, v)
+        }}""",
+    "named_growing": f"""
+        # {WEIGHTS}
+        # the body calls both extents N, which is not so
+        g (float[N,16,12,12] x) => (float[M,16,12,12] y) <int64 m = {{3}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          g = Loop (m, , a) <body = again (int64 i, bool c, float[N,16,12,12] s) => (bool d, float[N2,16,12,12] r) {{
+            d = Identity(c) p = Conv {CONV} (s, w1, b) r = Concat <axis = 0> (s, p) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (g, v)
+        }}""",
+    "swapped": f"""
+        # {WEIGHTS}
+        # states change places; one goes through untouched, and the count comes out
+        g ({IMAGE} x, {IMAGE} e) => ({IMAGE} y, {IMAGE} o, int64[T] n) <int64 m = {{3}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          z, o, k, n = Loop (m, , a, e, x) <body = again (int64 i, bool c, {IMAGE} s, {IMAGE} u, {IMAGE} k1) => (bool c,
+          {IMAGE} q, {IMAGE} s, {IMAGE} k1, int64 i) {{
+            p = Conv {CONV} (u, w1, b) q = Relu(p) }}>
+          w = Add(z, k)
+          [head] y = Conv <kernel_shape = [1, 1]> (w, v)
+        }}""",
+    "sequence_state": f"""
+        # {WEIGHTS}
+        # a loop that collects images in a sequence
+        g ({IMAGE} x) => ({IMAGE} y, {IMAGE} last) <int64 m = {{3}}, int64 at = {{1}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          none = SequenceEmpty <dtype = 1> ()
+          z, many = Loop (m, , a, none) <body = again (int64 i, bool c, {IMAGE} s, seq(float[1,16,12,12]) l)
+              => (bool d, {IMAGE} r, seq(float[1,16,12,12]) k) {{
+            d = Identity(c) p = Conv {CONV} (s, w1, b) r = Relu(p) k = SequenceInsert(l, r) }}>
+          last = SequenceAt(many, at)
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "optional_state": f"""
+        # {WEIGHTS}
+        # a state that may be there
+        g ({IMAGE} x, bool c) => ({IMAGE} y) {{
+          [stem] a = Conv {CONV} (x, w0)
+          maybe = If (c) <
+            then_branch = yes () => (optional(float[1,16,12,12]) r) {{ p = Conv {CONV} (a, w1, b) r = Optional(p) }},
+            else_branch = no () => (optional(float[1,16,12,12]) r) {{ r = Optional(a) }}>
+          z = OptionalGetElement(maybe)
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "hidden_names": f"""
+        # {WEIGHTS}
+        # initializers of bodies with the names of outer ones, and of each other
+        g ({IMAGE} x, bool c) => ({IMAGE} y) <float k = {{2.0}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          s = Mul(a, k)
+          [if] z = If (c) <
+            then_branch = yes () => ({IMAGE} r) <float k = {{3.0}}> {{ p = Conv {CONV} (s, w1, b) r = Mul(p, k) }},
+            else_branch = no () => ({IMAGE} r) <float j = {{4.0}}> {{ p = Mul(s, j) q = Conv {CONV} (p, w2) r = Mul(q, k) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "default_input": f"""
+        # {WEIGHTS}
+        # a body reads an input that has a default
+        g ({IMAGE} x, bool c, float k) => ({IMAGE} y) <float k = {{2.0}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          [if] z = If (c) <
+            then_branch = yes () => ({IMAGE} r) {{ p = Conv {CONV} (a, w1, b) r = Mul(p, k) }},
+            else_branch = no () => ({IMAGE} r) {{ r = Div(a, k) }}>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }}""",
+    "shapes_inside": f"""
+        # {WEIGHTS}
+        # what an exporter computes of shapes, in a body, of what it captures
+        g ({IMAGE} x, bool c) => (float[?,?,?] y) {{
+          [stem] a = Conv {CONV} (x, w0)
+          minus = Constant <value = int64[1] {{-1}}> ()
+          [if] y = If (c) <
+            then_branch = yes () => (r) {{
+              h = Shape(a) zero = Constant <value = int64 {{0}}> () one = Constant <value = int64 {{1}}> ()
+              n = Gather(h, zero) k = Gather(h, one) ax = Constant <value = int64[1] {{0}}> ()
+              n1 = Unsqueeze(n, ax) k1 = Unsqueeze(k, ax) t = Concat <axis = 0> (n1, k1, minus)
+              p = Conv {CONV} (a, w1, b) f = Reshape(p, t) r = Transpose <perm = [0, 2, 1]> (f) }},
+            else_branch = no () => (r) {{
+              ex = Constant <value = int64[3] {{0, 16, -1}}> ()
+              f = Reshape(a, ex) r = Transpose <perm = [0, 2, 1]> (f) }}>
+        }}""",
+    "blocked_only_inside": f"""
+        # {WEIGHTS}
+        # all convolutions are in bodies, two levels deep
+        g ({IMAGE} x, bool c) => ({IMAGE} y) <int64 m = {{2}}> {{
+          [if] y = If (c) <
+            then_branch = yes () => ({IMAGE} r) {{
+              r = Loop (m, , x) <body = again (int64 i, bool k, {IMAGE} s) => (bool d, {IMAGE} o) {{
+                d = Identity(k) p = Conv {CONV} (s, w1, b) o = Conv {CONV} (p, w2) }}> }},
+            else_branch = no () => ({IMAGE} r) {{ r = Neg(x) }}>
+        }}""",
+    "channels_that_leave_lanes": """
+        # constants: w0(17,3,3,3) w1(17,17,3,3) v(5,17,1,1)
+        # 17 channels, so that blocks have lanes wherever they cross
+        g (float[1,3,12,12] x, bool c) => (float[1,5,12,12] y) <int64 m = {3}> {
+          [stem] a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w0)
+          l = Loop (m, , a) <body = again (int64 i, bool k, s) => (bool d, o) {
+            d = Identity(k) p = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (s, w1) q = Sigmoid(p) o = Add(q, s) }>
+          e = Exp(l)
+          z = If (c) <then_branch = yes () => (r) { r = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (e, w1) },
+                      else_branch = no () => (r) { r = Log(e) }>
+          [head] y = Conv <kernel_shape = [1, 1]> (z, v)
+        }""",
+    "mapped_sequence": f"""
+        # {WEIGHTS}
+        # an op whose body is not understood reads outer values
+        g ({IMAGE} x) => ({IMAGE} y, {IMAGE} f) <int64 at = {{0}}> {{
+          [stem] a = Conv {CONV} (x, w0)
+          q = Relu(a)
+          s = SequenceConstruct(a, q)
+          many = SequenceMap <body = each ({IMAGE} e) => ({IMAGE} r) {{ p = Conv {CONV} (e, w1, b) r = Add(p, q) }}> (s)
+          f = SequenceAt(many, at)
+          [head] y = Conv <kernel_shape = [1, 1]> (q, v)
+        }}""",
+}
+
+
+def load(name: str) -> onnx.ModelProto:
+    """A model, with random weights."""
+    lines = MODELS[name].strip().splitlines()
+    said = [line.strip().removeprefix("# ") for line in lines if line.strip().startswith("#")]
+    opset = next((line.removeprefix("opset: ") for line in said if line.startswith("opset: ")), "18")
+    text = "\n".join(line for line in lines if not line.strip().startswith("#"))
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+    given = next((line for line in said if line.startswith("constants: ")), "")
+    generator = np.random.default_rng(0)
+    for weight, extents in re.findall(r"(\w+)\(([\d,]+)\)", given):
+        shape = [int(extent) for extent in extents.split(",")]
+        array = generator.normal(scale=(int(np.prod(shape[1:])) or 1) ** -0.5, size=shape)
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), weight))
+    return model
