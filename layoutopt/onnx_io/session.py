@@ -1,0 +1,86 @@
+"""A session of onnxruntime that takes and gives every type of tensor, also those that numpy has no name for.
+
+onnxruntime's own `run` refuses bfloat16, float8 and integers below a byte, or hands them out as something else. Here
+they are arrays of ml_dtypes, which go in and out through the memory of onnxruntime's values.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+from layoutopt.onnx_io.type_names import named_type
+
+_FOREIGN = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))
+
+
+class Session:
+    """A model in stock onnxruntime, on the processor.
+
+    Args:
+        model: the model, as bytes or a file.
+        optimised: whether onnxruntime rewrites it as it does by default; if not, ops run one by one as they are.
+        threads: how many an op may use; None for onnxruntime's own choice.
+    """
+
+    def __init__(
+        self, model: bytes | str | os.PathLike[str], *, optimised: bool = True, threads: int | None = None
+    ) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        source = model if isinstance(model, bytes) else os.fspath(model)
+        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Name, type and shape of every input that has no value of its own."""
+        return list(self._session.get_inputs())
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Name, type and shape of every output."""
+        return list(self._session.get_outputs())
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs of these names, or all: arrays, lists for sequences, dicts for maps, None for an empty optional."""
+        names = [each.name for each in self.get_outputs()] if names is None else names
+        given = {name: np.asarray(value) if np.isscalar(value) else value for name, value in feeds.items()}
+        if not any(is_foreign(self._types.get(name, "")) for name in (*names, *given)):
+            return list(self._session.run(names, given))
+        values = {name: _value(value, self._types[name]) for name, value in given.items()}
+        return [_array(value) for value in self._session.run_with_ort_values(names, values)]
+
+
+def is_foreign(type: str) -> bool:
+    """Whether onnxruntime takes and gives tensors of a type, `tensor(bfloat16)`, only as values of its own."""
+    return type.startswith(_FOREIGN)
+
+
+def _value(array: Any, type: str) -> Any:
+    """The value of onnxruntime for an array."""
+    if not is_foreign(type):
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)))
+    if tensor.data_type != named_type(type).tensor_type.elem_type:
+        raise ValueError(f"the input is {type}, the array {array.dtype}")
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(tensor.dims), tensor.data_type)
+    ctypes.memmove(value.data_ptr(), tensor.raw_data, len(tensor.raw_data))
+    return value
+
+
+def _array(value: Any) -> Any:
+    """The array for a value of onnxruntime."""
+    type = value.data_type()
+    if not is_foreign(type):
+        return value.numpy()
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    element = named_type(type).tensor_type.elem_type
+    return numpy_helper.to_array(onnx.TensorProto(dims=value.shape(), data_type=element, raw_data=raw))

@@ -1,0 +1,112 @@
+"""Convolutions of integers: QLinearConv, ConvInteger.
+
+    y = saturate(round(sum (x - x_zero) * (w - w_zero) * x_scale * w_scale / y_scale) + y_zero)
+
+Scales and zero points of filters may be per output channel; they are padded as the bias is. Lanes of x meet those of the
+filter, which are zeros: with w_zero = 0 any integer may stand there, else none may.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ops.affine import Affine
+from layoutopt.ops.base import Padding, Side, register
+from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.conv import Convolution
+from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.quantization.linear import is_zero
+from layoutopt.ops.signatures import Inapplicable, Known, X, elements, extent
+
+
+class IntegerConvolution(Convolution):
+    """What convolutions of integers have in common.
+
+    Attributes:
+        zero_points: which inputs are the zero points of image and filter.
+        result_zero: which input is the zero point of the result, if it is an integer of few bits.
+        per_channel: which inputs may have a number per output channel.
+    """
+
+    is_quantised = True
+    zero_points: ClassVar[tuple[int, int]]
+    result_zero: ClassVar[int | None]
+    per_channel: ClassVar[tuple[int, ...]]
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As for any convolution, unless its image has channels last already."""
+        if op.integer("channels_last"):
+            return Inapplicable("its channels come last already")
+        if not set(known) <= set(self.roles(op).values()):
+            return Inapplicable("only image, filter and result have formats")
+        return super().complete(op, known)
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """None that a target would know, if channels come last."""
+        return {} if op.integer("channels_last") else super().roles(op)
+
+    def along_channels(self, op: Op) -> tuple[int, ...]:
+        """The bias, and scales and zero points that are not one number."""
+        given = (index for index in self.per_channel if index < len(op.inputs))
+        return tuple(
+            index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
+        )
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Of the image anything; the result gets its zero point."""
+        if any(state for index, state in enumerate(inputs) if index):
+            return None
+        clean = is_zero(op, self.zero_points[1])
+        filter = laned_axes(op.inputs[self.weight], signature[Slot("in", self.weight)])
+        if not clean and 1 in laned_axes(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
+            return None
+        if self.result_zero is not None:
+            return (Lanes.ZERO if clean and is_zero(op, self.result_zero) else Lanes.FINITE,)
+        return (Lanes.ZERO if clean else Lanes.ANY,)
+
+    def flops(self, op: Op) -> float:
+        """Two per weight and position of the output, wherever its channels are."""
+        w, y = op.inputs[self.weight], op.outputs[0]
+        assert w is not None and y is not None and w.shape is not None and y.shape is not None
+        channels = y.shape[-1 if op.integer("channels_last") else 1]
+        return 2.0 * elements(w.shape) * elements(y.shape) / max(extent(channels), 1)
+
+    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+        """It pads with its zero point."""
+        return super().take_padding(op, padding) if is_zero(op, self.zero_points[0]) else None
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """Integers take nothing in."""
+        del op, affine, side
+        return None
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """It rounds, so it is no linear map."""
+        del op
+        return None
+
+    def channel_map(self, op: Op) -> ChannelMap | None:
+        """It rounds, so it is no linear map."""
+        del op
+        return None
+
+
+@register
+class QLinearConvolution(IntegerConvolution):
+    """Integers in and out."""
+
+    ops: ClassVar[tuple[str, ...]] = ("QLinearConv", "com.microsoft::QLinearConv")
+    weight = 3
+    zero_points = (2, 5)
+    result_zero = 7
+    per_channel = (4, 5, 8)
+
+
+@register
+class ConvInteger(IntegerConvolution):
+    """The sums as they are, in 32 bits."""
+
+    ops: ClassVar[tuple[str, ...]] = ("ConvInteger",)
+    zero_points = (2, 3)
+    result_zero = None
+    per_channel = (3,)

@@ -1,0 +1,128 @@
+"""Steps between fractions and integers commute with what moves elements: what a step is on the other side of that.
+
+DequantizeLinear(axis = 0) -> Transpose(1, 0)      is      Transpose(1, 0) -> DequantizeLinear(axis = 1)
+DequantizeLinear(zero = 3) -> Pad(0)               is      Pad(3) -> DequantizeLinear(zero = 3)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.types import Attribute, DType, Op, Value
+from layoutopt.ops.base import rule_of
+from layoutopt.ops.quantization.linear import SCALE, ZERO_POINT, Dequantize, Linear, Quantize, is_zero
+from layoutopt.ops.rearrangement import Slice
+from layoutopt.ops.rename import Rename
+
+_BYTE = 8
+_EXACT_BITS = 16  # so many bits times a float32 and divided by it are what they were, once rounded
+_MOVES_ALL = 21  # the opset from which Transpose takes every element type that can be quantised to
+_PADS_INTEGERS = 11
+_FILLING = 2  # which input of Pad says what it adds
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """A step on the other side of what moves elements.
+
+    Attributes:
+        attributes: those of the step there.
+        numbers: which of its inputs have to be moved too.
+        filling: an input of the other op there, and what it is: integers are padded with their zero point.
+    """
+
+    attributes: dict[str, Attribute]
+    numbers: tuple[int, ...] = ()
+    filling: tuple[int, Value] | None = None
+
+
+def crossed(step: Op, mover: Op) -> Crossed | None:
+    """What a step is on the other side of the op next to it; None if it is nothing there."""
+    rule, other = rule_of(step), rule_of(mover)
+    if not isinstance(rule, Linear) or other is None or not mover.inputs:
+        return None
+    source, x = mover.inputs[0], step.inputs[0]
+    if source is None or source.rank is None or x is None or not x.rank or step.inputs[SCALE] is None:
+        return None
+    integers = step.inputs[0] if isinstance(rule, Dequantize) else step.outputs[0]
+    dtype = integers.dtype if integers is not None else None
+    if dtype is None or not _takes(mover, dtype):
+        return None
+    if isinstance(other, Rename):
+        return _renamed(step, rule, mover, other)
+    if rule.axis(step) is not None:
+        return None
+    if isinstance(other, Slice):
+        return Crossed(dict(step.attributes))
+    return _padded(step, mover, dtype) if other.zero_padding(mover) is not None else None
+
+
+def _renamed(step: Op, rule: Linear, rename: Op, names: Rename) -> Crossed | None:
+    """Its axis under the other name; in blocks the scales have all axes, so each has to stay one."""
+    axis = rule.axis(step)
+    if axis is None:
+        return Crossed(dict(step.attributes))
+    source = rename.inputs[0]
+    assert source is not None and source.rank is not None
+    if rule.is_vector(step):
+        after = {before: names.same_axis(rename, before) for before in range(source.rank)}
+        if isinstance(rule, Quantize):
+            after = {place: before for before, place in after.items() if place is not None}
+        place = after.get(axis)
+        return None if place is None else Crossed({**step.attributes, "axis": place})
+    axes = [names.axis_after(rename, before) for before in range(source.rank)]
+    if isinstance(rule, Quantize) or None in axes:
+        return None
+    numbers = tuple(
+        index for index in (SCALE, ZERO_POINT) if index < len(step.inputs) and step.inputs[index] is not None
+    )
+    return Crossed({**step.attributes, "axis": axes[axis] or 0}, numbers)
+
+
+def _padded(step: Op, pad: Op, dtype: DType) -> Crossed | None:
+    """Integers of a byte, as far as runtimes pad them."""
+    if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
+        return None
+    if is_zero(step, ZERO_POINT):
+        empty = len(pad.inputs) > _FILLING and pad.inputs[_FILLING] is not None
+        return None if empty else Crossed(dict(step.attributes))
+    zero = step.inputs[ZERO_POINT]
+    if zero is None or zero.rank != 0:
+        return None
+    return Crossed(dict(step.attributes), (), (_FILLING, zero))
+
+
+def _takes(mover: Op, dtype: DType) -> bool:
+    """Whether what moves fractions moves integers as well, in every runtime."""
+    if dtype.bits >= _BYTE and not dtype.is_float:
+        return True
+    return mover.op_type == "Transpose" and mover.version >= _MOVES_ALL
+
+
+def undoes(quantize: Op, dequantize: Op) -> bool:
+    """Whether integers that are dequantised and quantised again come out as they were."""
+    rule = rule_of(quantize)
+    if not isinstance(rule, Quantize) or not isinstance(rule_of(dequantize), Dequantize):
+        return False
+    source, result = dequantize.inputs[0], quantize.outputs[0]
+    if source is None or result is None or source.type != result.type or source.dtype is None or not source.rank:
+        return False
+    if source.dtype.is_float or source.dtype.bits > _EXACT_BITS:
+        return False
+    scale, scales = quantize.constant(SCALE), (quantize.inputs[SCALE], dequantize.inputs[SCALE])
+    if scale is None or any(each is None or each.dtype is not DType.FLOAT32 for each in scales):
+        return False
+    least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_EXACT_BITS + 1)
+    if not bool(((scale >= least) & (scale <= most)).all()):
+        return False
+    same = all(_is_same(quantize, dequantize, index) for index in (SCALE, ZERO_POINT))
+    return same and (rule.axis(quantize) is None or quantize.attributes == dequantize.attributes)
+
+
+def _is_same(one: Op, other: Op, index: int) -> bool:
+    """Whether two steps have the same scale or zero point."""
+    first, second = (op.inputs[index] if index < len(op.inputs) else None for op in (one, other))
+    if first is second:
+        return True
+    a, b = one.constant(index), other.constant(index)
+    return a is not None and b is not None and a.shape == b.shape and bool((a == b).all())

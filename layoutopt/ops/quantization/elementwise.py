@@ -1,0 +1,209 @@
+"""Ops of com.microsoft on integers of few bits with their scales and zero points: as the ops on fractions, element by
+element or
+along one axis.
+
+Every tensor is followed by its scale and its zero point; these are numbers and stay what they are. An integer of few bits is a
+finite lane whatever it was made of.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
+from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.pool import Spatial
+from layoutopt.ops.quantization.linear import is_zero
+from layoutopt.ops.signatures import Inapplicable, X, Y, elements
+
+
+@register
+class IntegerElementwise(Elementwise):
+    """One or two tensors, broadcast; a condition before them."""
+
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
+
+    is_quantised = True
+    _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
+        "QLinearAdd": (0, 3),
+        "QLinearMul": (0, 3),
+        "QLinearWhere": (0, 1, 4),
+        "QLinearSigmoid": (0,),
+        "QLinearLeakyRelu": (0,),
+    }
+    _KEEPS_ZERO: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
+    ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSORS)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Those of the tensors."""
+        axes = super().axes(op)
+        tensors = {Slot("in", index) for index in self._TENSORS[op.op_type]}
+        return (
+            axes
+            if isinstance(axes, Inapplicable)
+            else {slot: axes[slot] for slot in axes if slot in tensors or slot == Y}
+        )
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zeros stay zeros if nothing broadcasts over them and all zero points are zero."""
+        y = op.outputs[0]
+        tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
+        same = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
+        computed = all(value is not None and not value.is_constant for value in tensors)
+        zeros = all(is_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value))
+        keeps = op.op_type in self._KEEPS_ZERO and same and computed and zeros and not any(inputs)
+        return (Lanes.ZERO if keeps else Lanes.FINITE,)
+
+
+def _is_zero_point(value: Value | None) -> bool:
+    """Whether an operand is a number of few bits."""
+    return value is not None and value.shape in ((), (1,)) and value.dtype is not None and not value.dtype.is_float
+
+
+@register
+class IntegerConcat(OneAxis):
+    """Pieces with scales of their own, put together."""
+
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
+
+    family = "rearrangement"
+    is_quantised = True
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
+
+    def axis(self, op: Op) -> int:
+        """The axis."""
+        y = op.outputs[0]
+        assert y is not None and y.rank is not None
+        return op.integer("axis") % y.rank
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Of the pieces, each of which is followed by its scale and zero point."""
+        y = op.outputs[0]
+        pieces = range(2, len(op.inputs), 3)
+        if (
+            y is None
+            or not y.rank
+            or any((value := op.inputs[index]) is None or value.rank is None for index in pieces)
+        ):
+            return Inapplicable("the rank of an operand is unknown")
+        return dict.fromkeys((*(Slot("in", index) for index in pieces), Y), tuple(range(y.rank)))
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Quantised anew."""
+        return (Lanes.FINITE,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """Along the physical axis."""
+        (axis,) = positions(build.format(Y), (self.axis(op),))
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
+        build.set_output(0, result)
+
+
+@register
+class IntegerSoftmax(OneAxis):
+    """A distribution along an axis, in integers; attribute `opset` says of which Softmax."""
+
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
+
+    family = "softmax"
+    is_quantised = True
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for one axis, if it is one: before opset 13 all axes from it on are flattened."""
+        axes = super().axes(op)
+        x = op.inputs[0]
+        if isinstance(axes, Inapplicable) or x is None or x.shape is None:
+            return axes
+        flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in x.shape[self.axis(op) + 1 :])
+        return Inapplicable("before opset 13 it works along several axes") if flattened else axes
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """From opset 13 on; before, only in canonical order."""
+        return op.integer("opset", 13) >= 13 or AxiswiseRule.is_direct(self, op, signature)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis, or emulated where it flattens."""
+        if op.integer("opset", 13) >= 13:
+            super().lower(op, build)
+        else:
+            AxiswiseRule.lower(self, op, build)
+
+    def squashes(self, op: Op) -> bool:
+        """A distribution is near zero nearly everywhere."""
+        return True
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Rows of their own."""
+        return (Lanes.FINITE,)
+
+
+class ChannelsAnywhere(Spatial):
+    """An op on images whose channels may come last."""
+
+    is_quantised = True
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """None that a target would know, if channels come last."""
+        return {} if self.is_last(op) else {"x": X, "y": Y}
+
+    def spatial(self, op: Op) -> range:
+        """The axes that windows move along."""
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return range(1, (rank or 2) - 1) if self.is_last(op) else range(2, rank or 2)
+
+    def is_last(self, op: Op) -> bool:
+        """Whether channels come last."""
+        return bool(op.integer("channels_last"))
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of image and result correspond, be they which they may."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or x.rank < 3:
+            return Inapplicable("the input is not known to have spatial axes")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Batch and channels only."""
+        return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
+
+    def with_extent(self, op: Op, axis: int, extent: int) -> None:
+        """Nobody asks."""
+        del op, axis, extent
+
+
+@register
+class IntegerPooling(ChannelsAnywhere):
+    """Averages of integers, quantised anew."""
+
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
+
+    family = "pooling"
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Channels of their own."""
+        return (Lanes.FINITE,)
+
+    def flops(self, op: Op) -> float:
+        """One per element of the input; windows that overlap read more, in little time."""
+        x = op.inputs[0]
+        return float(elements(x.shape)) if x is not None and x.shape is not None else 0.0
+
+
+@register
+class MaxPoolingChannelsLast(ChannelsAnywhere):
+    """The largest integer of a window, on (N, *spatial, C)."""
+
+    becomes = KEPT
+
+    family = "pooling"
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
+
+    def is_last(self, op: Op) -> bool:
+        """Always."""
+        return True

@@ -1,0 +1,212 @@
+"""Steps between fractions and integers: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+
+    q = saturate(round(x / scale) + zero)        x = (q - zero) * scale
+
+Scale and zero point are one number (per tensor), a vector along one axis (per axis), or a tensor of the rank of x that is
+shorter along one axis by a factor (in blocks). A vector goes along with its axis and is padded as that is.
+
+Lanes that meet a number of the whole tensor become the zero point on the way in, and minus the product of zero point and
+scale on the way out. Lanes of integers are never infinite, so where the scale has lanes too, which are zero, dequantised
+lanes are zero whatever stood there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ops.axis import positions
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
+
+SCALE, ZERO_POINT = 1, 2
+_ALONG_AXES = 13
+_WIDEST = 16  # bits of integers that are no larger than data when they are scaled
+
+
+def is_zero(op: Op, index: int) -> bool:
+    """Whether a zero point is known to be zero, which it is if it is absent."""
+    if index >= len(op.inputs) or op.inputs[index] is None:
+        return True
+    numbers = op.constant(index)
+    return numbers is not None and not numbers.astype(np.float64).any()
+
+
+def is_small_integer(value: Value | None) -> bool:
+    """Whether the elements are integers of so few bits that garbage is no larger than data."""
+    return value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _WIDEST
+
+
+def is_one_number(value: Value | None) -> bool:
+    """Whether a scale or zero point serves the whole tensor: a scalar or a vector of one element, or nothing at all."""
+    return value is None or value.shape in ((), (1,))
+
+
+class Linear(AxiswiseRule):
+    """A step between fractions and integers."""
+
+    formats = "any; scales and zero points follow their axis"
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
+
+    family = "quantization"
+    is_quantised = True
+
+    def axis(self, op: Op) -> int | None:
+        """The axis of x that the scale runs along; None where one number serves all."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return None if is_one_number(op.inputs[SCALE]) else op.integer("axis", 1) % x.rank
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """What is read and what is written."""
+        return {"x": X, "y": Y}
+
+    def is_vector(self, op: Op) -> bool:
+        """Whether the scale is one number per element of an axis."""
+        scale = op.inputs[SCALE]
+        return scale is not None and scale.rank == 1 and not op.integer("block_size")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y correspond; a vector has one of them, a scale in blocks all."""
+        x, scale = op.inputs[0], op.inputs[SCALE]
+        if x is None or not x.rank or scale is None or scale.rank is None:
+            return Inapplicable("the rank of an operand is unknown, or it has no axes")
+        every = tuple(range(x.rank))
+        axes = {X: every, Y: every}
+        axis = self.axis(op)
+        if axis is not None:
+            if not op.domain and op.version < _ALONG_AXES:
+                return Inapplicable("scales along an axis came with opset 13")
+            own = (axis,) if self.is_vector(op) else every
+            if scale.rank != len(own):
+                return Inapplicable("the scale is neither a number, a vector nor a tensor of the same rank")
+            given = (index for index in (SCALE, ZERO_POINT) if index < len(op.inputs) and op.inputs[index] is not None)
+            axes |= {Slot("in", index): own for index in given}
+        return axes
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Any axis but one that is quantised in blocks of its own."""
+        in_blocks = axis == self.axis(op) and not self.is_vector(op)
+        return "an axis that is quantised in blocks cannot be blocked" if in_blocks else ""
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Unless the scale runs along two physical axes."""
+        storage = signature.inputs[0]
+        if storage is None or is_canonical(signature):
+            return True
+        axis = self.axis(op)
+        return axis is None or storage.format.block(axis) == 1
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """Along the physical axis; where there are several, as one if they lie together, else in canonical order."""
+        axis, format, target = self.axis(op), build.format(X), build.output_type(0)
+        assert target is not None and target.shape is not None
+        if axis is None or format.block(axis) == 1:
+            inputs = [build.input(index) for index in range(len(op.inputs))]
+            attributes: dict[str, Attribute] = {} if axis is None else {"axis": positions(format, (axis,))[0]}
+            (result,) = build.op(op.op_type, inputs, [target], {**op.attributes, **attributes})
+            build.set_output(0, result)
+            return
+        x, y, places = op.inputs[0], op.outputs[0], positions(format, (axis,))
+        assert x is not None and x.shape is not None and y is not None
+        whole = format.padded_shape(x.shape)
+        digits = tuple(sorted(places, key=lambda place: -format.spans[place]))
+        if digits == tuple(range(places[0], places[-1] + 1)):
+            shape = (*target.shape[: digits[0]], whole[axis], *target.shape[digits[-1] + 1 :])
+            physical = build.input(0)
+            assert physical is not None
+            inputs = [build.reshape(physical, shape), *self._vectors(op, build)]
+            attributes = {**op.attributes, "axis": digits[0]}
+            (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
+            build.set_output(0, build.reshape(result, target.shape))
+            return
+        inputs = [build.padded(0), *self._vectors(op, build)]
+        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, whole)], op.attributes)
+        build.set_padded_output(0, result)
+
+    def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
+        """Scale and zero point along the padded axis."""
+        return [build.padded(index) for index in range(1, len(op.inputs))]
+
+    def has_own_lanes(self, op: Op, signature: Signature) -> bool:
+        """Whether wherever x has lanes the scale has them too."""
+        axis = self.axis(op)
+        return axis is not None and self.is_vector(op) and set(laned_axes(op.inputs[0], signature.inputs[0])) <= {axis}
+
+
+@register
+class Quantize(Linear):
+    """Fractions in, integers out; or narrow fractions."""
+
+    ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Zero becomes the zero point. An integer is finite even if it was made of garbage."""
+        if any(inputs[1:]):
+            return None
+        scale = op.constant(SCALE)
+        divides = scale is not None and bool((scale.astype(np.float64) > 0).all())
+        if inputs[0] is Lanes.ZERO and divides and is_zero(op, ZERO_POINT):
+            return (Lanes.ZERO,)
+        saturates = divides and op.integer("saturate", 1) == 1
+        return (
+            Lanes.FINITE
+            if is_small_integer(op.outputs[0]) or (saturates and inputs[0] is not Lanes.ANY)
+            else Lanes.ANY,
+        )
+
+    def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
+        """Lanes are divided by one, if the scale is known."""
+        scale, x = op.constant(SCALE), op.inputs[0]
+        vectors = list(super()._vectors(op, build))
+        axis = self.axis(op)
+        assert x is not None and x.shape is not None and axis is not None
+        whole = build.format(X).padded_shape(x.shape)[axis]
+        if scale is not None and isinstance(whole, int) and whole > scale.size:
+            spare = np.ones(whole - scale.size, scale.dtype)
+            vectors[0] = build.constant(np.concatenate([scale, spare]), "scale")
+        return vectors
+
+
+@register
+class Dequantize(Linear):
+    """Integers in, fractions out."""
+
+    ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Zero where the scale is, or where the zero point is zero; else as large as data."""
+        if any(inputs[1:]):
+            return None
+        x = op.inputs[0]
+        is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
+        if self.has_own_lanes(op, signature) and (is_integer or inputs[0] is not Lanes.ANY):
+            return (Lanes.ZERO,)
+        if inputs[0] is Lanes.ZERO and is_zero(op, ZERO_POINT):
+            return (Lanes.ZERO,)
+        return (Lanes.FINITE if is_small_integer(x) else max(Lanes.FINITE, inputs[0]),)
+
+
+@register
+class DynamicQuantize(Elementwise):
+    """Quantised per tensor, by scale and zero point that are found from the range of its elements and zero."""
+
+    becomes = Passage(Lanes.FINITE, None, None)
+
+    family = "quantization"
+    ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
+    is_quantised = True
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Scale and zero point are scalars."""
+        axes = super().axes(op)
+        return axes if isinstance(axes, Inapplicable) else {X: axes[X], Y: axes[Y]}
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Zeros are in every range, and become the zero point."""
+        return None if inputs[0] else (Lanes.FINITE,)

@@ -1,0 +1,282 @@
+"""Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm, and products with packed or dynamically quantised factors.
+
+    y = saturate(round(sum (a - a_zero) * (b - b_zero) * a_scale * b_scale / y_scale) + y_zero)
+
+Scales and zero points are numbers, or vectors along the columns of b. Lanes of K add nothing where one of the factors has
+zeros there and a zero point of zero.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from layoutopt.formats import Format, Shape
+from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.quantization.linear import is_one_number, is_zero
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    Known,
+    X,
+    Y,
+    elements,
+    extent,
+    is_canonical,
+    padded_type,
+    signature_of,
+)
+
+
+class IntegerProduct(LayoutRule):
+    """What products of integers have in common. Every operand has a format of its own.
+
+    Attributes:
+        factors: which inputs are a and b.
+        zero_points: which inputs are their zero points.
+        bias: which input is the bias, if there may be one.
+        result_zero: which input is the zero point of the result, if there may be one.
+        numbers: which inputs are scales and zero points of a and of the result.
+        columns: which inputs are scales and zero points of b, that may be vectors.
+    """
+
+    formats = "a format for each operand; scales and zero points follow their axis"
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "refused where they are summed over")
+
+    family = "matmul"
+    is_independent = True
+    is_quantised = True
+    factors: ClassVar[tuple[int, int]] = (0, 3)
+    zero_points: ClassVar[tuple[int, int]] = (2, 5)
+    bias: ClassVar[int | None] = None
+    result_zero: ClassVar[int | None] = None
+    numbers: ClassVar[tuple[int, ...]]
+    columns: ClassVar[tuple[int, ...]]
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """Operands a and b, result y."""
+        a, b = self.factors
+        return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """The known formats, canonical for the rest."""
+        if reason := self._unknown(op):
+            return Inapplicable(reason)
+        for slot, format in known.items():
+            if slot not in self.roles(op).values():
+                return Inapplicable(f"{slot} is no matrix")
+            if any(axis < format.rank - 2 for axis in format.blocked_axes):
+                return Inapplicable("a batch axis cannot be blocked")
+        if not self._is_summed_alike(op) and any(format.blocked_axes for format in known.values()):
+            return Inapplicable("what is summed over is of unknown extent")
+        return signature_of(op, known)
+
+    def _is_summed_alike(self, op: Op) -> bool:
+        """Whether K is known, so that lanes can be cut."""
+        (_, ka), (kb, _) = self.axes(op)
+        a, b = (op.inputs[index] for index in self.factors)
+        return a is not None and b is not None and _is_known(a.shape, ka) and _is_known(b.shape, kb)
+
+    def _unknown(self, op: Op) -> str:
+        """Why the operands are no matrices, or what is not known of them."""
+        operands = [op.operand(slot) for slot in self.roles(op).values()]
+        shapes = [value.shape for value in operands if value is not None and value.shape is not None]
+        if len(shapes) < 3 or min(map(len, shapes)) < 2:
+            return "an operand is not known to be a matrix"
+        (m, _), (_, n) = self.axes(op)
+        if shapes[0][m] != shapes[2][-2] or shapes[1][n] != shapes[2][-1]:
+            return "rows and columns of the operands are not known to be those of the result"
+        for index in (*self.numbers, *self.columns):
+            value = self.given(op, index)
+            if not is_one_number(value) and (index not in self.columns or value is None or value.rank != 1):
+                return "a scale or zero point is neither a number nor a vector along the columns of b"
+        bias = self.given(op, self.bias)
+        return "the shape of the bias is unknown" if bias is not None and bias.static_shape is None else ""
+
+    def given(self, op: Op, index: int | None) -> Value | None:
+        """An input that may be absent."""
+        return op.inputs[index] if index is not None and index < len(op.inputs) else None
+
+    def axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The axes of a along M and K, and those of b along K and N."""
+        ranks = [value.rank for index in self.factors if (value := op.inputs[index]) is not None]
+        pairs = [(rank - 2, rank - 1) for rank in ranks if rank is not None]
+        a, b = (
+            pair[::-1] if op.integer(name) else pair for pair, name in zip(pairs, ("transA", "transB"), strict=True)
+        )
+        return a, b
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Sums over zeros; rows and columns of garbage are garbage, but finite once they are rounded."""
+        if any(state for index, state in enumerate(inputs) if index not in self.factors):
+            return None
+        (_, ka), (kb, _) = self.axes(op)
+        of_a, of_b = (laned_axes(op.inputs[each], signature.inputs[each]) for each in self.factors)
+        zeros = [
+            inputs[each] is Lanes.ZERO and is_zero(op, point)
+            for each, point in zip(self.factors, self.zero_points, strict=True)
+        ]
+        if ka in of_a and kb in of_b and not any(zeros):
+            return None
+        clean = all(zeros) and self.given(op, self.bias) is None
+        if self.result_zero is not None and self.given(op, self.result_zero) is not None:
+            return (Lanes.ZERO if clean and is_zero(op, self.result_zero) else Lanes.FINITE,)
+        return (Lanes.ZERO if clean else Lanes.ANY,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The canonical product on padded matrices; operands padded apart are brought to the same extents."""
+        assert op.signature is not None
+        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
+        assert y_type is not None and y_type.shape is not None
+        rows, columns = y_type.shape[-2:]
+        inputs = [build.padded(index) for index in range(len(op.inputs))]
+        first, second = self.factors
+        a, b = inputs[first], inputs[second]
+        logical = op.inputs[first]
+        assert a is not None and b is not None and logical is not None
+        assert a.shape is not None and b.shape is not None and logical.shape is not None
+        (m, ka), (kb, n) = self.axes(op)
+        summed = logical.shape[ka]
+        if a.shape[ka] != b.shape[kb] and isinstance(summed, int):
+            a, b = build.resize_axis(a, ka, summed), build.resize_axis(b, kb, summed)
+        if isinstance(rows, int):
+            a = build.resize_axis(a, m, rows)
+        if isinstance(columns, int):
+            b = build.resize_axis(b, n, columns)
+        inputs[first], inputs[second] = a, b
+        for index in self.columns:
+            vector = self.given(op, index)
+            if vector is not None and not is_one_number(vector) and isinstance(columns, int):
+                padded = inputs[index]
+                assert padded is not None
+                inputs[index] = build.resize_axis(padded, 0, columns)
+        bias = self.given(op, self.bias)
+        if bias is not None and bias.shape is not None and self.bias is not None:
+            targets = y_type.shape[len(y_type.shape) - len(bias.shape) :]
+            for axis, (dim, target) in enumerate(zip(bias.shape, targets, strict=True)):
+                padded = inputs[self.bias]
+                if dim != 1 and isinstance(target, int) and padded is not None:
+                    inputs[self.bias] = build.resize_axis(padded, axis, target)
+        (result,) = build.op(op.op_type, inputs, [y_type], op.attributes)
+        build.set_padded_output(0, result)
+
+    def flops(self, op: Op) -> float:
+        """Two per element of the result and of K."""
+        a, y = op.inputs[self.factors[0]], op.outputs[0]
+        if a is None or y is None or a.rank is None or a.rank < 2 or a.shape is None or y.shape is None:
+            return 0.0
+        return 2.0 * elements(y.shape) * extent(a.shape[a.rank - (2 if op.integer("transA") else 1)])
+
+
+def _is_known(shape: Shape | None, axis: int) -> bool:
+    return shape is not None and isinstance(shape[axis], int)
+
+
+@register
+class QLinearMatMul(IntegerProduct):
+    """Integers of few bits in and out."""
+
+    ops: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
+    result_zero = 7
+    numbers = (1, 2, 6, 7)
+    columns = (4, 5)
+
+
+@register
+class MatMulInteger(IntegerProduct):
+    """The sums as they are, in 32 bits."""
+
+    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY, "refused where they are summed over")
+
+    ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
+    factors = (0, 1)
+    zero_points = (2, 3)
+    numbers = (2,)
+    columns = (3,)
+
+
+@register
+class QGemm(IntegerProduct):
+    """With a bias of 32 bits; the result is an integer if a scale is given for it."""
+
+    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QGemm",)
+    bias = 6
+    result_zero = 8
+    numbers = (1, 2, 7, 8)
+    columns = (4, 5)
+
+
+@register
+class PackedProduct(AxiswiseRule):
+    """Rows times a matrix that only the kernel can read, or rows that are quantised all together.
+
+    a (..., M, K)  ->  y (..., M, N). What is not a row or a batch stays as it is.
+    """
+
+    formats = "any on what is no matrix; packed weights stay as they are"
+    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY, "refused where they count")
+
+    family = "packed_matmul"
+    is_quantised = True
+    ops: ClassVar[tuple[str, ...]] = tuple(
+        f"com.microsoft::{kind}"
+        for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+    )
+
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """Rows and result."""
+        return {"x": X, "y": Y}
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Rows and batches correspond; K and N are axes of their own."""
+        a, y = op.inputs[0], op.outputs[0]
+        if a is None or y is None or a.rank is None or a.rank != y.rank or a.rank < 2:
+            return Inapplicable("the operands are not known to be rows")
+        if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+            b = op.inputs[1]
+            if b is None or b.rank != 2:
+                return Inapplicable("b is not known to be one matrix")
+            if op.op_type == "MatMulIntegerToFloat" and not all(map(is_one_number, (op.inputs[2], *op.inputs[4:5]))):
+                return Inapplicable("rows have scales of their own")
+        rows = tuple(range(a.rank - 1))
+        return {X: (*rows, a.rank), Y: (*rows, a.rank - 1)}
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Rows and batches may be."""
+        rank = op.inputs[0].rank if op.inputs[0] is not None else None
+        return "" if rank is not None and axis < rank - 1 else "the kernel reads and writes whole rows"
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Rows of their own, but for a range that all have in common: zero is always in it."""
+        if any(inputs[1:]) or (op.op_type == "DynamicQuantizeMatMul" and inputs[0]):
+            return None
+        return (Lanes.ANY,)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Where rows are contiguous on both sides."""
+        storages = (signature.inputs[0], signature.outputs[0])
+        return is_canonical(signature) or all(
+            each is None or each.format.parts[-1].axis == each.format.rank - 1 for each in storages
+        )
+
+    def physical_formats(self, op: Op) -> dict[Slot, Format]:
+        """Those of the signature: neither operand has all axes, so none tells the order of the other."""
+        return LayoutRule.physical_formats(self, op)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op on the rows in their order, or emulated."""
+        assert op.signature is not None
+        if not self.is_direct(op, op.signature):
+            super().lower(op, build)
+            return
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
+        build.set_output(0, result)
+
+    def flops(self, op: Op) -> float:
+        """Two per element of the result and of K."""
+        a, y = op.inputs[0], op.outputs[0]
+        if a is None or y is None or not a.shape or y.shape is None:
+            return 0.0
+        return 2.0 * elements(y.shape) * extent(a.shape[-1])

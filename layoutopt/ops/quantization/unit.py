@@ -1,0 +1,214 @@
+"""Quantised units: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers.
+
+    q -> DequantizeLinear -> \\
+    w -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p         is         (q, w) -> Conv, Relu -> p
+
+An op in such a unit computes in fractions only on paper. A runtime finds the unit by its neighbours, so nothing may come
+between
+them: what has to be converted is converted where there are integers, outside. What the op costs is what a kernel for these
+integers costs, and the steps around it cost nothing. A product without a QuantizeLinear behind it leaves fractions; one
+of which only the weights are integers works on fractions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
+from layoutopt.ops.base import rule_of
+from layoutopt.ops.quantization.linear import Dequantize, Quantize
+from layoutopt.ops.signatures import Inapplicable, X, Y
+
+ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
+"""What kernels apply to their sums before they round them."""
+
+
+@dataclass(slots=True)
+class IntegerUnits:
+    """The quantised units of a graph.
+
+    Attributes:
+        integer: for the op of a unit the same op as a kernel sees it, on integers; it is not in the graph.
+        free: what such a kernel does on the way: the steps between integers and fractions, activations.
+        inner: the reads, each an op and the number of its input, that lie inside of units.
+    """
+
+    integer: dict[Op, Op] = field(default_factory=dict)
+    free: set[Op] = field(default_factory=set)
+    inner: set[tuple[Op, int]] = field(default_factory=set)
+
+    def priced(self, op: Op) -> Op:
+        """The op that a cost model should look at."""
+        return self.integer.get(op, op)
+
+
+def is_dequantizer(op: Op | None) -> bool:
+    """Whether an op makes fractions of integers."""
+    return op is not None and isinstance(rule_of(op), Dequantize)
+
+
+def is_quantizer(op: Op | None) -> bool:
+    """Whether an op makes integers of fractions."""
+    return op is not None and isinstance(rule_of(op), Quantize)
+
+
+def is_in_unit(graph: Graph, op: Op) -> bool:
+    """Whether an op reads what was dequantised, or computes what will be quantised."""
+    if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
+        return True
+    outputs = (value for value in op.outputs if value is not None)
+    return any(is_quantizer(use.op) and use.index == 0 for value in outputs for use in graph.uses(value))
+
+
+def find_units(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> IntegerUnits:
+    """The units of some graphs.
+
+    Args:
+        graphs: where to look.
+        has_kernel: whether there is a kernel for an op on integers, given the op and the same op on integers.
+    """
+    units = IntegerUnits()
+    for graph in graphs:
+        _add_units(graph, has_kernel, units)
+    return units
+
+
+def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: IntegerUnits) -> None:
+    taken: set[tuple[Op, int]] = set()
+    for op in graph.ops:
+        for index, value in enumerate(op.inputs):
+            quantizes = is_quantizer(op) and index == 0
+            if value is not None and not value.is_constant and (quantizes or is_dequantizer(graph.producer(value))):
+                units.inner.add((op, index))
+        unit = _unit(graph, op)
+        if unit is not None and has_kernel(op, unit.integer):
+            units.integer[op] = unit.integer
+            units.free.update(unit.behind)
+            units.inner.update((each, 0) for each in unit.behind)
+            taken.update((op, index) for index in unit.reads)
+    for op in graph.ops:
+        result = op.outputs[0] if is_dequantizer(op) else None
+        if result is not None and not graph.is_output(result):
+            uses = graph.uses(result)
+            if uses and all((use.op, use.index) in taken for use in uses):
+                units.free.add(op)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """An op on integers, which inputs it reads as integers, and the ops behind it that are part of it."""
+
+    integer: Op
+    reads: tuple[int, ...]
+    behind: tuple[Op, ...]
+
+
+def _unit(graph: Graph, op: Op) -> _Unit | None:
+    """The unit around an op, if there is one."""
+    rule = rule_of(op)
+    if rule is None or rule.is_rename or is_quantizer(op) or is_dequantizer(op):
+        return None
+    steps = {index: step for index, step in enumerate(_steps(graph, op)) if step is not None}
+    computed = [index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant]
+    if not steps:
+        return None
+    ends = list(_ends(graph, op)) if all(index in steps for index in computed) else []
+    roles = rule.roles(op)
+    if "b" in roles or rule.is_anchor:
+        first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
+        if second not in steps:
+            return None
+        if first not in steps:
+            steps, ends = {second: steps[second]}, []
+    elif not ends:
+        return None
+    inputs, outputs = list(op.inputs), list(op.outputs)
+    for index, step in steps.items():
+        inputs[index] = step.inputs[0]
+    for number, chain in ends:
+        outputs[number] = chain[-1].outputs[0]
+    integer = Op(
+        op.op_type,
+        tuple(inputs),
+        tuple(outputs),
+        domain=op.domain,
+        version=op.version,
+        name=op.name,
+        attributes=op.attributes,
+    )
+    return _Unit(integer, tuple(steps), tuple(each for _, chain in ends for each in chain))
+
+
+def _steps(graph: Graph, op: Op) -> Iterator[Op | None]:
+    """For every input the op that dequantises it, if one does."""
+    for value in op.inputs:
+        producer = graph.producer(value) if value is not None else None
+        yield producer if is_dequantizer(producer) else None
+
+
+def _ends(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
+    """For every output the activations and the quantisation behind it; nothing if one has another reader."""
+    ends = []
+    for number, value in enumerate(op.outputs):
+        if value is None:
+            continue
+        chain = _chain(graph, value)
+        if chain is None:
+            return
+        ends.append((number, chain))
+    yield from ends
+
+
+def _chain(graph: Graph, value: Value) -> list[Op] | None:
+    """The ops from a value to where it is quantised; None if somebody else reads something on the way."""
+    chain: list[Op] = []
+    while True:
+        use: Use | None = graph.uses(value)[0] if graph.is_private(value) else None
+        if use is None or use.index != 0:
+            return None
+        chain.append(use.op)
+        if is_quantizer(use.op):
+            return chain
+        result = use.op.outputs[0]
+        if use.op.kind not in ACTIVATIONS or result is None:
+            return None
+        value = result
+
+
+def respelled(graphs: Iterable[Graph], units: IntegerUnits, signatures: Mapping[Op, Signature]) -> dict[Op, Signature]:
+    """Call the formats of both ends of an inner read by one name, where they are the same bytes under two.
+
+    What is agnostic takes the name of what is not: a dequantisation that of its reader, others that of what they read.
+    """
+    found = dict(signatures)
+    for graph in graphs if units.inner else ():
+        for op in graph.ops:
+            for index, value in enumerate(op.inputs):
+                producer = graph.producer(value) if value is not None else None
+                if value is None or producer is None or (op, index) not in units.inner:
+                    continue
+                slot = Slot("out", graph.output_index(value))
+                has, wants = found[producer][slot], found[op].inputs[index]
+                if has is None or wants is None or has.format == wants.format:
+                    continue
+                if is_dequantizer(producer):
+                    found[producer] = _renamed(producer, found[producer], Y, wants)
+                else:
+                    found[op] = _renamed(op, found[op], X, has)
+    return found
+
+
+def _renamed(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
+    """The same signature with the format at a slot called otherwise."""
+    rule = rule_of(op)
+    found = rule.complete(op, {slot: storage.format}) if rule is not None else None
+    if found is None or isinstance(found, Inapplicable):
+        return signature
+    return Signature(_with_lanes(found.inputs, signature.inputs), _with_lanes(found.outputs, signature.outputs))
+
+
+def _with_lanes(formats: tuple[Storage | None, ...], lanes: tuple[Storage | None, ...]) -> tuple[Storage | None, ...]:
+    return tuple(
+        one if one is None or other is None else Storage(one.format, other.lanes)
+        for one, other in zip(formats, lanes, strict=True)
+    )
