@@ -3,28 +3,54 @@
     y = layoutopt.Conv_NHWC <strides = [2, 2], ...> (x, w)
 
 The body of a function is made of plain ops, so every runtime can execute and check the model, while a compiler for the
-target reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and shapes
-only.
+target reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and types only,
+so the values in its body have none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.graph import Function, Graph, Reference
-from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Signature, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
 from layoutopt.ops import rule_of
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
 _VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
 
 
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How a call is called.
+
+    Args:
+        name: of the function.
+        says: attributes that say its formats.
+        domain: of the function.
+        overloads: whether functions of one name with other bodies are its overloads; otherwise their names get a number.
+    """
+
+    name: str
+    says: Mapping[str, Attribute]
+    domain: str = DOMAIN
+    overloads: bool = False
+
+
 class Functions(Dialect):
     """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
 
     name = "functions"
+
+    def label(self, op: Op) -> Label:
+        """CastData with both formats; any other op with the formats of its first operands in its name, and the signature."""
+        assert op.signature is not None
+        if is_cast(op):
+            source, result = op.signature.inputs[0], op.signature.outputs[0]
+            assert source is not None and result is not None
+            return Label(CAST, {"src_format": str(source.format), "dst_format": str(result.format)})
+        return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """A call, or the recorded ops where they are plain ops on physical arrays already."""
@@ -33,20 +59,22 @@ class Functions(Dialect):
         if not builder.ops or (rule is not None and rule.is_direct(op, op.signature)):
             write_plain(graph, op, builder, outputs)
             return
-        draft = _draft(graph, op, builder)
-        function = _find_or_add(graph, op, draft)
+        label = self.label(op)
+        draft = _draft(graph, op, builder, label.says)
+        function = _find_or_add(graph, label, draft)
         present = [value for value in outputs if value is not None]
         call = Op(
             function.name,
             tuple(draft.arguments),
             tuple(present),
-            domain=DOMAIN,
+            domain=label.domain,
+            overload=function.overload,
             version=1,
             name=op.name,
             attributes=dict(draft.attributes),
             order=op.order,
         )
-        graph.opsets.setdefault(DOMAIN, 1)
+        graph.opsets.setdefault(label.domain, 1)
         graph.add_op(call)
 
 
@@ -59,24 +87,24 @@ class _Draft:
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
 
-def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
+def _draft(graph: Graph, op: Op, builder: OpBuilder, says: Mapping[str, Attribute]) -> _Draft:
     """Turn the recorded ops into a body: inputs become parameters, small constants and attributes become references."""
     draft = _Draft(Graph(opsets={"": graph.opsets.get("", 0)}))
     body = draft.body
     values: dict[Value, Value] = {}
     for number, constant in enumerate(builder.constants):
         if _is_given_by_the_call(graph, constant):
-            values[constant] = body.add_value(Value(f"c{number}", _any_shape(constant)))
+            values[constant] = body.add_value(Value(f"c{number}", OpaqueType()))
             body.add_op(_reference(graph, draft, constant, values[constant], number))
     for recorded in builder.ops:
         for value in recorded.inputs:
             if value is not None and value not in values:
-                values[value] = body.add_value(Value(f"x{len(draft.arguments)}", _any_shape(value)))
+                values[value] = body.add_value(Value(f"x{len(draft.arguments)}", OpaqueType()))
                 body.inputs.append(values[value])
                 draft.arguments.append(value if value in graph else _hoisted(graph, value))
         for value in recorded.outputs:
             if value is not None:
-                values[value] = body.add_value(Value(f"t{len(values)}", _any_shape(value)))
+                values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
         body.add_op(
             Op(
                 recorded.op_type,
@@ -88,22 +116,13 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder) -> _Draft:
             )
         )
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
-    assert op.signature is not None
-    if is_cast(op):
-        draft.attributes["src_format"], draft.attributes["dst_format"] = _sides(op.signature)
-    else:
-        draft.attributes["formats"] = str(op.signature)
+    draft.attributes.update(says)
     rule = rule_of(op)
     if (
         rule is not None and rule.is_virtual
     ):  # none of the recorded ops is the op itself, whose attributes say what they do
         draft.attributes.update(op.attributes)
     return draft
-
-
-def _any_shape(value: Value) -> TensorType | OpaqueType:
-    """The type of a value in a body, which serves calls with several shapes."""
-    return TensorType(value.type.dtype, None) if isinstance(value.type, TensorType) else value.type
 
 
 def _is_given_by_the_call(graph: Graph, constant: Value) -> bool:
@@ -144,26 +163,28 @@ def _kind(value: Attribute) -> str:
     return _KINDS[type(value)]
 
 
-def _find_or_add(graph: Graph, op: Op, draft: _Draft) -> Function:
-    """A function with that body; its name says the op and its formats, a number what these leave open."""
-    base = CAST if is_cast(op) else f"{op.op_type}_{_formats(op)}"
+def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
+    """A function with that body; a number tells apart what its name leaves open."""
     key = _structure(draft)
-    taken = {function.name: function for function in graph.functions}
-    number, name = 1, base
-    while name in taken:
-        if taken[name].doc == key:
-            return taken[name]
+    taken = {
+        (function.name, function.overload): function for function in graph.functions if function.domain == label.domain
+    }
+    number, name, overload = 1, label.name, ""
+    while (name, overload) in taken:
+        if taken[name, overload].doc == key:
+            return taken[name, overload]
         number += 1
-        name = f"{base}_{number}"
+        name, overload = (name, str(number)) if label.overloads else (f"{label.name}_{number}", "")
     body = draft.body
     function = Function(
-        DOMAIN,
+        label.domain,
         name,
         tuple(value.name for value in body.inputs),
         tuple(value.name for value in body.outputs),
         tuple(draft.attributes),
         body,
         doc=key,
+        overload=overload,
     )
     graph.functions.append(function)
     return function
@@ -186,12 +207,6 @@ def _literal(value: Attribute) -> str:
     if isinstance(value, Opaque):
         return f"@{value.payload.name}" if isinstance(value.payload, Reference) else repr(value.payload)
     return repr(value)
-
-
-def _sides(signature: Signature) -> tuple[str, str]:
-    source, result = signature.inputs[0], signature.outputs[0]
-    assert source is not None and result is not None
-    return str(source.format), str(result.format)
 
 
 def _formats(op: Op) -> str:

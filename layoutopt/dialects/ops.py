@@ -6,12 +6,23 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
+from layoutopt.ops import move_outward
 
 
 class Ops(Dialect):
-    """Conv in NHWC  -->  Transpose, Conv, Transpose."""
+    """Conv in NHWC  -->  Transpose, Conv, Transpose.
+
+    Of a quantised unit they stand outside, on integers, since runtimes find a unit by its neighbours.
+    """
 
     name = "ops"
+
+    def lower(self, graph: Graph) -> Graph:
+        """The lowered graph; `graph` is not changed."""
+        lowered = super().lower(graph)
+        for each in lowered.nest():
+            move_outward(each, only_names=False)
+        return lowered
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """The recorded ops as they are."""

@@ -39,6 +39,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.bodies import insides
 
 __all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 
@@ -48,6 +49,7 @@ class OnnxRuntime(Dialect):
 
     name = "onnxruntime"
     is_native = True
+    keeps_units = True
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -56,7 +58,7 @@ class OnnxRuntime(Dialect):
 
     def block(self, graph: Graph) -> int:
         """That of the filters; 0 if none is packed."""
-        values = (op.inputs[1] for op in graph.ops if op.kind == "Conv")
+        values = (op.inputs[1] for each in insides(graph) for op in each.ops if op.kind in convolution.KINDS)
         formats = (value.storage.format for value in values if value is not None and value.storage is not None)
         return max(map(filter_block, formats), default=0)
 
@@ -88,10 +90,11 @@ class OnnxRuntime(Dialect):
         block = self.block(graph)
         with blocks_of(block):
             lowered = super().lower(graph)
-            tidy(lowered)
-            fuse(lowered)
-            scale_filters(lowered, block)
-            keep_residuals(lowered)
-            winograd(lowered, block)
+            for each in insides(lowered):
+                tidy(each)
+                fuse(each)
+                scale_filters(each, block)
+                keep_residuals(each)
+                winograd(each, block)
             guard(lowered, block)
         return lowered

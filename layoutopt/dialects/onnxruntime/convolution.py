@@ -17,11 +17,14 @@ from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import X, Y, extent
 
 _W = Slot("in", 1)
+_SUM = Slot("in", 3)
+KINDS = ("Conv", "com.microsoft::FusedConv")
+"""Whose filters are packed for a block."""
 
 
-@native("Conv")
+@native(*KINDS)
 def conv(op: Op, builder: OpBuilder) -> bool:
-    """A convolution from plain or blocked to blocked.
+    """A convolution from plain or blocked to blocked, maybe with a sum and an activation already.
 
     Formats are compared by what they make of the bytes: where an image is a single element, plain and blocked are the same,
     and signatures say plain.
@@ -45,12 +48,16 @@ def conv(op: Op, builder: OpBuilder) -> bool:
     groups = extent(target[1]) if depthwise else op.integer("group", 1)
     shape = (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:]) if plain_input else spell(blocked, x.shape)
     image = builder.reshape(image, shape)
-    inputs = [image, builder.reshape(weight, spell(filters, w.shape))]
+    inputs: list[Value | None] = [image, builder.reshape(weight, spell(filters, w.shape))]
     if len(op.inputs) > 2 and op.inputs[2] is not None:
         bias = op.constant(2)
         if bias is None:
             return False
         inputs.append(builder.constant(np.pad(bias, (0, extent(target[1]) - bias.size)), "bias"))
+    if len(op.inputs) > 3 and (added := builder.raw(3)) is not None:
+        if builder.format(_SUM) != builder.format(Y):
+            return False
+        inputs += [*[None] * (3 - len(inputs)), builder.reshape(added, target)]
     kernel = (*(1,) * (4 - len(w.shape)), *map(extent, w.shape[2:]))
     fields = {**two_dimensional(op), "group": groups, "kernel_shape": kernel}
     result = call(builder, "Conv", inputs, target, **fields)

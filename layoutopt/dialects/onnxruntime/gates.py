@@ -52,8 +52,10 @@ def scale_filters(graph: Graph, block: int) -> None:
 
 def _reader(graph: Graph, gate: Op) -> Op | None:
     """The convolution that alone reads what a gate has scaled."""
-    x, weight, y = gate.inputs[0], gate.inputs[1] if len(gate.inputs) > 1 else None, gate.outputs[0]
-    if gate.op_type != "Conv" or gate.domain != DOMAIN or x is None or weight is None or y is None:
+    if gate.op_type != "Conv" or gate.domain != DOMAIN:
+        return None
+    x, weight, y = gate.inputs[0], gate.inputs[1], gate.outputs[0]
+    if x is None or weight is None or y is None:
         return None
     if weight.is_constant or weight.static_shape is None or weight.static_shape[1:] != (1, 1, 1):
         return None
@@ -61,7 +63,7 @@ def _reader(graph: Graph, gate: Op) -> Op | None:
     if not plain or x.shape != y.shape or gate.integer("group", 1) != weight.static_shape[0] or graph.is_output(y):
         return None
     uses = graph.uses(y)
-    reader = uses[0].op if len(uses) == 1 and not uses[0].is_capture and uses[0].index == 0 else None
+    reader = uses[0].op if len(uses) == 1 and uses[0].index == 0 else None
     if reader is None or reader.op_type != "Conv" or reader.domain != DOMAIN or reader.integer("group", 1) != 1:
         return None
     filters = reader.inputs[1]

@@ -5,44 +5,66 @@ convolution of 12 channels runs where a block is 16, and fails where it is 8; 24
 such a convolution, of random numbers with filters that are zero, and gives the bias of the first convolution of the
 model. It takes a microsecond per run. The error names the node, and the node's name says what is wrong.
 
-The numbers are random since onnxruntime computes everything else that is constant when it loads a model, which takes
-longer than loading all the rest of a small one.
+The numbers are random since onnxruntime computes almost everything else that is constant when it loads a model, which takes
+longer than loading all the rest of a small one. Of the random ops of opset 22 it has no kernels; there the numbers come
+out of a sequence, which it does not look into.
 """
 
 import numpy as np
 
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import extent
+from layoutopt.ops.bodies import insides
 
 CHANNELS = {8: 24, 16: 12}
 """By block size: channels that a convolution takes there, and not where the block is the other one."""
+
+_WITHOUT_RANDOM_KERNELS = 22  # the opset from which onnxruntime 1.31 has none
 
 NAME = "this model is packed for blocks of {} channels, and this machine has others"
 
 
 def guard(graph: Graph, block: int) -> None:
-    """Put the guard into a lowered graph that has blocked kernels: before the first convolution, or else the first of them."""
-    blocked = [op for op in graph.ops if op.domain == DOMAIN]
+    """Put the guard into a lowered graph that has blocked kernels: before the first convolution, or else the first of them.
+
+    It stands in the main graph, so that it runs, and once; where blocked kernels are in bodies only, these capture it.
+    """
+    blocked = [(each, op) for each in insides(graph) for op in each.ops if op.domain == DOMAIN]
     if not blocked or block == 0:
         return
     write = _Writer(graph)
-    for op in blocked:
+    for home, op in blocked:
         bias = _bias(op)
         if bias is not None:
             flat = write.constant(np.asarray([-1], dtype=np.int64))
-            guarded = write("Reshape", (write.refusal(block, bias), flat), bias.shape)
-            graph.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
+            guarded = _brought(graph, home, write("Reshape", (write.refusal(block, bias), flat), bias.shape))
+            home.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
             return
-    op, x = blocked[0], blocked[0].inputs[0]
+    home, op = blocked[0]
+    x = op.inputs[0]
     assert x is not None and x.shape is not None
     zero = write("ReduceSum", (write.refusal(block, np.zeros(block)),), (), keepdims=0)
-    result = graph.new_value("block_guard/result", TensorType(DType.FLOAT32, x.shape))
-    reader = Op("Add", (x, zero), (result,), version=graph.opsets[""], name=result.name)
-    producer = graph.producer(x)
-    graph.add_op(reader, near=producer, first=producer is None)
-    graph.set_input(op, 0, result)
+    result = home.new_value("block_guard/result", TensorType(DType.FLOAT32, x.shape))
+    reader = Op("Add", (x, _brought(graph, home, zero)), (result,), version=graph.opsets[""], name=result.name)
+    producer = home.producer(x)
+    home.add_op(reader, near=producer, first=producer is None)
+    home.set_input(op, 0, result)
+
+
+def _brought(graph: Graph, home: Graph, value: Value) -> Value:
+    """What a value of the main graph is in a body: captured by every op around it."""
+    around = {body: (each, op) for each in insides(graph) for op in each.ops for body in op.bodies.values()}
+    path = []
+    while home is not graph:
+        outer, op = around[home]
+        path.append((outer, op, home))
+        home = outer
+    for outer, op, body in reversed(path):
+        formals = outer.capture(op, value)
+        value = formals[list(op.bodies.values()).index(body)]
+    return value
 
 
 def _bias(conv: Op) -> Array | None:
@@ -72,16 +94,26 @@ class _Writer:
     def refusal(self, block: int, bias: Array) -> Value:
         """A value of shape (1, len(bias), 1, 1) that is `bias`, by a kernel that only takes blocks of the right size."""
         channels = CHANNELS[block]
-        noise = self("RandomUniform", (), (1, channels, 1, 1), shape=(1, channels, 1, 1), low=0.0, high=1.0, dtype=1)
+        noise = self._noise((1, channels, 1, 1))
         weight = self.constant(np.zeros((bias.size, channels, 1, 1), dtype=np.float32))
         operands = (noise, weight, self.constant(bias.astype(np.float32)))
         return self("Conv", operands, (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
+    def _noise(self, extents: tuple[int, ...]) -> Value:
+        """Numbers that onnxruntime does not take for constants."""
+        if self._graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
+            return self("RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
+        ones = self.constant(np.ones(extents, dtype=np.float32))
+        sequence = self("SequenceConstruct", (ones,), None)
+        return self("SequenceAt", (sequence, self.constant(np.asarray(0, dtype=np.int64))), extents)
+
     def __call__(
-        self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...], name: str = "", **fields: Attribute
+        self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...] | None, name: str = "", **fields: Attribute
     ) -> Value:
+        """An op with one output: a tensor of float32, or a sequence if there are no extents."""
         domain = DOMAIN if kind == "Conv" else ""
-        result = self._graph.new_value(f"block_guard/{kind}", TensorType(DType.FLOAT32, extents))
+        type = OpaqueType("sequence") if extents is None else TensorType(DType.FLOAT32, extents)
+        result = self._graph.new_value(f"block_guard/{kind}", type)
         version = 1 if domain else self._graph.opsets[""]
         op = Op(kind, inputs, (result,), domain=domain, version=version, name=name or result.name, attributes=fields)
         self._last = self._graph.add_op(op, near=self._last, first=self._last is None)

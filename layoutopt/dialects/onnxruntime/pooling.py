@@ -17,6 +17,9 @@ def pool(op: Op, builder: OpBuilder) -> bool:
     """Pooling, except where the blocked AveragePool counts otherwise: padding is counted and windows may leave the image."""
     if not is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return False
+    *outer, channels = builder.format(X).parts
+    if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
+        return False  # the windows run along other axes of the array than the kernels'
     kind = op.op_type
     if kind == "AveragePool" and _sees_all(op):
         kind = "GlobalAveragePool"

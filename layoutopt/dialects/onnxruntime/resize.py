@@ -8,8 +8,8 @@ import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import call, declared, feature_block, floats, native
-from layoutopt.formats import Dim, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Value
+from layoutopt.formats import Shape, product
+from layoutopt.ir.types import Array, Attribute, DType, Op, TensorType, Value
 from layoutopt.ops import X, Y, extent, rule_of
 from layoutopt.ops.resize import Resize
 
@@ -33,9 +33,18 @@ def resize(op: Op, builder: OpBuilder) -> bool:
         or builder.format(X).rank != 4
         or not feature_block(builder.format(X))
         or not feature_block(builder.format(Y))
+        or _changes_outer(op, builder)
     ):
         return False
     return _by_whole_scales(op, builder, rule) or _by_any_scales(op, builder, rule)
+
+
+def _changes_outer(op: Op, builder: OpBuilder) -> bool:
+    """Whether an axis is resized that is none of the two of the array's image."""
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None and x.shape is not None and y.shape is not None
+    outer = {part.axis for part in builder.format(X).parts[:2]}
+    return any(x.shape[axis] != y.shape[axis] for axis in outer)
 
 
 def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
@@ -62,17 +71,21 @@ def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
     x, y, raw = op.inputs[0], op.outputs[0], builder.raw(0)
     assert x is not None and y is not None and raw is not None and x.shape is not None and y.shape is not None
     batch, outer, _, _, block = builder.format(X).physical_shape(x.shape)
-    first: Dim = batch * extent(outer) if isinstance(batch, int) else f"{batch}*{outer}"
+    first = product((batch, outer))
     image = tuple(part.axis for part in builder.format(X).parts[2:4])
     numbers = _numbers(op, rule, (None, *image, None), (first, *(y.shape[axis] for axis in image), block))
-    if rule.mode(op) not in ("nearest", "linear") or numbers is None:
+    is_computed = numbers is None and op.version >= 18 and rule.has_sizes(op) and x.shape[0] == y.shape[0]
+    if rule.mode(op) not in ("nearest", "linear") or (numbers is None and not is_computed):
         return False
     attributes = dict(op.attributes)
+    inputs: list[Value | None] = [builder.reshape(raw, (first, *(x.shape[axis] for axis in image), block))]
     if op.version >= 18:
         # Without the axes that stay: the first one may be of unknown extent.
-        numbers, attributes["axes"] = numbers[1:3], (1, 2)
-    inputs: list[Value | None] = [builder.reshape(raw, (first, *(x.shape[axis] for axis in image), block))]
-    if "scales" in attributes:
+        attributes["axes"] = (1, 2)
+        numbers = numbers[1:3] if numbers is not None else None
+    if numbers is None:
+        inputs += [builder.raw(1), None, _sizes_of(op, builder, image)]
+    elif "scales" in attributes:
         attributes["scales"] = tuple(numbers.tolist())
     else:
         place = _place(op, numbers)
@@ -95,6 +108,15 @@ def _numbers(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) 
     sizes = [extent(dim) for dim in target]
     needed = target[1:3] if op.version >= 18 else target
     return np.asarray(sizes, dtype=np.int64) if all(isinstance(dim, int) for dim in needed) else None
+
+
+def _sizes_of(op: Op, builder: OpBuilder, axes: tuple[int, ...]) -> Value:
+    """Computed sizes, those of some axes alone."""
+    named = op.integers("axes", (0, 1, 2, 3))
+    places = np.asarray([named.index(axis) for axis in axes], dtype=np.int64)
+    sizes = [builder.raw(3), builder.constant(places, "places")]
+    (result,) = builder.op("Gather", sizes, [TensorType(DType.INT64, (len(axes),))])
+    return result
 
 
 def _place(op: Op, numbers: Array) -> int:

@@ -72,8 +72,7 @@ def _is_unread(graph: Graph, value: Value | None) -> bool:
 def _does_nothing(graph: Graph, op: Op) -> bool:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None
-    captured = any(use.is_capture for use in graph.uses(y))
-    return x.shape is not None and x.shape == y.shape and not captured and not graph.is_output(y)
+    return x.shape is not None and x.shape == y.shape and not graph.is_output(y)
 
 
 def _take_out(graph: Graph, op: Op) -> None:

@@ -49,7 +49,7 @@ def winograd(graph: Graph, block: int, speeds: Speeds | None = None) -> None:
     constants = Constants(graph, block)
     for op in graph.ops:
         site = site_of(op, block)
-        if site is None or any(use.is_capture for use in graph.uses(site.y)):
+        if site is None:
             continue
         tiles = choose(site, speeds)
         if tiles is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN, floats
 from layoutopt.dialects.onnxruntime.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.winograd.site import Site, Tiles
-from layoutopt.formats import Dim, Shape
+from layoutopt.formats import Dim, Shape, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Value
 
@@ -202,4 +202,4 @@ class Writer:
 
 
 def _times(dim: Dim, number: int) -> Dim:
-    return dim * number if isinstance(dim, int) else f"{dim}*{number}"
+    return product((dim, number))

@@ -1,0 +1,106 @@
+"""The dialect `ascend`: as `functions`, in the terms of Ascend's compiler, a CastData being a TransData.
+
+    y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
+                                    groups = 1, origin_format = "NCHW"> (x)
+    z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
+
+Arrays have the published shapes, FRACTAL_Z among them as (C1 * H * W, N1, 16, C0), and filters with groups, depthwise filters
+and those of NC1HWC0_C04 hold the zeros that their storage has. Bodies that differ are overloads of one function, so that the
+name of a node is that of the op. What has a format that the compiler has no name for is written as in `functions`.
+
+`origin_format` is ours: there it belongs to the tensor. A TransData between NC1HWC0 and FRACTAL_NZ is one node here, where
+that compiler makes two, by way of NCHW; so is one in front of a Transpose that moves no bytes, under the axes behind it.
+
+Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge trans_op_creator.cc.
+"""
+
+from collections.abc import Sequence
+
+from layoutopt.dialects.ascend.filters import drop_replaced, packed_filter, repack
+from layoutopt.dialects.ascend.names import common, name, published
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.functions import Functions, Label
+from layoutopt.formats import Shape
+from layoutopt.formats.format import Format
+from layoutopt.ir.cast import DOMAIN, is_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Attribute, Op, Storage, Value
+from layoutopt.ops import rule_of
+
+ASCEND = f"{DOMAIN}.ascend"
+CAST = "TransData"
+
+
+class Ascend(Functions):
+    """CastData from NCHW to NC1HWC0  -->  layoutopt.ascend.TransData."""
+
+    name = "ascend"
+
+    def shape(self, format: Format, shape: Shape) -> Shape:
+        """The published one."""
+        return published(format, shape)
+
+    def label(self, op: Op) -> Label:
+        """In the terms of that compiler, if it has names for all formats of the op."""
+        return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
+
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+        """As functions; first, filters that the plan could not say are packed."""
+        filter = packed_filter(op)
+        if filter is not None and builder.ops:
+            repack(graph, op, builder, filter)
+        super().write(graph, op, builder, outputs)
+
+    def lower(self, graph: Graph) -> Graph:
+        """Lowered, without the constants in whose place packed filters are read."""
+        lowered = super().lower(graph)
+        drop_replaced(lowered)
+        return lowered
+
+
+def _cast(op: Op) -> Label | None:
+    """A TransData; None where a format has no name, or where only lanes change."""
+    assert op.signature is not None
+    value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
+    assert value is not None and value.dtype is not None and source is not None and result is not None
+    found = common([source.format, result.format], value.dtype)
+    if found is None:
+        return None
+    origin, (src, dst) = found
+    says: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
+    return None if src == dst else Label(CAST, says | {"groups": 1, "origin_format": origin}, ASCEND, overloads=True)
+
+
+def _call(op: Op) -> Label | None:
+    """An op with the names of all its formats; None where one has none."""
+    assert op.signature is not None
+    inputs = [_named(value, storage) for value, storage in zip(op.inputs, op.signature.inputs, strict=True)]
+    outputs = [_named(value, storage) for value, storage in zip(op.outputs, op.signature.outputs, strict=True)]
+    filter = packed_filter(op)
+    if filter is not None:
+        inputs[filter.slot.index] = filter.name
+    if None in inputs or None in outputs:
+        return None
+    given, made = (tuple(each or "" for each in side) for side in (inputs, outputs))
+    first = dict.fromkeys(side[0] for side in (given, made) if side and side[0])
+    says: dict[str, Attribute] = {"input_formats": given, "output_formats": made}
+    return Label("_".join([op.op_type, *first]), says | _kernel_shape(op), ASCEND, overloads=True)
+
+
+def _kernel_shape(op: Op) -> dict[str, Attribute]:
+    """What ONNX leaves to the shape of a filter, which that of its storage does not tell."""
+    rule = rule_of(op)
+    if rule is None or rule.family not in ("convolution", "transposed_convolution"):
+        return {}
+    filter = op.operand(rule.roles(op)["w"])
+    return {} if filter is None or filter.static_shape is None else {"kernel_shape": filter.static_shape[2:]}
+
+
+def _named(value: Value | None, storage: Storage | None) -> str | None:
+    """The name of an operand's format; empty for what is absent or no tensor, None where there is no name."""
+    if value is None or value.dtype is None or storage is None:
+        return ""
+    return name(storage.format, value.dtype)
+
+
+__all__ = ["ASCEND", "Ascend"]

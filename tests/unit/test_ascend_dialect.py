@@ -1,0 +1,400 @@
+"""The dialect `ascend`: names and shapes as they are published, TransData, packed filters, and direct conversions."""
+
+from collections.abc import Callable
+from itertools import permutations
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import layoutopt
+from layoutopt.cost_models import load_target
+from layoutopt.dialects import DIALECTS
+from layoutopt.dialects.ascend import ASCEND
+from layoutopt.dialects.ascend.names import common, name, published
+from layoutopt.formats import Conversion, Format, lookup, pack
+from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
+from layoutopt.formats.catalog import c0, fractal_nz
+from layoutopt.ir.cast import CAST, insert_cast
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import DType, Storage, TensorType
+from layoutopt.onnx_io import check, emit, to_bytes
+
+ASCENDS = ("ascend-310", "ascend-910b")
+
+
+def run(model: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def said(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node, texts as texts."""
+    found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    plain: dict[str, Any] = {}
+    for key, value in found.items():
+        texts = (
+            [each.decode() if isinstance(each, bytes) else each for each in value] if isinstance(value, list) else value
+        )
+        plain[key] = texts.decode() if isinstance(texts, bytes) else texts
+    return plain
+
+
+def calls(model: onnx.ModelProto, op_type: str = "") -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.domain == ASCEND and node.op_type.startswith(op_type)]
+
+
+def routes(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """From where to where the TransData of a model go."""
+    return [(said(node)["src_format"], said(node)["dst_format"]) for node in calls(model, "TransData")]
+
+
+def model_of(
+    nodes: list[onnx.NodeProto], shape: list[int], weights: dict[str, np.ndarray], dtype: type, opset: int = 17
+) -> onnx.ModelProto:
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    last = nodes[-1].output[0]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", type_, shape)],
+        [helper.make_tensor_value_info(last, type_, None)],
+        [numpy_helper.from_array(array, key) for key, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def convolutions(
+    filters: list[tuple[tuple[int, ...], int]], shape: list[int], dtype: type = np.float32, opset: int = 17
+) -> onnx.ModelProto:
+    """Convolutions behind each other, given by the shapes of their filters and their groups."""
+    rng = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {}
+    nodes = []
+    for number, (filter_, group) in enumerate(filters):
+        weights[f"w{number}"] = (rng.standard_normal(filter_) / np.sqrt(np.prod(filter_[1:]))).astype(dtype)
+        weights[f"b{number}"] = rng.standard_normal(filter_[0]).astype(dtype)
+        source = f"y{number - 1}" if number else "x"
+        pads = [extent // 2 for extent in filter_[2:]] * 2
+        operands = [source, f"w{number}", f"b{number}"]
+        nodes.append(helper.make_node("Conv", operands, [f"y{number}"], name=f"conv{number}", group=group, pads=pads))
+    return model_of(nodes, shape, weights, dtype, opset)
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "axes", "dtype", "expected"),
+    [
+        ("NCHW16c", "NCHW", DType.FLOAT16, "NC1HWC0"),
+        ("NCHW16c", "NHWC", DType.FLOAT16, "NC1HWC0"),
+        ("NCHW16c", "NCHW", DType.BFLOAT16, "NC1HWC0"),
+        ("NCHW16c", "NCHW", DType.FLOAT32, "NC1HWC0"),
+        ("NCHW8c", "NCHW", DType.FLOAT32, "NC1HWC0"),
+        ("NCHW32c", "NCHW", DType.INT8, "NC1HWC0"),
+        ("NCHW32c", "NCHW", DType.UINT8, "NC1HWC0"),
+        ("NCHW64c", "NCHW", DType.INT4, "NC1HWC0"),
+        ("NCHW4c", "NCHW", DType.FLOAT16, "NC1HWC0_C04"),
+        ("NDCHW16c", "NCDHW", DType.FLOAT16, "NDC1HWC0"),
+        ("NCW16c", "NCW", DType.FLOAT16, "NC1HWC0"),
+        ("IHWO16o16i", "OIHW", DType.FLOAT16, "FRACTAL_Z"),
+        ("IHWO16o32i", "OIHW", DType.INT8, "FRACTAL_Z"),
+        ("IWO16o16i", "OIW", DType.FLOAT16, "FRACTAL_Z"),
+        ("DIHWO16o16i", "OIDHW", DType.FLOAT16, "FRACTAL_Z_3D"),
+        ("DHWOI16o16i", "OIDHW", DType.FLOAT16, "FRACTAL_Z_3D_TRANSPOSE"),
+        ("NM16m16n", "MN", DType.FLOAT16, "FRACTAL_NZ"),
+        ("ABNM16m16n", "ABMN", DType.FLOAT16, "FRACTAL_NZ"),
+        ("ANM16m32n", "AMN", DType.INT8, "FRACTAL_NZ"),
+        ("MN16n16m", "MN", DType.FLOAT16, "FRACTAL_Z"),
+        ("MN16m16n", "MN", DType.FLOAT16, "FRACTAL_ZZ"),
+        ("NHWC", "NCHW", DType.FLOAT16, "NHWC"),
+        ("NCHW", "NCHW", DType.FLOAT16, "NCHW"),
+        ("HWIO", "OIHW", DType.FLOAT16, "HWCN"),
+        ("NDHWC", "NCDHW", DType.FLOAT16, "NDHWC"),
+        ("MN", "MN", DType.FLOAT16, "ND"),
+        ("MN", "MN", DType.STRING, "ND"),
+        ("NCHW8c", "NCHW", DType.FLOAT16, None),
+        ("NCHW16c", "NCHW", DType.INT8, None),
+        ("NCHW32c", "NCHW", DType.FLOAT16, None),
+        ("CHWN4c", "NCHW", DType.INT8, None),
+        ("NM", "MN", DType.FLOAT16, None),
+        ("NM32m16n", "MN", DType.FLOAT16, None),
+    ],
+)
+def test_names(format: str, axes: str, dtype: DType, expected: str | None) -> None:
+    assert name(Format.parse(format, axes), dtype) == expected
+
+
+def test_the_origin_says_which_axes_are_meant() -> None:
+    nchw, nhwc = Format.parse("NCHW16c", "NCHW"), Format.parse("NCHW16c", "NHWC")
+    assert common([Format.canonical(4), nchw], DType.FLOAT16) == ("NCHW", ["NCHW", "NC1HWC0"])
+    assert common([Format.canonical(4), nhwc], DType.FLOAT16) == ("NHWC", ["NHWC", "NC1HWC0"])
+    assert common([Format.canonical(4), fractal_nz(4)], DType.FLOAT16) == ("ND", ["ND", "FRACTAL_NZ"])
+    assert common([nhwc, fractal_nz(4)], DType.FLOAT16) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
+    assert common([nchw, Format.parse("NCHW8c")], DType.FLOAT16) is None
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8, DType.INT4])
+def test_published_shapes(dtype: DType) -> None:
+    """The formulas of transfer_shape_utils.cc, written once more."""
+    block = {DType.FLOAT16: 16, DType.INT8: 32, DType.INT4: 64}[dtype]
+    formats = {key: lookup(key, dtype.label) for key in ("NC1HWC0", "NDC1HWC0", "FRACTAL_Z", "FRACTAL_Z_3D")}
+    for n, c, h, w in ((1, 3, 7, 7), (20, 70, 3, 1), (64, 64, 1, 1)):
+        c1, n1 = ceil(c / block), ceil(n / 16)
+        assert published(formats["NC1HWC0"], (n, c, h, w)) == (n, c1, h, w, block)
+        assert published(formats["FRACTAL_Z"], (n, c, h, w)) == (c1 * h * w, n1, 16, block)
+        assert published(formats["NDC1HWC0"], (n, c, 5, h, w)) == (n, 5, c1, h, w, block)
+        assert published(formats["FRACTAL_Z_3D"], (n, c, 5, h, w)) == (5 * c1 * h * w, n1, 16, block)
+        assert published(lookup("FRACTAL_Z_3D_TRANSPOSE", dtype.label), (n, c, 5, h, w)) == (
+            5 * h * w * n1,
+            c1,
+            16,
+            block,
+        )
+        assert published(fractal_nz(4, c0=block), (n, c, h, w)) == (n, c, ceil(w / block), ceil(h / 16), 16, block)
+        assert published(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
+        assert published(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
+    assert published(formats["NC1HWC0"], ("n", 70, "h", "w")) == ("n", ceil(70 / block), "h", "w", block)
+
+
+# --- TransData ---------------------------------------------------------------------------------------------------
+
+
+def images(dtype: DType) -> list[Format]:
+    names = ("NC1HWC0", "NC1HWC0_C04", "FRACTAL_Z")
+    plain = [Format.canonical(4), Format.parse("NHWC"), fractal_nz(4, c0=c0(dtype.label))]
+    return plain + [lookup(each, dtype.label) for each in names]
+
+
+def volumes(dtype: DType) -> list[Format]:
+    names = ("ncdhw", "ndhwc", "NDC1HWC0", "FRACTAL_Z_3D", "FRACTAL_Z_3D_TRANSPOSE")
+    return [lookup(each, dtype.label) for each in names]
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8])
+@pytest.mark.parametrize(("of", "shape"), [(images, (2, 5, 4, 3)), (volumes, (2, 5, 2, 4, 3))])
+def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[int, ...], dtype: DType) -> None:
+    """Every pair of formats, as nodes with bodies: stock onnxruntime runs them."""
+    array = np.random.default_rng(0).integers(-100, 100, shape).astype(dtype.numpy)
+    graph = Graph("casts", {"": 17})
+    pairs = list(permutations(of(dtype), 2))
+    for number, (src, dst) in enumerate(pairs):
+        value = graph.new_value(f"x{number}", TensorType(dtype, shape), storage=Storage(src))
+        graph.inputs.append(value)
+        graph.outputs.append(insert_cast(graph, value, Storage(dst)))
+    graph.stage = "cast"
+    lowered = emit(DIALECTS["ascend"].lower(graph))
+    check(lowered)
+    proto = onnx.ModelProto()
+    proto.ParseFromString(to_bytes(lowered))
+    assert len(calls(proto)) == len(pairs) and {node.op_type for node in calls(proto)} == {"TransData"}
+    for node, (src, dst) in zip(calls(proto), pairs, strict=True):
+        origin = said(node).pop("origin_format")
+        names = [said(node)["src_format"], said(node)["dst_format"]]
+        assert common([src, dst], dtype) == (origin, names)
+        assert [said(node)[key] for key in ("src_subformat", "dst_subformat", "groups")] == [0, 0, 1]
+    got = run(to_bytes(lowered), {f"x{number}": pack(array, src) for number, (src, _) in enumerate(pairs)})
+    for (_, dst), result in zip(pairs, got, strict=True):
+        assert np.array_equal(result, pack(array, dst))
+
+
+def test_what_has_no_name_is_written_as_functions() -> None:
+    graph = Graph("cast", {"": 17})
+    value = graph.new_value("x", TensorType(DType.FLOAT16, (1, 20, 3, 3)))
+    graph.inputs = [value]
+    graph.outputs = [insert_cast(graph, value, Storage(Format.parse("NCHW8c")))]
+    graph.stage = "cast"
+    (op,) = DIALECTS["ascend"].lower(graph).ops
+    assert (op.domain, op.op_type, op.attributes["dst_format"]) == ("layoutopt", "CastData", "NCHW8c")
+
+
+# --- filters -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ASCENDS)
+@pytest.mark.parametrize(
+    ("shape", "group", "image"),
+    [
+        ((64, 4, 3, 3), 16, [1, 64, 20, 20]),
+        ((72, 24, 3, 3), 3, [1, 72, 20, 20]),
+        ((40, 5, 1, 1), 4, [2, 20, 24, 24]),
+        ((64, 4, 3), 16, [1, 64, 400]),
+        ((40, 1, 3, 3), 40, [1, 40, 20, 20]),
+    ],
+)
+def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, image: list[int]) -> None:
+    """They are the published storage of the original filter, zeros and all; `optimize` compares what is computed."""
+    around = [((channels, channels, *(3,) * (len(shape) - 2)), 1) for channels in (image[1], shape[0])]
+    model = convolutions([around[0], (shape, group), around[1]], image)
+    result = layoutopt.optimize(model, target, dialect="ascend")
+    assert result.report.verification.status == "passed"
+    node = next(node for node in calls(result.proto, "Conv") if node.name == "conv1")
+    weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
+    (packed,) = (weights[each] for each in node.input if each in weights and weights[each].ndim > 1)
+    whole = numpy_helper.to_array(next(each for each in model.graph.initializer if each.name == "w1"))
+    whole = whole.reshape(*shape[:2], *(1,) * (4 - len(shape)), *shape[2:])
+    block = load_target(target).spec.block(DType.FLOAT32)
+    if group == shape[0]:
+        expected, title = pack_filter(whole.swapaxes(0, 1), C1HWNCoC0(block)), "C1HWNCoC0"
+    else:
+        expected, title = pack_filter(whole, GroupedFractalZ(group, block)), "FRACTAL_Z"
+    assert np.array_equal(packed, expected)
+    assert said(node)["input_formats"] == ["NC1HWC0", title, "ND"]
+    assert said(node)["kernel_shape"] == list(shape[2:])
+    assert not set(weights) - {each for node in result.proto.graph.node for each in node.input}
+
+
+def test_the_first_layer_is_of_four_channels() -> None:
+    model = convolutions([((64, 3, 7, 7), 1), ((64, 64, 3, 3), 1)], [1, 3, 112, 112], np.float16)
+    result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
+    first, second = calls(result.proto, "Conv")
+    assert said(first)["input_formats"] == ["NC1HWC0_C04", "FRACTAL_Z_C04", "ND"]
+    assert said(second)["input_formats"] == ["NC1HWC0", "FRACTAL_Z", "ND"]
+    weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
+    whole = numpy_helper.to_array(model.graph.initializer[0])
+    assert any(np.array_equal(each, pack_filter(whole, FractalZC04())) for each in weights.values())
+    assert routes(result.proto)[0] == ("NCHW", "NC1HWC0_C04")
+
+
+def test_volumes() -> None:
+    model = convolutions([((64, 32, 3, 3, 3), 1), ((32, 64, 3, 3, 3), 1)], [1, 32, 6, 10, 10])
+    result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
+    assert {tuple(said(node)["input_formats"]) for node in calls(result.proto, "Conv")} == {
+        ("NDC1HWC0", "FRACTAL_Z_3D", "ND")
+    }
+
+
+def test_a_transposed_convolution_takes_the_filter_as_it_is() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((64, 48, 3, 3)).astype(np.float32) / 24}
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"])]
+    result = layoutopt.optimize(model_of(nodes, [1, 64, 40, 40], weights, np.float32), "ascend-310", dialect="ascend")
+    (node,) = calls(result.proto, "ConvTranspose")
+    assert said(node)["input_formats"] == ["NC1HWC0", "FRACTAL_Z"]
+    (packed,) = (numpy_helper.to_array(each) for each in result.proto.graph.initializer if each.name in node.input)
+    assert np.array_equal(packed, pack_filter(weights["w"], GroupedFractalZ(1)))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 21])
+def test_opsets(opset: int) -> None:
+    model = convolutions([((48, 3, 3, 3), 1), ((48, 1, 3, 3), 48), ((48, 48, 1, 1), 1)], [1, 3, 60, 60], opset=opset)
+    result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
+    titles = {said(node)["input_formats"][1] for node in calls(result.proto, "Conv")}
+    assert "FRACTAL_Z" in titles and ("C1HWNCoC0" in titles) == (opset >= 10)
+
+
+def test_training_leaves_the_filters() -> None:
+    model = convolutions([((64, 64, 3, 3), 1), ((64, 4, 3, 3), 16), ((64, 64, 3, 3), 1)], [8, 64, 56, 56])
+    result = layoutopt.optimize(model, "ascend-910b", dialect="ascend", mode="training")
+    kept = {each.name: list(each.dims) for each in result.proto.graph.initializer}
+    assert kept["w0"] == [64, 64, 3, 3] and kept["w1"] == [64, 4, 3, 3]
+    assert ("NCHW", "FRACTAL_Z") in routes(result.proto)
+
+
+# --- convolution meets attention ---------------------------------------------------------------------------------
+
+
+def hybrid(size: int) -> onnx.ModelProto:
+    """Convolution, flattened into tokens, two products, back into an image, convolution."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24,
+        "up": rng.standard_normal((64, 128)).astype(np.float32) / 8,
+        "down": rng.standard_normal((128, 64)).astype(np.float32) / 8,
+        "flat": np.array([1, 64, size * size]),
+        "image": np.array([1, 64, size, size]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Reshape", ["c", "flat"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "up"], ["p"]),
+        helper.make_node("Relu", ["p"], ["q"]),
+        helper.make_node("MatMul", ["q", "down"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["u"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["u", "image"], ["v"]),
+        helper.make_node("Conv", ["v", "w"], ["y"], pads=[1] * 4),
+    ]
+    return model_of(nodes, [1, 64, size, size], weights, np.float32)
+
+
+@pytest.mark.parametrize(("size", "is_free"), [(56, True), (50, False)])
+def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -> None:
+    """Rows of a FRACTAL_NZ are the pixels of an NC1HWC0, padded to 16: that compiler goes through NCHW, twice as far."""
+    result = layoutopt.optimize(hybrid(size), "ascend-310", dialect="ascend")
+    assert routes(result.proto) == [
+        ("NCHW", "NC1HWC0"),
+        ("NC1HWC0", "FRACTAL_NZ"),
+        ("FRACTAL_NZ", "NC1HWC0"),
+        ("NC1HWC0", "NCHW"),
+    ]
+    assert [said(node)["origin_format"] for node in calls(result.proto, "TransData")] == [
+        "NCHW",
+        "NHWC",
+        "NHWC",
+        "NCHW",
+    ]
+    model = load_target("ascend-310")
+    for op in (op for op in result.graph.ops if op.op_type == CAST and not op.inputs[0].is_constant):
+        value, src, dst = op.inputs[0], op.inputs[0].storage, op.outputs[0].storage
+        if value.rank != 3:
+            continue
+        steps = Conversion(src.format, dst.format).steps(value.static_shape)
+        moving = [type(step).__name__ for step in steps if type(step).__name__ != "Reshape"]
+        seconds = model.conversion_seconds(value, src, dst)
+        plain = Storage(Format.canonical(3))
+        detour = model.conversion_seconds(value, src, plain) + model.conversion_seconds(value, plain, dst)
+        if is_free:
+            assert not moving and not seconds
+        else:
+            assert moving in (["Pad"], ["Slice"]) and 0 < seconds < 0.6 * detour
+
+
+@pytest.mark.parametrize(("target", "left"), [("ascend-310", "FRACTAL_NZ"), ("ascend-910b", "ND")])
+def test_products_are_fractal_nz(target: str, left: str) -> None:
+    """The 910B cuts plain operands into fractals on their way in, so that few products are not worth a TransData."""
+    weights = {"w": np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16) / 16}
+    steps = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "y")]
+    nodes = [helper.make_node("MatMul", [source, "w"], [result]) for source, result in steps]
+    result = layoutopt.optimize(model_of(nodes, [1, 512, 512], weights, np.float16), target, dialect="ascend")
+    assert {tuple(said(node)["input_formats"]) for node in calls(result.proto, "MatMul")} == {(left, "FRACTAL_NZ")}
+    (shape,) = (list(each.dims) for each in result.proto.graph.initializer if len(each.dims) > 1)
+    assert shape == [32, 32, 16, 16]
+
+
+# --- the written model is a model --------------------------------------------------------------------------------
+
+
+def test_it_is_read_like_any_other(tmp_path: Path) -> None:
+    """Again for the same: nothing. For something else: its functions are gone, and it computes the same."""
+    model = hybrid(20)
+    written = layoutopt.optimize(model, "ascend-310", dialect="ascend").proto
+    onnx.checker.check_model(written, full_check=True)
+    assert written.ir_version >= 10
+    keys = [(each.domain, each.name, each.overload) for each in written.functions]
+    assert len(set(keys)) == len(keys) and {each[0] for each in keys} == {ASCEND}
+    again = layoutopt.optimize(written, "ascend-310", dialect="ascend")
+    assert not again.report.changed and again.proto == written
+    other = layoutopt.optimize(written, "gpu-hopper", dialect="ops").proto
+    assert {node.domain for node in other.graph.node} == {""} and not other.functions
+    assert ASCEND not in {each.domain for each in other.opset_import}
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 64, 20, 20)).astype(np.float32)}
+    results = [run(each.SerializeToString(), feeds)[0] for each in (model, written, other)]
+    assert np.allclose(results[0], results[1], atol=1e-5) and np.allclose(results[0], results[2], atol=1e-5)
+
+
+def test_equal_bodies_are_one_function() -> None:
+    model = convolutions([((64, 64, 3, 3), 1)] * 3, [1, 64, 56, 56])
+    written = layoutopt.optimize(model, "ascend-910b", dialect="ascend").proto
+    assert [node.op_type for node in calls(written)] == ["TransData", *["Conv_NC1HWC0"] * 3, "TransData"]
+    assert sorted((each.name, each.overload) for each in written.functions) == [
+        ("Conv_NC1HWC0", ""),
+        ("TransData", ""),
+        ("TransData", "2"),
+    ]
