@@ -3,22 +3,56 @@
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
     attention,
     axis,
+    biased,
+    cache,
+    center_crop,
+    control_flow,
     conv,
+    deformable,
+    depth_to_space,
+    einsum,
     elementwise,
+    fill,
+    fused_convolution,
+    fused_product,
     group_normalization,
+    heads,
+    indexing,
     matmul,
     normalization,
+    one_hot,
     pool,
+    quantization,
     rearrangement,
     rename,
     resize,
+    running,
+    sampling,
+    selection,
+    sequences,
     shape_of,
+    skip_normalization,
+    spectrum,
+    tile,
+    triangle,
 )
 from layoutopt.ops.affine import Affine, rounded
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
 from layoutopt.ops.lanes import has_lanes, with_lanes
-from layoutopt.ops.quantization import QUANTIZERS, is_in_unit
+from layoutopt.ops.left_canonical import LEFT_CANONICAL
+from layoutopt.ops.movable import is_restricted, unmovable
+from layoutopt.ops.quantization import (
+    IntegerUnits,
+    find_units,
+    is_dequantizer,
+    is_in_unit,
+    is_quantizer,
+    move_outward,
+    respelled,
+    undoes,
+)
+from layoutopt.ops.readable import hidden, is_readable
 from layoutopt.ops.rename import Rename
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -36,11 +70,12 @@ from layoutopt.ops.signatures import (
 )
 
 __all__ = [
-    "QUANTIZERS",
+    "LEFT_CANONICAL",
     "Affine",
     "Builder",
     "ChannelMap",
     "Inapplicable",
+    "IntegerUnits",
     "Known",
     "LayoutRule",
     "Padding",
@@ -52,16 +87,26 @@ __all__ = [
     "canonical_storage",
     "elements",
     "extent",
+    "find_units",
     "has_lanes",
+    "hidden",
     "is_canonical",
+    "is_dequantizer",
     "is_in_unit",
+    "is_quantizer",
+    "is_readable",
+    "is_restricted",
+    "move_outward",
     "padded_type",
     "physical_type",
     "register",
+    "respelled",
     "rounded",
     "rule_of",
     "rules",
     "signature_of",
     "sum_of",
+    "undoes",
+    "unmovable",
     "with_lanes",
 ]

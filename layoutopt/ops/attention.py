@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.passage import NO_LANES
 from layoutopt.ops.signatures import Inapplicable, Known, canonical_signature, elements, extent
 
 
@@ -18,6 +19,8 @@ class Attention(LayoutRule):
 
     family = "attention"
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
+    formats = "canonical"
+    becomes = NO_LANES
     is_fixed = True
 
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:

@@ -7,6 +7,7 @@ from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorTyp
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.lanes import has_lanes
+from layoutopt.ops.passage import KEPT, Passage
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical
 
 _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
@@ -26,6 +27,16 @@ class Reduction(AxiswiseRule):
         *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
         *_SUMS,
     )
+    formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
+
+    def passage(self, kind: str) -> Passage:
+        """Of lanes that are not reduced over."""
+        if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
+            return KEPT
+        if kind == "ReduceLogSumExp":
+            return Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+        text = "lanes of reduced axes have to be zero" if kind in _SUMS else ""
+        return Passage(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
 
     def reduced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are reduced; None if they are computed."""
@@ -109,6 +120,8 @@ class Reduction(AxiswiseRule):
 class OneAxis(AxiswiseRule):
     """An op along one axis, which must be whole."""
 
+    formats = "any; the axis must not be blocked"
+
     default_axis = -1
 
     def axis(self, op: Op) -> int:
@@ -146,6 +159,7 @@ class Softmax(OneAxis):
 
     family = "softmax"
     ops = ("Softmax", "LogSoftmax", "Hardmax")
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
@@ -187,6 +201,7 @@ class ArgReduction(OneAxis):
 
     family = "reduction"
     ops = ("ArgMax", "ArgMin")
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from layoutopt.formats import Dim, Format, Part, Shape
+from layoutopt.formats import Dim, Format, Part, Shape, quotient
 from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import Builder, LayoutRule
 from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, signature_of
@@ -30,13 +30,13 @@ class IterationOrder:
     @classmethod
     def of(cls, format: Format, axes: Sequence[int]) -> "IterationOrder":
         """The order that a format gives to the axes of one operand."""
-        return cls(tuple(Part(axes[part.axis], part.block) for part in format.parts))
+        return cls(tuple(Part(axes[part.axis], part.block, part.step) for part in format.parts))
 
     def project(self, axes: Sequence[int], shape: Shape) -> Format:
         """The format of an operand with these iteration axes; axes without an order follow their predecessor."""
         position = {axis: index for index, axis in enumerate(axes)}
         parts = [
-            Part(position[part.axis], part.block)
+            Part(position[part.axis], part.block, part.step)
             for part in self.parts
             if part.axis in position and not (part.block and shape[position[part.axis]] == 1)
         ]
@@ -64,6 +64,10 @@ class AxiswiseRule(LayoutRule):
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
             return axes
+        if any(
+            (value := op.operand(slot)) is None or value.rank not in (None, len(each)) for slot, each in axes.items()
+        ):
+            return Inapplicable("an operand has not the rank that the op wants")
         lead = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
         if lead is None:
             return Inapplicable("no operand with that format takes part")
@@ -118,13 +122,21 @@ class AxiswiseRule(LayoutRule):
 
 def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     """Physical input `index`, with extents of 1 put in so that it broadcasts against the physical first output."""
-    value, slot = build.input(index), Slot("in", index)
-    if value is None or value.shape is None or slot not in axes:
+    value, slot, logical = build.input(index), Slot("in", index), op.inputs[index]
+    if value is None or value.shape is None or slot not in axes or logical is None or logical.shape is None:
         return value
-    own = list(zip(IterationOrder.of(build.format(slot), axes[slot]).parts, value.shape, strict=True))
-    target = IterationOrder.of(build.format(Y), axes[Y]).parts
-    shape: list[Dim] = [own.pop(0)[1] if own and own[0][0] == part else 1 for part in target]
-    assert not own, f"{op!r}: input {index} is not a projection of the output"
+    order = IterationOrder.of(build.format(Y), axes[Y])
+    own = order.project(axes[slot], logical.shape)
+    assert own.key(logical.shape) == build.format(slot).key(logical.shape), f"{op!r}: input {index} is no projection"
+    # Blocks of one axis that have others between them in the result may be one block here, so the extents are those of
+    # the result's parts.
+    padded = own.padded_shape(logical.shape)
+    stored = {
+        axis: quotient(padded[place], own.block(place))
+        for place, axis in enumerate(axes[slot])
+        if logical.shape[place] != 1
+    }
+    shape: list[Dim] = [(part.block or stored[part.axis]) if part.axis in stored else 1 for part in order.parts]
     # An operand of the result's rank keeps that of the result's array, since the others may all have less.
     while len(axes[slot]) < len(axes[Y]) and len(shape) > len(value.shape) and shape[0] == 1:
         shape.pop(0)

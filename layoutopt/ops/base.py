@@ -20,6 +20,8 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine
 from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.modes import Modes
+from layoutopt.ops.passage import Passage
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical, padded_type
 
 Side: TypeAlias = Literal["in", "out"]
@@ -85,9 +87,12 @@ class LayoutRule(ABC):
         is_rename: the op moves no bytes; it gives the same bytes other axes.
         is_virtual: no runtime has the op, so that `lower` writes it in canonical formats too.
         is_fixed: the op runs in canonical formats alone; its rule is there for what else it says.
+        is_quantised: the op is a step to or from integers of few bits, or one on such integers with their scales.
         is_independent: the format of one operand says nothing about the others, so combinations are worth a look.
         broadcasts: every operand is broadcast to the shape of the result, as numpy does.
         is_broadcast: the op does nothing but broadcast its first input.
+        formats: in words, which formats its operands may have.
+        becomes: in short, what becomes of lanes.
     """
 
     family: ClassVar[str]
@@ -96,9 +101,12 @@ class LayoutRule(ABC):
     is_rename: ClassVar[bool] = False
     is_virtual: ClassVar[bool] = False
     is_fixed: ClassVar[bool] = False
+    is_quantised: ClassVar[bool] = False
     is_independent: ClassVar[bool] = False
     broadcasts: ClassVar[bool] = False
     is_broadcast: ClassVar[bool] = False
+    formats: ClassVar[str] = ""
+    becomes: ClassVar[Passage] = Passage(Lanes.ANY, None, None)
 
     @abstractmethod
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
@@ -111,6 +119,11 @@ class LayoutRule(ABC):
         """
         del op, signature
         return None if any(inputs) else (Lanes.ANY,)
+
+    def passage(self, kind: str) -> Passage:
+        """In short, what becomes of the lanes of ops of one kind."""
+        del kind
+        return self.becomes
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
         """Whether `lower` writes one op of the same type on the physical arrays."""
@@ -145,6 +158,26 @@ class LayoutRule(ABC):
         """The operands that cost models speak of: activation x, weight w, result y."""
         del op
         return {"x": X, "w": Slot("in", 1), "y": Y}
+
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """The formats as a kernel sees them, where it does not tell some others from them."""
+        del op
+        return formats
+
+    def reordered(self, op: Op, base: Known, slot: Slot, format: Format) -> Known | None:
+        """Formats of a kernel with an axis in an order of digits that an operand has and the kernel does not tell."""
+        del op, base, slot, format
+        return None
+
+    def modes(self, op: Op, formats: Known) -> Modes | None:
+        """What the op is as a contraction of two operands in these formats; None if it is none."""
+        del op, formats
+        return None
+
+    def is_swapped(self, op: Op, slot: Slot) -> bool | None:
+        """Whether the last two axes of an operand are a matrix the other way round; None if they are not a matrix."""
+        del op, slot
+        return False
 
     def variant(self, op: Op) -> str:
         """A kind within the family that kernels tell apart, a depthwise convolution for example."""

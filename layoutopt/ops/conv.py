@@ -9,15 +9,18 @@ zero.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register
 from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.channel_order import Channels, regular, reordered
 from layoutopt.ops.lanes import has_lanes
+from layoutopt.ops.passage import Passage
 from layoutopt.ops.signatures import (
     Inapplicable,
     Known,
@@ -30,20 +33,28 @@ from layoutopt.ops.signatures import (
     signature_of,
 )
 
-W, B = Slot("in", 1), Slot("in", 2)
-
 
 @register
 class Convolution(LayoutRule):
-    """Conv: an anchor; its formats are those of the target's kernels."""
+    """Conv: an anchor; its formats are those of the target's kernels.
+
+    Attributes:
+        weight: which input the filter is.
+    """
 
     family = "convolution"
-    ops = ("Conv",)
+    ops: ClassVar[tuple[str, ...]] = ("Conv",)
+    formats = (
+        "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
+    )
+    becomes = Passage(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
     is_anchor = True
+    weight: ClassVar[int] = 1
 
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
         """The known formats; an operand that is not known follows x, the bias follows the output channels."""
-        x, w, y = (op.operand(slot) for slot in (X, W, Y))
+        weight = Slot("in", self.weight)
+        x, w, y = (op.operand(slot) for slot in (X, weight, Y))
         if x is None or w is None or y is None or x.shape is None or w.shape is None or y.shape is None:
             return Inapplicable("the rank of an operand is unknown")
         lead = known.get(X) or known.get(Y)
@@ -51,34 +62,77 @@ class Convolution(LayoutRule):
             return Inapplicable("neither the format of the input nor of the output is given")
         if any(isinstance(dim, str) for dim in (x.shape[1], y.shape[1], *w.shape[:2])):
             return Inapplicable("the number of channels is unknown")
-        formats = {X: lead, Y: lead, W: self._weight_format(lead, w.shape), **known}
+        formats = {X: lead, Y: lead, weight: self._weight_format(lead, w.shape), **known}
         for slot, format in formats.items():
             if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
                 return Inapplicable("only channels can be blocked")
         signature = signature_of(op, formats)
         if isinstance(signature, Inapplicable):
             return signature
-        operands = zip((x, w, y), (*signature.inputs[:2], signature.outputs[0]), strict=True)
-        if self.variant(op) == "grouped" and any(has_lanes(value, storage) for value, storage in operands):
+        filter = signature[weight]
+        is_blocked = filter is not None and not filter.format.is_plain
+        if self.variant(op) == "grouped" and is_blocked and not self._groups_fill_blocks(op, signature):
             return Inapplicable("the channels of a group do not fill whole blocks")
         return signature
+
+    def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
+        """Whether no block has channels of two groups, and none has lanes."""
+        operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
+        if any(has_lanes(value, storage) for value, storage in operands.values()):
+            return False
+        images = [
+            (value, storage) for value, storage in (operands[X], operands[Y]) if value and value.shape and storage
+        ]
+        groups = op.integer("group", 1)
+        return not any(
+            extent(value.shape[1]) // groups % storage.format.block(1) for value, storage in images if value.shape
+        )
 
     def _weight_format(self, lead: Format, shape: Shape) -> Format:
         """Channels and space in the order of x, both channel axes blocked as those of x, unless of extent 1."""
         parts = [part for part in lead.parts if not part.block or shape[part.axis] != 1]
-        blocks = [Part(0, part.block) for part in lead.parts if part.block and part.axis == 1 and shape[0] != 1]
+        blocks = [
+            Part(0, part.block, part.step) for part in lead.parts if part.block and part.axis == 1 and shape[0] != 1
+        ]
         return Format((*parts, *blocks))
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Finite lanes of x meet zero weights."""
         return None if inputs[0] is Lanes.ANY or any(inputs[1:]) else (Lanes.ZERO,)
 
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        """Image, filter, result."""
+        return {"x": X, "w": Slot("in", self.weight), "y": Y}
+
+    def channels(self, op: Op) -> list[Channels]:
+        """The axes that are the same channels, those that the kernel does not tell apart."""
+        weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.along_channels(op)]
+        in_axis, out_axis = self.weight_axes
+        if self.variant(op) == "depthwise":
+            return [[(X, 1), (weight, 0), (Y, 1), *numbers]]
+        return (
+            [[(X, 1), (weight, in_axis)], [(weight, out_axis), (Y, 1), *numbers]] if self.variant(op) == "dense" else []
+        )
+
+    def reordered(self, op: Op, base: Known, slot: Slot, format: Format) -> Known | None:
+        """Channels of x in another order meet weights in that order; so do those of y, and come out in it."""
+        kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
+        known = {each: lies for each, lies in base.items() if each in kept}
+        found = (reordered(op, known, slot, format, group) for group in self.channels(op))
+        return next((each for each in found if each is not None), None)
+
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """Channels in their own order."""
+        for group in self.channels(op):
+            formats = regular(op, formats, group)
+        return formats
+
     def variant(self, op: Op) -> str:
         """Dense, depthwise (every channel is a group) or grouped."""
         groups = op.integer("group", 1)
         if groups == 1:
             return "dense"
-        w = op.inputs[1]
+        w = op.inputs[self.weight]
         return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
@@ -88,13 +142,15 @@ class Convolution(LayoutRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical convolution on padded arrays; where paddings of operands differ the spare lanes are cut."""
         assert op.signature is not None
-        x, w, b = build.padded(0), build.padded(1), build.padded(2) if len(op.inputs) > 2 else None
+        inputs = [build.padded(index) for index in range(len(op.inputs))]
+        x, w = inputs[0], inputs[self.weight]
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         assert x is not None and w is not None and x.shape is not None and w.shape is not None
         assert y_type is not None and y_type.shape is not None
         channels, wanted, out_channels = x.shape[1], extent(w.shape[self.weight_axes[0]]), extent(y_type.shape[1])
         attributes: Mapping[str, Attribute] = op.attributes
         in_axis, out_axis = self.weight_axes
+        filters = extent(w.shape[out_axis])
         if self.variant(op) == "depthwise":
             # One group per channel: lanes are groups of their own, with zero weights.
             x = build.resize_axis(x, 1, out_channels)
@@ -105,9 +161,22 @@ class Convolution(LayoutRule):
                 x = build.resize_axis(x, 1, min(channels, wanted))
                 w = build.resize_axis(w, in_axis, min(channels, wanted))
             w = build.resize_axis(w, out_axis, out_channels)
-        b = None if b is None else build.resize_axis(b, 0, out_channels)
-        (y,) = build.op(op.op_type, [x, w] if b is None else [x, w, b], [y_type], attributes)
-        build.set_padded_output(0, y)
+        elif isinstance(channels, int):
+            # Lanes are behind the last group, and belong to none.
+            groups = op.integer("group", 1)
+            x = build.resize_axis(x, 1, wanted * (groups if in_axis else 1))
+            out_channels = filters * (1 if in_axis else groups)
+        inputs[0], inputs[self.weight] = x, w
+        for index in self.along_channels(op):
+            numbers = inputs[index]
+            inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
+        type = TensorType(y_type.dtype, (y_type.shape[0], out_channels, *y_type.shape[2:]))
+        (y,) = build.op(op.op_type, inputs, [type], attributes)
+        build.set_padded_output(0, build.resize_axis(y, 1, extent(y_type.shape[1])))
+
+    def along_channels(self, op: Op) -> tuple[int, ...]:
+        """The inputs that have one number per channel of the result."""
+        return (2,) if len(op.inputs) > 2 else ()
 
     weight_axes = (1, 0)
 
@@ -181,7 +250,7 @@ class Convolution(LayoutRule):
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output."""
-        w, y = op.inputs[1], op.outputs[0]
+        w, y = op.inputs[self.weight], op.outputs[0]
         assert w is not None and y is not None and w.shape is not None and y.shape is not None
         return 2.0 * elements(w.shape) * elements(y.shape) / max(extent(y.shape[1]), 1)
 
@@ -196,7 +265,7 @@ class TransposedConvolution(Convolution):
     """ConvTranspose: the weight has the input channels first."""
 
     family = "transposed_convolution"
-    ops = ("ConvTranspose",)
+    ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     weight_axes = (0, 1)
 
     def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:

@@ -13,6 +13,7 @@ from layoutopt.ops.affine import Affine, along_one_axis, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.lanes import has_lanes, laned_axes, state_of
+from layoutopt.ops.passage import KEPT, Passage
 from layoutopt.ops.signatures import Inapplicable, Y
 
 ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
@@ -22,6 +23,7 @@ class Elementwise(AxiswiseRule):
     """y[i] = f(a[i], b[i], ...), operands broadcast from the right."""
 
     family = "elementwise"
+    formats = "any; operands lie as they broadcast"
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Output axis j is iteration axis j; operands are aligned with the last axes."""
@@ -67,11 +69,26 @@ _UNARY: dict[str, tuple[Lanes, Lanes]] = {
 }
 
 
+_TRUTHS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
+_BROADCAST = "elements that broadcast over a block count as finite"
+
+
 @register
 class Unary(Elementwise):
     """One tensor in, one out."""
 
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
+    formats = "any"
+
+    def passage(self, kind: str) -> Passage:
+        """By the table."""
+        if kind in ("IsNaN", "IsInf", "Not"):
+            return Passage(FINITE, FINITE, FINITE)
+        if kind == "Shrink":
+            return Passage(ANY, ANY, ANY)
+        if kind == "LeakyRelu":
+            return Passage(ZERO, FINITE, ANY, "any for slopes above 1")
+        return Passage(*_UNARY[kind], ANY)
 
     def squashes(self, op: Op) -> bool:
         """Sigmoids saturate."""
@@ -94,11 +111,9 @@ class Unary(Elementwise):
 class Gate(Elementwise):
     """A tensor times a bounded function of itself, in one kernel of onnxruntime: |f(x)| is at most |x|."""
 
-    ops = ("com.microsoft::Gelu", "com.microsoft::FastGelu", "com.microsoft::QuickGelu")
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """FastGelu adds a bias before, if it is given one."""
-        return super().axes(op) if len(op.inputs) == 1 else Inapplicable("it adds a bias")
+    ops = ("com.microsoft::Gelu", "com.microsoft::QuickGelu")
+    formats = "any"
+    becomes = KEPT
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero stays zero."""
@@ -106,10 +121,37 @@ class Gate(Elementwise):
 
 
 @register
+class GatedProduct(Elementwise):
+    """SwiGLU: a tensor times the gate of another one."""
+
+    ops = ("SwiGLU",)
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zero if one of them is, and the other is finite."""
+        return (ANY if max(inputs) is ANY or ZERO not in inputs else ZERO,)
+
+
+@register
+class Bits(Elementwise):
+    """BitCast: other numbers of the same bits; no bits are zero in every type."""
+
+    ops = ("BitCast",)
+    formats = "any"
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Zero stays zero."""
+        return (ANY if inputs[0] else ZERO,)
+
+
+@register
 class Cast(Elementwise):
     """Another element type. The conversion of an infinite lane to an integer is any number, which is finite."""
 
     ops = ("Cast", "CastLike")
+    formats = "any"
+    becomes = KEPT
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero is zero in every type."""
@@ -126,6 +168,8 @@ class Clip(Elementwise):
     """Bounds are attributes (opset 6) or scalars, and stay what they are."""
 
     ops = ("Clip",)
+    formats = "any"
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the bounds."""
@@ -156,6 +200,8 @@ class Dropout(Elementwise):
     """At inference the identity. The mask output and a training mode are left alone."""
 
     ops = ("Dropout",)
+    formats = "any"
+    becomes = KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the ratio."""
@@ -187,7 +233,7 @@ class Nary(Elementwise):
     broadcasts = True
     ops = (
         *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
-        *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+        *_TRUTHS,
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
     )
 
@@ -196,6 +242,16 @@ class Nary(Elementwise):
         if "axis" in op.attributes or "broadcast" in op.attributes:
             return Inapplicable("broadcasting by attributes")
         return super().axes(op)
+
+    def passage(self, kind: str) -> Passage:
+        """Where all operands have lanes."""
+        if kind in _TRUTHS:
+            return Passage(FINITE, FINITE, FINITE)
+        if kind in ("Max", "Min", "Mean", "Where"):
+            return Passage(ZERO, FINITE, ANY, _BROADCAST)
+        if kind in ("Div", "Mod", "Pow"):
+            return Passage(ANY, ANY, ANY, "whole numbers are not divided by lanes" if kind != "Pow" else "")
+        return Passage(ZERO, ANY, ANY, _BROADCAST)
 
     def affine(self, op: Op) -> Affine | None:
         """Add, Sub, Mul and Div by a constant that runs along one axis."""
@@ -225,7 +281,7 @@ class Nary(Elementwise):
         divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
         if divides and (inputs[0] is ANY or has_lanes(op.inputs[1], signature.inputs[1])):
             return None
-        states = [_met(op, signature, index, state) for index, state in enumerate(inputs)]
+        states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
         return (_combine(op, states, signature),)
 
 
@@ -234,15 +290,19 @@ class Expand(Elementwise):
     """A tensor broadcast to a shape, as an operand of the others is."""
 
     ops = ("Expand",)
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite")
     is_broadcast = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Only the tensor takes part, not the shape."""
+        """Only the tensor takes part, not the shape. What it is broadcast along has to be known."""
         x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.static_shape is None or y.static_shape is None:
-            return Inapplicable("an extent is unknown")
-        rank = len(y.static_shape)
-        return {Slot("in", 0): tuple(range(rank - len(x.static_shape), rank)), Y: tuple(range(rank))}
+        if x is None or y is None or x.shape is None or y.shape is None:
+            return Inapplicable("the rank is unknown")
+        rank = len(y.shape)
+        own = (1,) * (rank - len(x.shape)) + x.shape
+        if any(isinstance(after, str) and before != after for before, after in zip(own, y.shape, strict=True)):
+            return Inapplicable("an extent of the result is unknown")
+        return {Slot("in", 0): tuple(range(rank - len(x.shape), rank)), Y: tuple(range(rank))}
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
         """To the physical shape."""
@@ -250,18 +310,19 @@ class Expand(Elementwise):
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Those of the tensor, or its elements where it broadcasts over a block."""
-        return (_met(op, signature, 0, inputs[0]),)
+        return (met(op, signature, 0, inputs[0]),)
 
     def lower(self, op: Op, build: Builder) -> None:
         """To the shape of the physical array."""
         axes, target = self.axes(op), build.output_type(0)
         assert not isinstance(axes, Inapplicable) and target is not None and target.shape is not None
-        shape = build.constant(np.asarray(target.shape, dtype=np.int64), "shape")
+        extents = [dim if isinstance(dim, int) else 1 for dim in target.shape]  # those that stay what they are
+        shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
         (result,) = build.op("Expand", [aligned(build, op, 0, axes), shape], [target])
         build.set_output(0, result)
 
 
-def _met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
+def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
     """What the lanes of the result meet in an operand: its lanes, and its elements where it broadcasts over some."""
     value, y = op.inputs[index], op.outputs[0]
     assert value is not None and value.rank is not None and y is not None and y.rank is not None
@@ -275,7 +336,7 @@ def _met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
 def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
     kind, worst = op.op_type, max(states)
     zeros = states.count(ZERO)
-    if kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"):
+    if kind in _TRUTHS:
         return FINITE
     if kind == "Where":
         return max(states[1:])

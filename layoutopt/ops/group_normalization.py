@@ -20,6 +20,7 @@ from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, V
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, Side, register
+from layoutopt.ops.passage import NO_LANES
 from layoutopt.ops.pool import Spatial
 from layoutopt.ops.signatures import Inapplicable, elements, padded_type
 
@@ -32,6 +33,7 @@ class GroupNormalization(Spatial):
 
     family = "normalization"
     ops = (KIND,)
+    becomes = NO_LANES
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes would be counted into the last group."""

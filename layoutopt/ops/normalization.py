@@ -8,11 +8,17 @@ import numpy as np
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.affine import Affine, float_constant
+from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.channel_order import regular
+from layoutopt.ops.lanes import has_lanes, laned_axes
+from layoutopt.ops.passage import Passage
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, is_canonical
+
+_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
+"""The opset from which onnx has the op."""
 
 
 @register
@@ -21,11 +27,14 @@ class ChannelNormalization(Spatial):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
+    becomes = Passage(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The parameters run along the channels."""
         if op.integer("training_mode"):
             return Inapplicable("it is in training mode")
+        if not op.integer("spatial", 1):
+            return Inapplicable("it has parameters per element")
         x = op.inputs[0]
         if x is None or x.rank is None or x.rank < 2:
             return Inapplicable("the input is not known to have channels")
@@ -33,6 +42,11 @@ class ChannelNormalization(Spatial):
             return Inapplicable("an output beyond the first is used")
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
         return {**dict.fromkeys((X, Y), tuple(range(x.rank))), **dict.fromkeys(parameters, (1,))}
+
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """Channels in their own order."""
+        numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
+        return regular(op, formats, [(X, 1), (Y, 1), *numbers])
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""
@@ -72,6 +86,7 @@ class LocalResponse(Spatial):
 
     family = "normalization"
     ops = ("LRN",)
+    becomes = Passage(Lanes.ZERO, None, None, "any without a bias")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero over something positive, if there is a bias."""
@@ -83,10 +98,16 @@ class LocalResponse(Spatial):
 
 @register
 class LayerNormalization(AxiswiseRule):
-    """Over the last axes, from attribute `axis` on; scale and bias have these axes."""
+    """Over the last axes, from attribute `axis` on; scale and bias have these axes.
+
+    onnxruntime saves models with LayerNormalization before there was one in onnx, and RMSNormalization under another name. It
+    runs these, but 1.31 dies of them in a function, so only what is written as the same op is a signature of theirs.
+    """
 
     family = "normalization"
-    ops = ("LayerNormalization", "RMSNormalization")
+    ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+    formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes correspond; scale and bias are aligned with the last ones."""
@@ -104,6 +125,16 @@ class LayerNormalization(AxiswiseRule):
                 axes[Slot("in", index)] = every[x.rank - value.rank :]
         return axes
 
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the axes say, but no function where onnx does not know the op."""
+        signature = super().complete(op, known)
+        since = _SINCE.get(op.op_type)
+        if isinstance(signature, Inapplicable) or (since is not None and op.version >= since):
+            return signature
+        if self.is_direct(op, signature):
+            return signature
+        return Inapplicable("the normalised axes have to be the innermost ones, as onnx does not know the op")
+
     def first_axis(self, op: Op) -> int:
         """Where the normalised axes begin."""
         x = op.inputs[0]
@@ -120,13 +151,13 @@ class LayerNormalization(AxiswiseRule):
         return (Lanes.ANY if inputs[0] is Lanes.ANY or epsilon == 0 else Lanes.FINITE,)
 
     def is_direct(self, op: Op, signature: Signature) -> bool:
-        """Where the normalised axes are the innermost ones, in their order."""
-        x = signature.inputs[0]
-        if x is None:
+        """Where the normalised axes are the innermost ones, in x and in y: one of them may be canonical by chance."""
+        if signature.inputs[0] is None or is_canonical(signature):
             return True
-        tail = tuple(range(self.first_axis(op), x.format.rank))
-        inner = x.format.parts[len(x.format.parts) - len(tail) :]
-        return is_canonical(signature) or tuple(part.axis for part in inner) == tail
+        tail = tuple(range(self.first_axis(op), signature.inputs[0].format.rank))
+        formats = [storage.format for storage in (signature.inputs[0], signature.outputs[0]) if storage is not None]
+        inner = [format.parts[len(format.parts) - len(tail) :] for format in formats]
+        return all(tuple(part.axis for part in parts if not part.block) == tail for parts in inner)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op with its axis counted from the end."""
@@ -138,4 +169,64 @@ class LayerNormalization(AxiswiseRule):
         axis = self.first_axis(op) - x.rank
         inputs = [build.input(index) for index in range(len(op.inputs))]
         (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
+        build.set_output(0, result)
+
+
+@register
+class VectorNormalization(OneAxis):
+    """LpNormalization: every vector along an axis divided by its length."""
+
+    family = "normalization"
+    ops = ("LpNormalization",)
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Lanes are vectors of their own; one without length stays zero, which is said since opset 22."""
+        return (inputs[0] if op.version >= 22 else Lanes.ANY,)
+
+
+@register
+class MeanVarianceNormalization(AxiswiseRule):
+    """Mean 0 and variance 1 over some axes, by default over batch and image."""
+
+    family = "normalization"
+    ops = ("MeanVarianceNormalization",)
+    formats = "any; axes that are normalised over may be blocked where they have no lanes"
+    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+
+    def normalised(self, op: Op) -> tuple[int, ...]:
+        """The axes that are normalised over."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return tuple(axis % x.rank for axis in op.integers("axes", (0, 2, 3)))
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or x.rank <= max(op.integers("axes", (0, 2, 3)), default=0):
+            return Inapplicable("the input is not known to have the axes that it is normalised over")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the axes say, but an axis that is normalised over must not have lanes."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
+            return signature
+        blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised(op))
+        if blocked and has_lanes(op.inputs[0], signature.inputs[0]):
+            return Inapplicable("lanes would count in the mean")
+        return signature
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Lanes are rows of their own; where all are alike, they are divided by zero."""
+        return (Lanes.ANY,)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: over the parts of the axes."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op over the physical positions of the axes."""
+        places = positions(build.format(X), self.normalised(op))
+        (result,) = build.op(op.op_type, [build.input(0)], [build.output_type(0)], {"axes": places})
         build.set_output(0, result)

@@ -3,11 +3,15 @@
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
-from layoutopt.ops.signatures import Inapplicable, X, Y, elements
+from layoutopt.ops.channel_order import regular
+from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements
 
 
 class Spatial(AxiswiseRule):
     """An op on (N, C, *spatial) that treats every channel alike and keeps batch and channels."""
+
+    formats = "any order; batch and channels may be blocked"
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; a second output depends on the order of the elements."""
@@ -31,16 +35,28 @@ class Spatial(AxiswiseRule):
         return {} if axis < 2 else None
 
 
+class Windows(Spatial):
+    """One number per window and channel."""
+
+    def kernel_formats(self, op: Op, formats: Known) -> Known:
+        """Channels in their own order."""
+        return regular(op, formats, [(X, 1), (Y, 1)])
+
+    def passage(self, kind: str) -> Passage:
+        """A p-norm adds up."""
+        return Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else KEPT
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """A p-norm adds up."""
+        return (Lanes.ANY if op.op_type.endswith("LpPool") and inputs[0] else inputs[0],)
+
+
 @register
-class Pooling(Spatial):
+class Pooling(Windows):
     """A window that moves."""
 
     family = "pooling"
     ops = ("MaxPool", "AveragePool", "LpPool")
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """A p-norm adds up."""
-        return (Lanes.ANY if op.op_type == "LpPool" and inputs[0] else inputs[0],)
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """An average over what lies inside the image."""
@@ -60,15 +76,11 @@ class Pooling(Spatial):
 
 
 @register
-class GlobalPooling(Spatial):
+class GlobalPooling(Windows):
     """A window as large as the image."""
 
     family = "global_pooling"
     ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """A p-norm adds up."""
-        return (Lanes.ANY if op.op_type == "GlobalLpPool" and inputs[0] else inputs[0],)
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """An average over the image."""

@@ -1,7 +1,7 @@
 """Laws of planning on graphs: the plan is the cheapest combination of candidates, and the passes build what it paid for.
 
 The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, renames, values that
-are shared, captured or graph outputs, channel counts that leave lanes. So are the prices.
+are shared or graph outputs, channel counts that leave lanes. So are the prices.
 """
 
 import random
@@ -25,7 +25,7 @@ from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import Known, Rename, canonical_storage, rule_of
 from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
-from layoutopt.planner import Plan, make_plan, propose
+from layoutopt.planner import Nest, Plan, make_plan, propose
 from layoutopt.planner.plan import enforce_pins
 
 BLOCKS = 10
@@ -167,8 +167,8 @@ class Generator:
 
     def unknown(self) -> None:
         shape = self._pick()
-        captures = (self.rng.choice(self._readable()),) if self.rng.random() < 0.5 else ()
-        self._op("Mystery", (self.picked,), shape, domain="elsewhere", captures=captures)
+        other = (self.rng.choice(self._readable()),) if self.rng.random() < 0.5 else ()
+        self._op("Mystery", (self.picked, *other), shape, domain="elsewhere")
 
     def _op(
         self,
@@ -177,12 +177,11 @@ class Generator:
         shape: tuple[int, ...],
         attributes: dict[str, Attribute] | None = None,
         domain: str = "",
-        captures: tuple[Value, ...] = (),
     ) -> None:
         if prod(shape) > 4000:
             return
         name = f"v{len(self.graph)}"
-        op = Op(kind, inputs, (self._value(name, shape),), name=f"{kind}_{name}", domain=domain, captures=captures)
+        op = Op(kind, inputs, (self._value(name, shape),), name=f"{kind}_{name}", domain=domain)
         op.version, op.attributes = (1 if domain else 18), attributes or {}
         self.graph.add_op(op)
 
@@ -258,9 +257,8 @@ def cheapest(
         slot = Slot("out", 0 if producer is None else graph.output_index(value))
         given = [pinned] if producer is None else [each[slot] for each in signatures[producer]]
         readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if graph.is_output(value) else []
-        for use in graph.uses(value):
-            wants = [canonical] if use.is_capture else [each.inputs[use.index] for each in signatures[use.op]]
-            readers.append((None if use.is_capture else use.op, wants))
+        uses = graph.uses(value)
+        readers += [(use.op, [each.inputs[use.index] for each in signatures[use.op]]) for use in uses]
         formats = {each.format.key(value.shape): each.format for _, wants in readers for each in wants if each}
         for key, format in formats.items():
             due = np.zeros([1] * len(ops), dtype=bool)
@@ -313,10 +311,11 @@ def plan_of(
 
 
 def candidates_of(graph: Graph, model: CostModel, pins: dict[Value, Format]) -> Mapping[Op, Sequence[Signature]] | None:
-    candidates = propose(graph, model, pins)
-    enforce_pins(graph, candidates, pins)
+    nest = Nest(graph)
+    candidates = propose(nest, model, pins)
+    enforce_pins(nest, candidates, pins)
     few = prod(len(each) for each in candidates.signatures.values()) <= MOST_COMBINATIONS
-    return candidates.signatures if few else None
+    return {unit: each for unit, each in candidates.signatures.items() if isinstance(unit, Op)} if few else None
 
 
 def mode_of(seed: int) -> Mode:

@@ -15,9 +15,10 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, lift, to_bytes
-from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.ops import Inapplicable, canonical_signature, rule_of
 from layoutopt.pass_base import PassContext
-from layoutopt.passes import PretransformWeights
+from layoutopt.passes import InsertCasts, PretransformWeights
+from layoutopt.passes.assign_formats import assign
 from layoutopt.verify import compare
 
 _NO_TARGET = cast(CostModel, None)
@@ -30,6 +31,10 @@ def lifted(model: onnx.ModelProto) -> Graph:
 
 def clone(graph: Graph) -> tuple[Graph, Op]:
     """A copy of a graph of one op, and its op."""
+    if graph.nest() != [graph]:
+        assert isinstance(graph.origin, ir.Model)
+        result = lift(graph.origin)
+        return result, result.ops[0]
     result = Graph(graph.name, graph.opsets, graph.origin)
     values = {
         value: result.add_value(Value(value.name, value.type, data=value.data, origin=value.origin))
@@ -54,18 +59,24 @@ def clone(graph: Graph) -> tuple[Graph, Op]:
 
 
 def forced(graph: Graph, signature: Signature) -> Graph:
-    """The graph with its op under a signature: graph inputs and outputs lie as it wants them, lanes included."""
+    """The graph with its op under a signature: graph inputs and outputs lie as it wants them, lanes included.
+
+    In bodies ops are canonical, with casts where these begin and end.
+    """
     graph, op = clone(graph)
-    op.signature = signature
+    assign(graph, op, signature, set(graph.values))
+    for body in op.bodies.values():
+        for inner in body.ops:
+            inner.signature = canonical_signature(inner)
+        InsertCasts().run(body, PassContext(_NO_TARGET))
     for value in graph.inputs:
         wanted = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
         storages = [storage for storage in wanted if storage is not None]
         if storages:
             alike = [storage.lanes for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
-    for result, storage in zip(op.outputs, signature.outputs, strict=True):
-        if result is not None and storage is not None:
-            result.storage = storage
+    promised = ((index, value.storage) for index, value in enumerate(graph.outputs))
+    graph.promised = {index: storage for index, storage in promised if storage is not None}
     for index, (operand, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
         if operand is not None and storage is not None and operand.storage != storage:
             _cast(graph, op, index, operand, storage)
@@ -115,7 +126,7 @@ def formats(shape: tuple[int | str, ...], *, thorough: bool) -> list[Format]:
         orders += [(*range(rank - 2), rank - 1, rank - 2), (rank - 1, *range(rank - 1))]
     found = [Format.plain(order) for order in orders if sorted(order) == list(range(rank))]
     blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(rank - 1, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
-    blocks += [[(rank - 2, 2), (rank - 1, 4)], [(2, 2)]]
+    blocks += [[(rank - 2, 2), (rank - 1, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
     bases = [plain, found[min(1, len(found) - 1)], *(found[2:4] if thorough else ())]
     for base in bases:
         for chosen in blocks:
@@ -123,6 +134,9 @@ def formats(shape: tuple[int | str, ...], *, thorough: bool) -> list[Format]:
             found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
     if rank > 2:  # both levels of an axis away from each other
         found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
+        found.append(Format((*plain.parts[:2], Part(0, 2), Part(1, 2), *plain.parts[2:])))  # windows
+        found.append(Format((Part(1, 2, 1), *plain.parts[1:], Part(0), Part(1, 2, 2))))  # digits in no order
+        found.append(Format((Part(0), *plain.parts[2:], Part(1, 2), Part(1))))  # a channel shuffle
     return list(dict.fromkeys(found))
 
 

@@ -1,14 +1,21 @@
 """Samples for the laws of layout rules that onnx has no tests of: old opsets, odd channels, broadcasts, infinities."""
 
+import os
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from unittest import mock
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+onnxruntime.set_default_logger_severity(4)  # some kernels warn of themselves, every time
 
 Feed = dict[str, np.ndarray]
 
@@ -45,15 +52,15 @@ def made(
     """
     node = onnx.parser.parse_node(text)
     feed = {}
-    for name in dict.fromkeys(filter(None, node.input)):
-        value = given[name]
+    for name, value in given.items():  # also what only a body reads
         feed[name] = random(value, f"{text} {name}") if isinstance(value, tuple) else np.asarray(value)
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feed.items()
     ]
-    kinds = types or (out,) * len(node.output)
-    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(node.output, kinds, strict=True)]
+    names = [name for name in node.output if name]
+    kinds = types or (out,) * len(names)
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
     graph = helper.make_graph([node], "sample", inputs, outputs)
     versions = {"": opset, node.domain: opset if not node.domain else 1}
     opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
@@ -70,13 +77,36 @@ def run(model: onnx.ModelProto, feed: Feed) -> list[np.ndarray]:
     return session(model.SerializeToString()).run(None, feed)  # type: ignore[no-any-return]
 
 
-def session(model: bytes) -> onnxruntime.InferenceSession:
-    """The model in onnxruntime, as it is."""
+class _Reference:
+    """A model in onnx's own evaluator, which takes its time."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._evaluator = ReferenceEvaluator(model)
+
+    def run(self, names: None, feed: Feed) -> list[np.ndarray]:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what becomes of garbage
+            return list(self._evaluator.run(names, feed))
+
+
+@lru_cache(maxsize=1)
+def _newest_opset() -> int:
+    """The newest opset of which onnxruntime knows something, released or not."""
+    schemas = onnxruntime_pybind11_state.get_all_operator_schema()
+    return max(schema.since_version for schema in schemas if not schema.domain)
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession | _Reference:
+    """The model in onnxruntime, as it is; in onnx's evaluator if its opset is too new for that."""
+    proto = onnx.load_from_string(model)
+    if max(opset.version for opset in proto.opset_import if not opset.domain) > _newest_opset():
+        return _Reference(proto)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    with mock.patch.dict(os.environ, ALLOW_RELEASED_ONNX_OPSET_ONLY="0"):
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def ints(*numbers: int, kind: type = np.int64) -> np.ndarray:
@@ -114,6 +144,19 @@ def _matrices() -> Iterator[Sample]:
     yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7,))
     yield made("y = MatMul (a, b)", a=(7,), b=(2, 7, 4))
     yield made("y = MatMul (a, b)", a=(1, 8), b=(8, 1))
+    yield made("y = MatMul (a, b)", a=(16, 8, 8), b=(8, 16))
+    yield made("y = MatMul (a, b)", a=(8, 1, 4, 8), b=(1, 1, 8, 4))
+    yield made("y = MatMul (a, b)", a=(4, 8), b=(2, 8, 8))
+    yield made("y = MatMul (a, b)", a=(4, 2, 8, 4), b=(4, 2, 4, 8))
+    for equation in ("bhsd,bhtd->bhst", "bshd,bthd->bhst", "bhst,bthd->bshd"):
+        sizes = {"b": 2, "h": 4, "s": 8, "t": 5, "d": 8}
+        a, b = ([sizes[letter] for letter in term] for term in equation.split("->")[0].split(","))
+        yield made(f'y = Einsum <equation="{equation}"> (a, b)', a=tuple(a), b=tuple(b))
+    yield made('y = Einsum <equation="...ij, jk"> (a, b)', a=(2, 3, 4, 8), b=(8, 16))
+    yield made('y = Einsum <equation="...i,...j->...ij"> (a, b)', a=(4, 8), b=(1, 16))
+    yield made('y = Einsum <equation="bij,ij->bi"> (a, b)', a=(2, 16, 8), b=(16, 8))
+    yield made('y = Einsum <equation="nchw,nc->nhwc"> (a, b)', a=(2, 16, 3, 3), b=(2, 16))
+    yield made('y = Einsum <equation="ij,k->i"> (a, b)', a=(2, 3), b=(4,))
     for c in ((5, 3), (3,), (1, 3), (5, 1), (1,), ()):
         yield made("y = Gemm <alpha=0.5, beta=2.0> (a, b, c)", a=(5, 7), b=(7, 3), c=c)
     heads = "y = com.microsoft.MultiHeadAttention <num_heads=2> (q, k, v)"
@@ -176,7 +219,8 @@ def _elementwise() -> Iterator[Sample]:
 
 
 def _along_axes() -> Iterator[Sample]:
-    for kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceLogSum"):
+    kinds = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    for kind in (f"Reduce{each}" for each in kinds):
         for keep in (0, 1):
             x = np.abs(random((2, 17, 4, 3), kind)) + 0.1
             yield made(f"y = {kind} <axes=[1], keepdims={keep}> (x)", x=x, opset=11)
@@ -225,6 +269,23 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = Gather <axis=1> (x, i)", x=(2, 17, 3, 3), i=ints(4))
     yield made("y = Gather <axis=-1> (x, i)", x=(2, 17, 3, 3), i=np.int64(1))
     yield made("y = Gather (x, i)", x=(5, 17), i=ints(4, -1, 0))
+    yield made("y = Gather (x, i)", x=(5, 1, 17), i=np.asarray([[4, -1, 0], [1, 2, 3]]))
+    yield made("y = Gather <axis=1> (x, i)", x=(5, 4, 17), i=np.asarray([[3, -1, 0], [1, 2, 3]]))
+    yield made("y = Gather <axis=1> (x, i)", x=(5, 1, 17), i=np.asarray([[0], [0]]))
+    yield made("y = GatherElements <axis=1> (x, i)", x=(4, 5, 3), i=np.asarray([[[1, 0, 4], [2, -1, 3]]] * 4))
+    yield made("y = GatherElements <axis=2> (x, i)", x=(2, 17, 3), i=np.arange(34).reshape(2, 17, 1) % 3)
+    yield made("y = GatherND (x, i)", x=(4, 3, 5, 17), i=np.asarray([[[0, 1], [3, -1]], [[2, 2], [1, 0]]]))
+    yield made("y = GatherND <batch_dims=1> (x, i)", x=(2, 3, 5, 17), i=np.asarray([[[1], [2]], [[0], [0]]]))
+    for how in ("none", "add", "max"):
+        text = f'y = ScatterElements <axis=2, reduction="{how}"> (x, i, u)'
+        yield made(text, x=(2, 17, 5), i=np.arange(68).reshape(2, 17, 2) % 5, u=(2, 17, 2), opset=18)
+        text = f'y = ScatterND <reduction="{how}"> (x, i, u)'
+        yield made(text, x=(4, 3, 5, 17), i=ints(0, 2, 3, 1).reshape(2, 2), u=(2, 5, 17), opset=18)
+    yield made("y = ScatterElements (x, i, u)", x=(4, 3), i=ints(2, 1).reshape(1, 2), u=(1, 2), opset=13)
+    yield made("y = Scatter <axis=1> (x, i, u)", x=(4, 3), i=ints(2, 1).reshape(2, 1), u=(2, 1), opset=10)
+    for repeats in ((1, 1, 1, 1), (1, 2, 1, 3), (2, 1, 1, 2), (3, 1, 1, 1)):
+        yield made("y = Tile (x, r)", x=(2, 17, 3, 1), r=ints(*repeats))
+        yield made("y = Tile (x, r)", x=(1, 1, 3, 4), r=ints(*repeats))
     yield made("y = Transpose (x)", x=(2, 17, 3, 3))
     yield made("y = Transpose <perm=[0,2,3,1]> (x)", x=(2, 16, 1, 1))
     yield made("y = Reshape (x, s)", x=(2, 32, 3, 3), s=ints(2, 2, 16, 9))
@@ -233,8 +294,9 @@ def _rearrangements() -> Iterator[Sample]:
     for opset in (7, 11):
         yield made("y = Squeeze <axes=[2]> (x)", x=(2, 17, 1, 3), opset=opset)
         yield made("y = Unsqueeze <axes=[0,3]> (x)", x=(2, 17, 3), opset=opset)
-    yield made("y = DepthToSpace <blocksize=2> (x)", x=(5, 12, 2, 3), opset=11)
-    yield made("y = SpaceToDepth <blocksize=2> (x)", x=(5, 3, 4, 2), opset=7)
+    yield made("y = DepthToSpace <blocksize=2> (x)", x=(4, 12, 2, 3), opset=11)
+    yield made('y = DepthToSpace <blocksize=2, mode="CRD"> (x)', x=(2, 32, 3, 3), opset=13)
+    yield made("y = SpaceToDepth <blocksize=2> (x)", x=(4, 8, 4, 2), opset=7)
 
 
 def _windows() -> Iterator[Sample]:
@@ -271,6 +333,35 @@ def _windows() -> Iterator[Sample]:
     yield made("y, i = MaxPool <kernel_shape=[2,2]> (x)", x=x, types=(onnx.TensorProto.FLOAT, onnx.TensorProto.INT64))
 
 
+def _control_flow() -> Iterator[Sample]:
+    x, c = (2, 17, 3, 3), np.asarray(True)
+    yield made(
+        "y = If (c) <then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>", c=c, x=x
+    )
+    both = "p, p2 = If (c) <then_branch = t () => (a, b) {{ {} }}, else_branch = e () => (a, b) {{ {} }}>"
+    yield made(both.format("a = Identity(x) b = Exp(z)", "a = Sigmoid(z) b = Identity(x)"), c=c, x=x, z=x)
+    yield made(both.format("a = Relu(x) b = Shape(x)", "a = Neg(x) b = Shape(z)"), c=~c, x=x, z=x, types=(1, 7))
+    loop = "{} = Loop ({}) <body = b (int64 i, bool k, {}) => (bool d, {}) {{ d = Identity(k) {} }}>"
+    yield made(loop.format("y", "m, , x", "float[2,17,3,3] s", "r", "r = Relu(s)"), m=np.int64(3), x=x)
+    yield made(loop.format("y, a", "m, , x", "s", "r, q", "r = Add(s, z) q = Neg(r)"), m=np.int64(2), x=x, z=x)
+    yield made(
+        loop.format("y, z", "m, c, x, w", "s, u", "v, r", "r = Relu(s) v = Exp(u)"), m=np.int64(2), c=c, x=x, w=x
+    )
+    yield made(loop.format("y", "m, , x", "s", "r", "r = Concat <axis = 0> (s, z)"), m=np.int64(2), x=x, z=x)
+    yield made(loop.format("y", "m, c, x", "float[2,17,3,3] s", "r", "r = Sub(s, z)"), m=np.int64(0), c=c, x=x, z=x)
+    scan = "{} = Scan ({}) <num_scan_inputs = 1, {} body = b (float[{e}] s, float[{e}] u) => (float[{e}] r, float[{e}] o) {{ {} }}>"  # noqa: E501
+    step = "r = Add(s, u) o = Relu(r)"
+    yield made(scan.format("y, a", "h, x", "", step, e="2,17,3"), h=(2, 17, 3), x=(4, 2, 17, 3))
+    axes = "scan_input_axes = [1], scan_output_axes = [2], scan_output_directions = [1],"
+    yield made(scan.format("y, a", "h, x", axes, step, e="2,17,3"), h=(2, 17, 3), x=(2, 4, 17, 3))
+    yield made(scan.format("y, a", "h, x", "scan_input_axes = [-1],", step, e="2,17"), h=(2, 17), x=(2, 17, 4))
+    yield made(
+        scan.format("y, a", "h, x", "", "r = Add(s, z) o = Sub(u, z)", e="2,17"), h=(2, 17), x=(4, 2, 17), z=(2, 17)
+    )
+    batched = scan.replace("({})", "(, {})", 1)
+    yield made(batched.format("y, a", "h, x", "", step, e="17,3"), h=(2, 17, 3), x=(2, 4, 17, 3), opset=8)
+
+
 def _normalizations() -> Iterator[Sample]:
     x, c = (3, 17, 2, 2), (17,)
     var = np.abs(random(c, "var")) + 0.1
@@ -300,7 +391,7 @@ def handmade() -> dict[str, list[Sample]]:
     """Every sample here, by op type."""
     found: dict[str, list[Sample]] = {}
     families = (
-        _convolutions, _matrices, _elementwise, _along_axes, _rearrangements, _windows, _normalizations,
+        _convolutions, _matrices, _elementwise, _along_axes, _rearrangements, _windows, _normalizations, _control_flow,
     )  # fmt: skip
     for sample in (sample for family in families for sample in family()):
         node = sample.model.graph.node[0]

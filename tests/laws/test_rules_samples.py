@@ -1,11 +1,15 @@
-"""Samples for the laws of layout rules: onnx's own node tests and those made by hand, in several variants."""
+"""Samples for the laws of layout rules: onnx's own node tests and those made by hand, in several variants.
+
+Every sample is tried at every opset at which its op type changed, from 7 on: where it is a model there too, the rule has to
+be right about it, whatever has changed.
+"""
 
 import importlib
 import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +17,56 @@ import onnx
 import onnx.backend.test.case.node as node_cases
 from onnx import numpy_helper
 from test_rules_handmade import Sample, handmade
+from test_rules_handmade_along import along
+from test_rules_handmade_fused import fused
+from test_rules_handmade_old import old
+from test_rules_handmade_quantised import quantised
 
 from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
 
 _SLOW = ("MaxPool", "AveragePool", "LpPool")  # whose node tests compute for seconds when they are imported
 _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxruntime loads
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A sample that is yet to be made, and may turn out to be none.
+
+    Attributes:
+        name: what the sample is called.
+        since: the opset, from 7 on, at which the op became what it is in the sample; 1 of others than onnx's own.
+        is_moved: whether the sample was made for another opset.
+        make: makes it; None where it is no model.
+    """
+
+    name: str
+    since: int
+    is_moved: bool
+    make: Callable[[], Sample | None]
+
+
+def is_standard(kind: str) -> bool:
+    """Whether onnx's standard domain has the op type."""
+    return "::" not in kind and bool(onnx.defs.has(kind))
+
+
+@cache
+def versions(kind: str) -> list[int]:
+    """The opsets, from 7 on, at which an op type became what it is; 1 of others than onnx's own."""
+    if not is_standard(kind):
+        return [1]
+    schemas = [each for each in onnx.defs.get_all_schemas_with_history() if each.name == kind and not each.domain]
+    since = sorted(each.since_version for each in schemas if not each.deprecated)
+    older = [version for version in since if version <= OLDEST_OPSET]
+    return [*([OLDEST_OPSET] if older else []), *(version for version in since if version > OLDEST_OPSET)]
+
+
+def written(kind: str) -> list[Sample]:
+    """The samples of an op type that are made by hand."""
+    return [
+        sample for samples in (handmade(), along(), fused(), old(), quantised()) for sample in samples.get(kind, ())
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -103,20 +151,56 @@ def dynamic(sample: Sample) -> Sample | None:
     return replace(sample, name=f"{sample.name} dynamic", model=model, feeds=(feed, larger))
 
 
-def samples(kind: str, *, thorough: bool) -> Iterator[Sample]:
-    """Every sample of an op type: with computed operands, with constant ones, with symbolic extents."""
+def moved(sample: Sample, opset: int) -> Sample | None:
+    """The sample at another opset; None if it is no model there."""
+    model = onnx.ModelProto()
+    model.CopyFrom(sample.model)
+    for each in model.opset_import:
+        if not each.domain:
+            each.version = opset
+    return replace(sample, name=f"{sample.name} at {opset}", model=model) if _is_valid(model) else None
+
+
+def drafts(kind: str, *, thorough: bool) -> Iterator[Draft]:
+    """Every sample of an op type: at every opset, with computed operands, with constant ones, with symbolic extents."""
     tests = node_tests(kind) if thorough or kind not in _SLOW else ()
-    for sample in (*handmade().get(kind, ()), *tests):
-        if not sample.model.graph.input:
+    for sample in (*written(kind), *tests):
+        own = _since(kind, sample.model)
+        if not sample.model.graph.input or own is None:
             continue
-        constant = frozen(sample)
-        yield sample
-        if constant is not None:
-            yield constant
-        for each in (sample, constant):
-            if each is not None and (variant := dynamic(each)) is not None:
-                yield variant
+        for version in versions(kind):
+            is_moved = version != own
+            for variants in ((), (frozen,), (dynamic,), (frozen, dynamic)):
+                name = " ".join(
+                    [sample.name, *([f"at {version}"] if is_moved else []), *(each.__name__ for each in variants)]
+                )
+                make = partial(_variant, sample, version if is_moved else None, variants)
+                yield Draft(name, version, is_moved, make)
+
+
+def _since(kind: str, model: onnx.ModelProto) -> int | None:
+    """The opset at which the op of a model became what it is; None where the rules do not look at it."""
+    (opset,) = (each.version for each in model.opset_import if not each.domain)
+    if not is_standard(kind):
+        return 1
+    earlier = [version for version in versions(kind) if version <= opset]
+    return max(earlier, default=versions(kind)[0]) if opset >= OLDEST_OPSET else None
+
+
+def _variant(
+    sample: Sample, opset: int | None, variants: tuple[Callable[[Sample], Sample | None], ...]
+) -> Sample | None:
+    changed = sample if opset is None else moved(sample, opset)
+    for variant in variants:
+        changed = changed and variant(changed)
+    return changed
+
+
+def samples(kind: str, *, thorough: bool) -> Iterator[Sample]:
+    """Every sample of an op type at the opset that it was made for."""
+    made = (draft.make() for draft in drafts(kind, thorough=thorough) if not draft.is_moved)
+    return (sample for sample in made if sample is not None)
 
 
 def test_every_rule_has_samples() -> None:
-    assert not [kind for kind in rules() if kind not in _modules() and kind not in handmade()]
+    assert not [kind for kind in rules() if kind not in _modules() and not written(kind)]

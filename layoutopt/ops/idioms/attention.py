@@ -121,7 +121,7 @@ def _average(graph: Graph, softmax: Op) -> _Average | None:
 
 def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
     """The ops that make zeros of what is no number, if they are all that reads the distribution."""
-    readers = {use.op.kind: use.op for use in graph.uses(weights) if not use.is_capture}
+    readers = {use.op.kind: use.op for use in graph.uses(weights)}
     test, choice = readers.get("IsNaN"), readers.get("Where")
     if test is None or choice is None or len(graph.uses(weights)) != 2:
         return ()

@@ -86,7 +86,7 @@ def idioms() -> list[Idiom]:
 def only_reader(graph: Graph, value: Value) -> Op | None:
     """The op that alone reads a value, once, and nobody else knows it; None if there is no such op."""
     uses = graph.uses(value)
-    alone = len(uses) == 1 and not uses[0].is_capture and not graph.is_output(value)
+    alone = len(uses) == 1 and not graph.is_output(value)
     return uses[0].op if alone else None
 
 
@@ -133,4 +133,4 @@ def result_of(op: Op) -> Value | None:
 
 
 def _is_known_outside(graph: Graph, value: Value, ops: set[Op]) -> bool:
-    return graph.is_output(value) or any(use.is_capture or use.op not in ops for use in graph.uses(value))
+    return graph.is_output(value) or any(use.op not in ops for use in graph.uses(value))

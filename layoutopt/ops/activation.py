@@ -1,0 +1,31 @@
+"""Activations that onnxruntime has fused into the op before: attributes of that op, by name and numbers."""
+
+import numpy as np
+
+from layoutopt.ir.types import Lanes, Op
+from layoutopt.ops.lanes import state_of
+
+_KEEP = frozenset({"", "HardSwish", "Relu", "Tanh"})  # |f(x)| is at most |x|
+_BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
+
+
+def activated(op: Op, state: Lanes) -> Lanes:
+    """What the activation of an op makes of lanes; the numbers are a list, or attributes of their own."""
+    kind = str(op.attributes.get("activation", ""))
+    if kind in _KEEP:
+        return state
+    if state is Lanes.ANY:
+        return Lanes.ANY
+    if kind in _BOUNDED:
+        return Lanes.FINITE
+    numbers = op.attributes.get("activation_params", ())
+    first = numbers[0] if isinstance(numbers, tuple) and numbers else op.attributes.get("activation_alpha")
+    if kind == "LeakyRelu" and isinstance(first, float | int):
+        return state if abs(first) <= 1 or not state else Lanes.ANY
+    if kind == "Clip" and isinstance(numbers, tuple) and len(numbers) == 2:
+        low, high = np.asarray(numbers, dtype=np.float64)
+        return max(state, state_of(np.clip(0.0, low, high)))
+    return Lanes.ANY
+
+
+__all__ = ["activated"]

@@ -1,0 +1,51 @@
+"""A bias along the last axis and the activation behind it in one op, as onnxruntime saves them."""
+
+from layoutopt.formats import Format
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axiswise import AxiswiseRule
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.elementwise import Elementwise, met
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import is_canonical
+
+
+def ends_with_last(format: Format) -> bool:
+    """Whether the last axis is the innermost one, and whole."""
+    last = format.parts[-1]
+    return not last.block and last.axis == format.rank - 1
+
+
+@register
+class BiasedGate(Elementwise):
+    """GELU of x + bias; the bias of the approximated one is optional."""
+
+    ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
+    formats = "any; one kernel where the last axis is the innermost one"
+    becomes = Passage(
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; two finite ones add up to any"
+    )
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Those of the sum, or less."""
+        states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
+        return (max(states) if states.count(Lanes.ZERO) >= len(states) - 1 else Lanes.ANY,)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Where the axis of the bias is the innermost one, or there is none."""
+        if len(op.inputs) == 1 or is_canonical(signature):
+            return True
+        ends = (signature.inputs[0], signature.outputs[0])
+        return all(storage is None or ends_with_last(storage.format) for storage in ends)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op on the physical arrays, or emulated."""
+        assert op.signature is not None
+        if not self.is_direct(op, op.signature):
+            AxiswiseRule.lower(self, op, build)
+            return
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["BiasedGate", "ends_with_last"]

@@ -1,0 +1,46 @@
+"""Convolution at places that are computed: x (N, C, H, W), filters, offsets, bias, mask  ->  y (N, O, H, W).
+
+Any order of the axes of x and y will do; the other operands stay in canonical order, as offsets and masks count their channels
+in groups of kernel elements.
+"""
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import register
+from layoutopt.ops.passage import NO_LANES
+from layoutopt.ops.signatures import Inapplicable, X, Y, elements, extent
+
+
+@register
+class DeformableConvolution(AxiswiseRule):
+    """DeformConv."""
+
+    family = "deformable_convolution"
+    ops = ("DeformConv",)
+    formats = "any order; channels may be blocked where they fill their blocks"
+    becomes = NO_LANES
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y correspond by position."""
+        x, y = op.inputs[0], op.outputs[0]
+        if x is None or y is None or x.rank is None or x.rank < 3 or y.rank != x.rank:
+            return Inapplicable("the input is not known to have spatial axes")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Channels only."""
+        return "only channels can be blocked" if axis != 1 else ""
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The filters, which are not padded, say how many channels there are."""
+        return None
+
+    def flops(self, op: Op) -> float:
+        """Two per weight and position of the output, and the interpolation of what they meet."""
+        w, y = op.inputs[1], op.outputs[0]
+        if w is None or y is None or w.shape is None or y.shape is None:
+            return 0.0
+        return 10.0 * elements(w.shape) * elements(y.shape) / max(extent(y.shape[1]), 1)
+
+
+__all__ = ["DeformableConvolution"]

@@ -1,0 +1,58 @@
+"""A tensor of one number: its shape is an input, and it may lie in any format."""
+
+from typing import cast
+
+import numpy as np
+
+from layoutopt.ir.types import Array, Data, DType, Lanes, Op, Opaque, Signature, TensorType, Value
+from layoutopt.ops.axiswise import Axes, AxiswiseRule
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.lanes import state_of
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, Y
+
+
+@register
+class Fill(AxiswiseRule):
+    """ConstantOfShape."""
+
+    family = "fill"
+    ops = ("ConstantOfShape",)
+    formats = "any"
+    becomes = Passage(Lanes.ZERO, None, None, "the number")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """The result takes part, the shape does not."""
+        y = op.outputs[0]
+        return Inapplicable("the rank is unknown") if y is None or y.rank is None else {Y: tuple(range(y.rank))}
+
+    def number(self, op: Op) -> Array:
+        """The number; zero unless it is given."""
+        value = op.attributes.get("value")
+        return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """The number."""
+        return (state_of(np.asarray(self.number(op))),)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: the physical shape instead of the logical one."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op for the physical shape; extents that are not known are taken from the logical one."""
+        shape, type = build.input(0), build.output_type(0)
+        assert shape is not None and type is not None and type.shape is not None
+        pieces: list[Value | None] = []
+        for part, dim in zip(build.format(Y).parts, type.shape, strict=True):
+            place = np.asarray([dim if isinstance(dim, int) else part.axis], dtype=np.int64)
+            if isinstance(dim, int):
+                pieces.append(build.constant(place, "extent"))
+            else:
+                pieces += build.op("Gather", [shape, build.constant(place, "place")], [TensorType(DType.INT64, (1,))])
+        (physical,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
+        (result,) = build.op(op.op_type, [physical], [type], op.attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["Fill"]

@@ -1,0 +1,70 @@
+"""Matrix products as onnxruntime saves them: with the transposition before, the factor or the activation behind in one op.
+
+    FusedMatMul   y = alpha * a' b'          ' the last two axes of a factor swapped, if its attribute says so
+    FusedGemm     y = activation(alpha * a' b' + beta * c)
+
+Alphas and transpositions stay what they are; only matrices in canonical order are the same op.
+"""
+
+from layoutopt.ir.types import Array, Lanes, Op, Signature
+from layoutopt.ops.activation import activated
+from layoutopt.ops.affine import Affine
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Side, register
+from layoutopt.ops.matmul import Gemm, MatMul
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, is_canonical
+
+
+@register
+class FusedMatMul(MatMul):
+    """Its alpha and its transpositions stay what they are."""
+
+    ops = ("com.microsoft::FusedMatMul",)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for MatMul, if the batches come first."""
+        if op.integer("transBatchA") or op.integer("transBatchB"):
+            return Inapplicable("its batches lie between rows and columns")
+        return super().axes(op)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """In canonical order alone."""
+        return is_canonical(signature)
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """None: a factor and a transposition are no part of a map."""
+        del op
+        return None
+
+
+@register
+class TransposeMatMul(FusedMatMul):
+    """The older name."""
+
+    ops = ("com.microsoft::TransposeMatMul",)
+
+
+@register
+class FusedGemm(Gemm):
+    """FusedGemm: nothing behind the activation can be folded into it."""
+
+    ops = ("com.microsoft::FusedGemm",)
+    becomes = Passage(Lanes.ZERO, None, None, "as the activation makes of zero and the bias")
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """What the activation makes of those of Gemm."""
+        states = super().lanes(op, signature, inputs)
+        return None if states is None else (activated(op, states[0]),)
+
+    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """An affine of the input, as for Gemm."""
+        return super().absorb(op, affine, side) if side == "in" else None
+
+    def mapped_axis(self, op: Op) -> int | None:
+        """None: it is no linear map."""
+        del op
+        return None
+
+
+__all__ = ["FusedGemm", "FusedMatMul", "TransposeMatMul"]

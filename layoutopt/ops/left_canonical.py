@@ -1,0 +1,131 @@
+"""Operators that stay in canonical format, and why no other one would do them good.
+
+An operator of onnx has a layout rule or stands here; a test holds that. What stands in neither place is no operator of onnx,
+and runs in canonical format too.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_REASONS: dict[str, tuple[str, ...]] = {
+    "random numbers are drawn in canonical order; another order would give others": (
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    ),
+    "its result lists places or numbers elements in canonical order": (
+        "NonMaxSuppression",
+        "NonZero",
+        "Unique",
+    ),
+    "its indices count the elements of the canonical order": ("MaxUnpool",),
+    "it makes a small tensor out of numbers, and is folded where these are known": (
+        "AffineGrid",
+        "BlackmanWindow",
+        "EyeLike",
+        "HammingWindow",
+        "HannWindow",
+        "MelWeightMatrix",
+        "Range",
+    ),
+    "a constant is packed ahead of time for those who read it": ("Constant",),
+    "sequences, optionals and maps have no format": (
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+        "ai.onnx.ml::CastMap",
+        "ai.onnx.ml::DictVectorizer",
+        "ai.onnx.ml::ZipMap",
+    ),
+    "strings and encoded bytes are no tensors that kernels have formats for": (
+        "ImageDecoder",
+        "RegexFullMatch",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+    ),
+    "it steps through a sequence: time is the outermost axis and features are the innermost one, in every kernel there is": (
+        "GRU",
+        "LSTM",
+        "RNN",
+    ),
+    "its operands have heads side by side in the innermost axis, which is what kernels want": ("LinearAttention",),
+    "its window moves along the innermost axis, over a state that is kept that way": ("CausalConvWithState",),
+    "it adds up windows that overlap, so that axes are split and merged out of order": ("Col2Im", "STFT"),
+    "its matrices are small and it gives a number for each": ("Det",),
+    "a loss is read once, at the end of training": ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+    "an optimiser's step or a gradient: training graphs are left as they are": (
+        "ai.onnx.preview.training::Adagrad",
+        "ai.onnx.preview.training::Adam",
+        "ai.onnx.preview.training::Gradient",
+        "ai.onnx.preview.training::Momentum",
+    ),
+    "its scores are modified by functions that it carries, which count places in canonical order": (
+        "ai.onnx.preview::FlexAttention",
+    ),
+    "tables of features have one row per sample, and nothing to gain from another order": (
+        "ai.onnx.ml::ArrayFeatureExtractor",
+        "ai.onnx.ml::Binarizer",
+        "ai.onnx.ml::CategoryMapper",
+        "ai.onnx.ml::FeatureVectorizer",
+        "ai.onnx.ml::Imputer",
+        "ai.onnx.ml::LabelEncoder",
+        "ai.onnx.ml::LinearClassifier",
+        "ai.onnx.ml::LinearRegressor",
+        "ai.onnx.ml::Normalizer",
+        "ai.onnx.ml::OneHotEncoder",
+        "ai.onnx.ml::SVMClassifier",
+        "ai.onnx.ml::SVMRegressor",
+        "ai.onnx.ml::Scaler",
+        "ai.onnx.ml::TreeEnsemble",
+        "ai.onnx.ml::TreeEnsembleClassifier",
+        "ai.onnx.ml::TreeEnsembleRegressor",
+    ),
+    "only onnxruntime's CUDA provider has a kernel, so that nothing could be compared": (
+        "com.microsoft::BiasAdd",
+        "com.microsoft::BiasSoftmax",
+        "com.microsoft::BiasSplitGelu",
+        "com.microsoft::GroupNorm",
+        "com.microsoft::NhwcConv",
+        "com.microsoft::PackedAttention",
+        "com.microsoft::PackedMultiHeadAttention",
+        "com.microsoft::SkipGroupNorm",
+    ),
+    "its operands have heads side by side, or stand in caches that callers keep": (
+        "com.microsoft::Attention",
+        "com.microsoft::DecoderMaskedMultiHeadAttention",
+        "com.microsoft::GroupQueryAttention",
+    ),
+    "it looks rows up in tables, which are read as they lie": ("com.microsoft::EmbedLayerNormalization",),
+    "a matrix is inverted where it lies": ("com.microsoft::Inverse",),
+    "it is packed already, in an array that says nothing of it": (
+        "com.microsoft.nchwc::AveragePool",
+        "com.microsoft.nchwc::Conv",
+        "com.microsoft.nchwc::GlobalAveragePool",
+        "com.microsoft.nchwc::GlobalMaxPool",
+        "com.microsoft.nchwc::MaxPool",
+        "com.microsoft.nchwc::ReorderInput",
+        "com.microsoft.nchwc::ReorderOutput",
+        "com.microsoft.nchwc::Upsample",
+    ),
+}
+
+LEFT_CANONICAL: Mapping[str, str] = MappingProxyType(
+    dict(sorted((kind, reason) for reason, kinds in _REASONS.items() for kind in kinds))
+)
+"""The reason, by kind: the op type, with its domain in front unless it is ai.onnx."""
+
+__all__ = ["LEFT_CANONICAL"]

@@ -1,0 +1,58 @@
+"""Indices spelled as rows with one element set: the result has one axis more, which must be whole."""
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axis import positions
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.lanes import state_of
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, X, Y
+
+
+@register
+class OneHot(AxiswiseRule):
+    """indices, depth, (off, on)  ->  indices with an axis of extent depth put in."""
+
+    family = "one_hot"
+    ops = ("OneHot",)
+    formats = "any; the new axis must not be blocked"
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite")
+
+    def axis(self, op: Op) -> int:
+        """Which axis of the result is the new one."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return op.integer("axis", -1) % (x.rank + 1)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """All axes of the result are iteration axes; the indices have all but the new one."""
+        x = op.inputs[0]
+        if x is None or x.rank is None:
+            return Inapplicable("the rank is unknown")
+        every = tuple(range(x.rank + 1))
+        return {X: tuple(axis for axis in every if axis != self.axis(op)), Y: every}
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The new axis has as many elements as the op is told."""
+        return "the new axis cannot be blocked" if axis == self.axis(op) else ""
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Every index is a row of the two values; what is no number is no index."""
+        x, values = op.inputs[0], op.constant(2)
+        if inputs[0] is Lanes.ANY and (x is None or x.dtype is None or x.dtype.is_float):
+            return None
+        return (Lanes.FINITE if values is None else state_of(values),)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: the new axis where it lies in the physical array."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op with the physical place of the new axis."""
+        (axis,) = positions(build.format(Y), (self.axis(op),))
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
+        build.set_output(0, result)
+
+
+__all__ = ["OneHot"]

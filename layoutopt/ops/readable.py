@@ -1,0 +1,43 @@
+"""Which symbolic extents can be computed when an op runs: from the shapes of its operands, and from operands that hold extents.
+
+Reshape(x[N, H*W, C], target = [N, H, W, -1])         N and C stand in the shape of x, H and W in the target
+Flatten(x[N, C, H, W])                                H*W*C is the product of three extents of x
+"""
+
+from collections.abc import Collection
+
+from layoutopt.formats import Dim, Extent, Shape
+from layoutopt.formats.extent import Atom, Ratio
+from layoutopt.ir.types import Op
+
+
+def read_from(op: Op) -> frozenset[str]:
+    """The extents that the operands of an op tell as they are."""
+    shapes = (value.shape or () for value in op.inputs if value is not None)
+    elements = (value.elements or () for value in op.inputs if value is not None)
+    return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, str))
+
+
+def is_readable(dim: Dim, known: Collection[str]) -> bool:
+    """Whether an extent can be computed from extents that are known when the op runs."""
+    if isinstance(dim, int) or dim in known:
+        return True
+    return all(_is_computed(factor, known) for factors, _ in Extent.of(dim).terms for factor in factors)
+
+
+def _is_computed(atom: Atom, known: Collection[str]) -> bool:
+    if isinstance(atom, str):
+        return atom in known
+    if str(atom) in known:
+        return True
+    if isinstance(atom, Ratio):
+        low = atom.dividend.low()
+        whole = low is not None and low >= 0  # integers are divided towards zero
+        return whole and is_readable(atom.dividend.dim, known) and is_readable(atom.divisor.dim, known)
+    return is_readable(atom.dim, known)
+
+
+def hidden(op: Op, shape: Shape) -> list[Dim]:
+    """The extents in a shape that cannot be computed."""
+    known = read_from(op)
+    return [dim for dim in shape if not is_readable(dim, known)]

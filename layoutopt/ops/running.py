@@ -1,0 +1,47 @@
+"""Running sums and products along one axis."""
+
+from layoutopt.ir.types import Lanes, Op, Signature, Value
+from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, X
+
+
+@register
+class Running(OneAxis):
+    """CumSum and CumProd; the axis is an input."""
+
+    family = "running"
+    ops = ("CumSum", "CumProd")
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
+
+    def axis(self, op: Op) -> int:
+        """The axis, counted from the front; it has to be known."""
+        x, axis = op.inputs[0], op.constant(1)
+        assert x is not None and x.rank is not None and axis is not None
+        return int(axis.reshape(())) % x.rank
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for one axis, if it is known."""
+        axis = op.constant(1)
+        return Inapplicable("the axis is computed") if axis is None or axis.size != 1 else super().axes(op)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Lanes are rows of their own. Zeros add up to zero; an exclusive product begins with one; others grow."""
+        if inputs[0]:
+            return (Lanes.ANY,)
+        starts_with_one = op.op_type == "CumProd" and op.integer("exclusive")
+        return (Lanes.FINITE if starts_with_one else Lanes.ZERO,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis."""
+        numbers = op.constant(1)
+        assert numbers is not None
+        (axis,) = positions(build.format(X), (self.axis(op),))
+        inputs: list[Value | None] = [build.input(0), build.constant(numbers * 0 + axis, "axis")]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["Running"]

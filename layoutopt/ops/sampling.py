@@ -1,0 +1,52 @@
+"""Values read off feature maps at places that another tensor names: grids, regions of interest.
+
+    x (N, C, *image)   grid (N, *places, coordinates)   ->   y (N, C, *places)         GridSample
+    x (N, C, H, W)     regions (R, 4 or 5)              ->   y (R, C, *window)         RoiAlign, MaxRoiPool
+
+Channels go along: any order of the axes will do, channels may be blocked, and their lanes are maps of their own. The places
+are few and stay in canonical order.
+"""
+
+import numpy as np
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import register
+from layoutopt.ops.lanes import state_of
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, X, Y, elements
+
+
+@register
+class Sampling(AxiswiseRule):
+    """A read per channel and place."""
+
+    family = "sampling"
+    ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
+    formats = "any order; channels may be blocked"
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes of x and y correspond by position, whatever their extents."""
+        x, y = op.inputs[0], op.outputs[0]
+        if x is None or y is None or x.rank is None or x.rank < 3 or y.rank != x.rank:
+            return Inapplicable("the input is not known to have spatial axes")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Channels only: every sample and every place is one that was asked for."""
+        return "only channels can be blocked" if axis != 1 else ""
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Between zeros is zero; a cubic interpolation may overshoot, and outside of the image is a number of its own."""
+        if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
+            return (Lanes.ANY,)
+        return (max(inputs[0], state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))),)
+
+    def flops(self, op: Op) -> float:
+        """Four elements are weighed for one."""
+        y = op.outputs[0]
+        return 8.0 * elements(y.shape) if y is not None and y.shape is not None else 0.0
+
+
+__all__ = ["Sampling"]

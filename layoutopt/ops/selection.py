@@ -1,0 +1,63 @@
+"""Elements picked along one axis by what they are: the largest ones, those that a condition names."""
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.signatures import Inapplicable, X
+
+
+@register
+class TopK(OneAxis):
+    """The largest or smallest elements, and where along the axis they were; how many, is an attribute before opset 10."""
+
+    family = "selection"
+    ops = ("TopK",)
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position; elements that are not sorted come in the order that the runtime finds them in."""
+        if not op.integer("sorted", 1):
+            return Inapplicable("the elements are not sorted, so that their order depends on how they are found")
+        axes = super().axes(op)
+        if isinstance(axes, Inapplicable):
+            return axes
+        outputs = [slot for slot in op.slots() if slot.side == "out"]
+        return dict.fromkeys((X, *outputs), axes[X])
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Lanes are rows of their own; NaN has no place among sorted numbers. Indices are small."""
+        return None if inputs[0] is Lanes.ANY else (inputs[0], Lanes.FINITE)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis."""
+        (axis,) = positions(build.format(X), (self.axis(op),))
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        types = [build.output_type(index) for index in range(len(op.outputs))]
+        results = build.op(op.op_type, inputs, types, {**op.attributes, "axis": axis})
+        present = [slot.index for slot in op.slots() if slot.side == "out"]
+        for index, result in zip(present, results, strict=True):
+            build.set_output(index, result)
+
+
+@register
+class Compress(OneAxis):
+    """The slices along an axis for which a condition holds."""
+
+    family = "selection"
+    ops = ("Compress",)
+    becomes = KEPT
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position; without one the elements are counted in canonical order."""
+        return (
+            super().axes(op) if "axis" in op.attributes else Inapplicable("without an axis it counts elements in order")
+        )
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """They stay as they are."""
+        return (inputs[0],)
+
+
+__all__ = ["Compress", "TopK"]

@@ -1,0 +1,57 @@
+"""Sequences of different lengths in one tensor, turned round."""
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.passage import KEPT
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y
+
+
+@register
+class ReverseSequence(AxiswiseRule):
+    """Batch and time are the first two axes, either way round; the others may lie in any format behind them."""
+
+    family = "rearrangement"
+    ops = ("ReverseSequence",)
+    formats = "batch and time outermost, the others in any format"
+    becomes = KEPT
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or x.rank < 2:
+            return Inapplicable("the input is not known to have batch and time")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """All but batch and time."""
+        return "batch and time cannot be blocked" if axis < 2 else ""
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the axes say, if batch and time come first."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable):
+            return signature
+        x = signature.inputs[0]
+        if x is None or {part.axis for part in x.format.parts[:2]} != {0, 1}:
+            return Inapplicable("batch and time have to be the outermost axes")
+        return signature
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """They stay as they are."""
+        return (inputs[0],)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Always: batch and time where they lie."""
+        return True
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op with the physical places of batch and time."""
+        places = {part.axis: place for place, part in enumerate(build.format(X).parts[:2])}
+        batch, time = op.integer("batch_axis", 1), op.integer("time_axis", 0)
+        attributes = {"batch_axis": places[batch], "time_axis": places[time]}
+        (result,) = build.op(op.op_type, [build.input(0), build.input(1)], [build.output_type(0)], attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["ReverseSequence"]

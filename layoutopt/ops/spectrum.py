@@ -1,0 +1,73 @@
+"""The discrete Fourier transform along one axis; the last axis holds real and imaginary parts and stays the last."""
+
+import numpy as np
+
+from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Value
+from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axiswise import Axes, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.passage import Passage
+from layoutopt.ops.signatures import Inapplicable, Known, X
+
+
+@register
+class FourierTransform(OneAxis):
+    """DFT: the axis is an attribute before opset 20, an input from then on."""
+
+    family = "spectrum"
+    ops = ("DFT",)
+    formats = "any, real and imaginary parts innermost; the axis must not be blocked"
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+
+    def axis(self, op: Op) -> int:
+        """The axis, counted from the front; its default was the second one, and is the last of the signal now."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        if op.version < 20:
+            return op.integer("axis", 1) % x.rank
+        axis = op.constant(2)
+        return (x.rank - 2 if axis is None else int(axis.reshape(()))) % x.rank
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """As for one axis, if it is known."""
+        is_given = len(op.inputs) > 2 and op.inputs[2] is not None
+        axis = op.constant(2)
+        if is_given and (axis is None or axis.size != 1):
+            return Inapplicable("the axis is computed")
+        return super().axes(op)
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Neither that axis nor the parts of the numbers."""
+        x = op.inputs[0]
+        assert x is not None and x.rank is not None
+        return "the parts of a number cannot be blocked" if axis == x.rank - 1 else super().may_block(op, axis, order)
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """As the axes say, if the parts of a number stay together."""
+        signature = super().complete(op, known)
+        if isinstance(signature, Inapplicable):
+            return signature
+        for storage in (signature.inputs[0], signature.outputs[0]):
+            if storage is not None and storage.format.parts[-1].axis != storage.format.rank - 1:
+                return Inapplicable("the parts of a number have to be the innermost axis")
+        return signature
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Lanes are signals of their own: that of zeros is zero, others add up."""
+        return (Lanes.ANY if inputs[0] else Lanes.ZERO,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the physical axis."""
+        (axis,) = positions(build.format(X), (self.axis(op),))
+        length = build.input(1) if len(op.inputs) > 1 else None
+        inputs: list[Value | None] = [build.input(0), length]
+        attributes: dict[str, Attribute] = dict(op.attributes)
+        if op.version < 20:
+            attributes["axis"] = axis
+        else:
+            inputs.append(build.constant(np.asarray(axis, dtype=np.int64), "axis"))
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["FourierTransform"]

@@ -1,0 +1,50 @@
+"""The upper or lower triangle of matrices, the rest set to zero."""
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.axiswise import Axes, AxiswiseRule
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.passage import KEPT
+from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
+
+
+@register
+class Triangle(AxiswiseRule):
+    """Trilu: which elements stay follows from rows and columns, to which lanes add some at the end."""
+
+    family = "triangle"
+    ops = ("Trilu", "com.microsoft::Trilu")
+    formats = "any; one kernel where rows and columns are the innermost axes"
+    becomes = KEPT
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position."""
+        x = op.inputs[0]
+        if x is None or x.rank is None or x.rank < 2:
+            return Inapplicable("the input is not known to be a matrix")
+        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """They stay or become zero."""
+        return (inputs[0],)
+
+    def is_direct(self, op: Op, signature: Signature) -> bool:
+        """Where rows and columns are the innermost axes."""
+        x = signature.inputs[0]
+        if x is None or is_canonical(signature):
+            return True
+        *_, rows, columns = x.format.parts
+        matrix = (x.format.rank - 2, x.format.rank - 1)
+        return not rows.block and not columns.block and (rows.axis, columns.axis) == matrix
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op on the physical array, or emulated."""
+        assert op.signature is not None
+        if not self.is_direct(op, op.signature):
+            super().lower(op, build)
+            return
+        inputs = [build.input(index) for index in range(len(op.inputs))]
+        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
+        build.set_output(0, result)
+
+
+__all__ = ["Triangle"]

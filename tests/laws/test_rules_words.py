@@ -1,0 +1,67 @@
+"""What tables say of a rule in words is what it says of its samples."""
+
+from itertools import islice
+
+import pytest
+from test_rules_forced import lifted, signatures
+from test_rules_samples import drafts
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops import has_lanes, is_canonical, rule_of, rules
+from layoutopt.ops.lanes import laned_axes
+
+_SAMPLES = 8
+
+
+@pytest.mark.parametrize("kind", rules())
+def test_what_becomes_of_lanes(kind: str) -> None:
+    passage = rules()[kind].passage(kind)
+    for state, results in observed(kind, _SAMPLES).items():
+        others = results - {passage[state]}
+        assert not others or passage.text, f"{state} lanes become {others}, and not {passage[state]}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", rules())
+def test_what_is_said_of_lanes_is_seen(kind: str) -> None:
+    passage = rules()[kind].passage(kind)
+    for state, results in observed(kind, None).items():
+        assert not results or passage[state] in results, f"{state} lanes become {results}, and never {passage[state]}"
+
+
+@pytest.mark.parametrize("kind", rules())
+def test_formats_are_said(kind: str) -> None:
+    rule = rules()[kind]
+    assert rule.formats and (rule.formats == "canonical") == rule.is_fixed
+
+
+def observed(kind: str, count: int | None) -> dict[Lanes, set[Lanes | None]]:
+    """What lanes of results become where those of all inputs hold the same; None where the rule refuses."""
+    found: dict[Lanes, set[Lanes | None]] = {state: set() for state in Lanes}
+    made = (draft.make() for draft in drafts(kind, thorough=count is None) if not draft.is_moved)
+    for sample in islice((each for each in made if each is not None), count):
+        graph = lifted(sample.model)
+        (op,) = graph.ops
+        if rule_of(op) is not None:
+            for signature in signatures(op, thorough=False):
+                if not is_canonical(signature):
+                    _observe(op, signature, found)
+    return found
+
+
+def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]) -> None:
+    rule = rule_of(op)
+    assert rule is not None
+    inputs = list(zip(op.inputs, signature.inputs, strict=True))
+    laned = [value is not None and not value.is_constant and has_lanes(value, storage) for value, storage in inputs]
+    results = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    axes = {laned_axes(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
+    if rule.broadcasts and (not all(laned) or len(axes) > 1):
+        return
+    for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:
+        states = rule.lanes(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
+        if states is None:
+            found[state].add(None)
+        elif any(results):
+            padded = (*states, *(Lanes.ANY,) * (len(op.outputs) - len(states)))
+            found[state].add(max(each for each, has in zip(padded, results, strict=True) if has))

@@ -1,0 +1,57 @@
+"""The table of operators: nothing is missing by oversight, and the page is what the registry says."""
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx.defs
+import pytest
+from typer.testing import CliRunner
+
+from layoutopt.cli.app import app
+from layoutopt.operators import UNKNOWN, known_operators, operators_page
+from layoutopt.ops import LEFT_CANONICAL, rules
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["ops", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_operator_of_onnx_has_a_rule_or_a_reason_to_have_none() -> None:
+    kinds = {f"{each.domain}::{each.name}" if each.domain else each.name for each in onnx.defs.get_all_schemas()}
+    assert not kinds - set(rules()) - set(LEFT_CANONICAL)
+    assert not [each.kind for each in known_operators() if each.reason == UNKNOWN]
+
+
+def test_none_has_both() -> None:
+    assert not set(rules()) & set(LEFT_CANONICAL)
+
+
+def test_opsets_are_those_at_which_an_operator_changed() -> None:
+    found = {each.kind: each.opsets for each in known_operators()}
+    assert found["Relu"][:3] == (7, 13, 14) and found["Squeeze"][:3] == (7, 11, 13) and found["Mish"][0] == 18
+    assert found["com.microsoft.FusedConv"] == ()
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = PAGE.read_text()
+    if f"onnx {onnx.__version__}," not in page:
+        pytest.skip("another version of onnx has other operators")
+    assert page == operators_page(known_operators()), "run `layoutopt ops --markdown > docs/operators.md`"
+
+
+def test_the_command() -> None:
+    assert said("--markdown") == operators_page(known_operators())
+    (conv,) = [each for each in json.loads(said("Conv", "--json")) if not each["domain"]]
+    assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
+    assert "com.microsoft.Gelu" in said("com.microsoft::gelu") and "time is" in said("lstm")
+    assert {each["family"] for each in json.loads(said("--family", "pooling", "--json"))} == {"pooling"}
+
+
+@pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])
+def test_what_is_not_there(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["ops", *arguments]).exit_code != 0
