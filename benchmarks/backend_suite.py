@@ -1,0 +1,103 @@
+"""What ONNX's backend suite makes of layoutopt, for every target in every dialect: the tables of docs/backend-suite.md.
+
+    python benchmarks/backend_suite.py [PROCESSES]
+
+Counts cases that pass without layoutopt and with it, those that were rewritten, and why the others were left alone. The exit
+code is 1 if a case passes without and not with it, or the other way round. Tables go to stdout, differences to stderr.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backend"))
+
+import suite
+
+
+def main(processes: str = "2") -> int:
+    start = perf_counter()
+    tasks = [(kind, name) for kind in reversed(suite.KINDS) for name in suite.cases(kind)]  # the long ones first
+    # Not forked: onnxruntime has threads.
+    with ProcessPoolExecutor(int(processes), get_context("spawn")) as pool:
+        found = [verdict for verdicts in pool.map(judged, tasks, chunksize=4) for verdict in verdicts]
+    seconds = perf_counter() - start
+    print(
+        f"{len(tasks)} cases, {len(suite.ways())} ways, {len(found)} verdicts in {seconds:.0f} s in {processes} processes\n"
+    )
+    for line in (*cases(found), "", *ways(found), "", *reasons(found)):
+        print(line)
+    differences = [verdict for verdict in found if not verdict.agrees]
+    for verdict in differences:
+        print(verdict, file=sys.stderr)
+    return 1 if differences else 0
+
+
+def judged(task: tuple[str, str]) -> list[suite.Verdict]:
+    kind, name = task
+    return list(suite.verdicts(suite.cases(kind)[name], suite.ways()))
+
+
+def cases(found: Sequence[suite.Verdict]) -> Iterator[str]:
+    """What onnxruntime makes of the cases as they are, by kind."""
+    yield "| cases | | pass | fail | cannot be loaded |"
+    yield "|---|---|---|---|---|"
+    first = [verdict for verdict in found if verdict.way == suite.ways()[0]]
+    for kind, restamped in dict.fromkeys((verdict.kind, verdict.restamped) for verdict in first):
+        some = Counter(verdict.before for verdict in first if (verdict.kind, verdict.restamped) == (kind, restamped))
+        name = f"{kind}, with an opset that onnxruntime knows" if restamped else kind
+        yield f"| {name} | {some.total()} | {some['passes']} | {some['fails']} | {some['cannot be loaded']} |"
+
+
+def ways(found: Sequence[suite.Verdict]) -> Iterator[str]:
+    """How many pass without and with layoutopt, by target and dialect."""
+    columns = (
+        "target",
+        "dialect",
+        "pass without",
+        "pass with",
+        "rewritten",
+        "which pass without",
+        "and with",
+        "left alone",
+        "differ",
+    )
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for way in suite.ways():
+        some = [verdict for verdict in found if verdict.way == way and verdict.after is not None]
+        rewritten = [verdict for verdict in some if verdict.changed]
+        numbers = (
+            sum(verdict.before == "passes" for verdict in some),
+            sum(verdict.after == "passes" for verdict in some),
+            len(rewritten),
+            sum(verdict.before == "passes" for verdict in rewritten),
+            sum(verdict.after == "passes" for verdict in rewritten),
+            sum(not verdict.changed and verdict.after != "refused" for verdict in some),
+            sum(not verdict.agrees for verdict in some),
+        )
+        yield f"| {way[0]} | {way[1] or 'its own'} | {' | '.join(map(str, numbers))} |"
+
+
+def reasons(found: Sequence[suite.Verdict]) -> Iterator[str]:
+    """Why models were left alone, and how many that onnxruntime cannot load either were refused."""
+    yield "| left alone because | |"
+    yield "|---|---|"
+    alone = Counter(
+        verdict.detail for verdict in found if not verdict.changed and verdict.after not in ("refused", "crashed")
+    )
+    for reason, count in alone.most_common():
+        yield f"| {reason} | {count} |"
+    for outcome in ("fails", "cannot be loaded"):
+        refused = sum(verdict.after == "refused" for verdict in found if verdict.before == outcome)
+        yield f"| (refused with an error; without layoutopt the case {outcome}) | {refused} |"
+    skipped = sum(verdict.after is None for verdict in found)
+    yield f"| (rewritten for another machine than this, so not run) | {skipped} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""layoutopt as a backend of ONNX: models are optimised, then run in stock onnxruntime.
+
+    import onnx.backend.test
+    from layoutopt.backend import Backend
+
+    class Hopper(Backend):
+        target = "gpu-hopper"
+
+    suite = onnx.backend.test.BackendTest(Hopper, __name__)
+
+Whatever onnxruntime makes of a model, it has to make of the optimised one: ONNX's own test suite is a judge of layoutopt.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+import onnx.backend.base
+import onnx.defs
+from onnx import helper
+
+from layoutopt.api import optimize
+from layoutopt.cost import CostModel
+from layoutopt.onnx_io.session import Session
+
+
+class Prepared(onnx.backend.base.BackendRep):
+    """A model that is loaded."""
+
+    def __init__(self, model: bytes) -> None:
+        """Load a serialised model into onnxruntime, as it is."""
+        self._session = Session(model, threads=1)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """All outputs, in order.
+
+        Args:
+            inputs: arrays in the order of the model's inputs, or by name; initializers are no inputs. One array will do for
+                one input.
+            kwargs: other backends' options, which are ignored.
+        """
+        names = [each.name for each in self._session.get_inputs()]
+        if not isinstance(inputs, dict):
+            inputs = dict(zip(names, inputs if isinstance(inputs, list | tuple) else [inputs], strict=False))
+        return tuple(self._session.run(None, inputs))
+
+
+class Backend(onnx.backend.base.Backend):
+    """Optimises a model with layoutopt and runs it in onnxruntime. Subclasses say for what.
+
+    Attributes:
+        target: as in `layoutopt.optimize`.
+        dialect: as in `layoutopt.optimize`; None for the target's own.
+        verify: whether the optimised model is compared with the original on random inputs too.
+    """
+
+    target: ClassVar[str | CostModel] = "cpu"
+    dialect: ClassVar[str | None] = None
+    verify: ClassVar[bool] = True
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether it runs on a device, `CPU` or `CUDA:1`: whatever a model is optimised for, it runs on the processor."""
+        return device.split(":")[0] == "CPU"
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
+        """Optimise a model and load it.
+
+        Args:
+            model: the model, which is not changed.
+            device: the processor.
+            kwargs: `target`, `dialect` and `verify` in place of those of the class; others, which the test suite hands on, are
+                ignored.
+
+        Raises:
+            LayoutoptError: as `layoutopt.optimize` does.
+        """
+        del device
+        options = {name: kwargs.get(name, getattr(cls, name)) for name in ("target", "dialect", "verify")}
+        return Prepared(optimize(model, **options).proto.SerializeToString())
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Run a model of one node, whose inputs are arrays.
+
+        Args:
+            node: the node.
+            inputs: an array for every input that has a name.
+            device: the processor.
+            outputs_info: element type and shape of every output; they are inferred.
+            kwargs: `opset_version` of the node's domain, by default the first in which the operator is as it is now; and
+                those of `prepare`.
+        """
+        del outputs_info
+        arrays = dict(zip(filter(None, node.input), map(np.asarray, inputs), strict=True))
+        graph = helper.make_graph(
+            [node],
+            "node",
+            [helper.make_tensor_value_info(name, _element(array), array.shape) for name, array in arrays.items()],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        )
+        version = kwargs.get("opset_version") or onnx.defs.get_schema(node.op_type, node.domain).since_version
+        opset = helper.make_opsetid(node.domain, version)
+        model = helper.make_model(graph, opset_imports=[opset], ir_version=helper.find_min_ir_version_for([opset]))
+        return cls.prepare(model, device, **kwargs).run(arrays)
+
+
+def _element(array: np.ndarray[Any, Any]) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))

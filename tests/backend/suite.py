@@ -1,0 +1,238 @@
+"""ONNX's backend suite: its cases, and what becomes of each in onnxruntime, as it is and once layoutopt has had it.
+
+A case is a model with inputs and expected outputs. It passes, fails (wrong numbers, or an error while it runs), or
+cannot be loaded. layoutopt may not change which of the three.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.backend.test
+from onnx import numpy_helper
+from onnx.backend.test.case.node import _NodeTestCases
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+import layoutopt
+from layoutopt.backend import Prepared
+from layoutopt.cost_models.registry import HOST, host_target
+from layoutopt.dialects import DIALECTS
+from layoutopt.dialects.onnxruntime.guard import NAME
+
+Way: TypeAlias = tuple[str, str | None]
+Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
+DataSet: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
+_DATA = Path(onnx.backend.test.__file__).parent / "data"
+_KNOWN = (26, 13)  # the newest opset and IR version that onnxruntime 1.31 takes
+_HALF = 2**-9
+"""Two units in the last place of float16, as the suite allows them for bfloat16. Its own 1e-3 is one: sums that onnxruntime
+makes in another order, because a matrix is padded, may differ by that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A model, and what it has to compute."""
+
+    name: str
+    kind: str
+    model: onnx.ModelProto
+    sets: Sequence[DataSet]
+    rtol: float
+    atol: float
+    restamped: bool = False
+
+
+@cache
+def cases(kind: str) -> dict[str, TestCase]:
+    """The cases of a kind by name, in alphabetical order."""
+    with _quiet():
+        found = {case.name: case for case in load_model_tests(kind=kind)}
+    return dict(sorted(found.items()))
+
+
+def node_case(module: str, name: str) -> TestCase:
+    """A case of a module of ONNX's, without making those of all others, which takes seconds."""
+    with _quiet():
+        import_module(f"onnx.backend.test.case.node.{module}")
+    return next(case for case in _NodeTestCases if case.name == name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """numpy complains about the infinities that some cases are about."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def load(case: TestCase) -> Case:
+    """The model and the arrays of a case."""
+    model, sets = case.model, case.data_sets
+    if model is None:
+        model, sets = _stored(case) if case.model_dir is not None else _light(case)
+    assert sets is not None
+    arrays = [([_array(each) for each in given], [_array(each) for each in wanted]) for given, wanted in sets]
+    return Case(case.name, case.kind, model, arrays, case.rtol, case.atol)
+
+
+def _array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _stored(case: TestCase) -> tuple[onnx.ModelProto, list[DataSet]]:
+    """A case that is a folder."""
+    folder = Path(case.model_dir or "")
+    model = onnx.load(folder / "model.onnx")
+    sets = sorted(folder.glob("test_data_set*"))
+    return model, [
+        (_values(each, "input", model.graph.input), _values(each, "output", model.graph.output)) for each in sets
+    ]
+
+
+def _values(folder: Path, kind: str, declared: Sequence[onnx.ValueInfoProto]) -> list[Any]:
+    files = (folder / f"{kind}_{index}.pb" for index in range(len(declared)))
+    return [_value(file.read_bytes(), info.type) for file, info in zip(files, declared, strict=True) if file.is_file()]
+
+
+def _value(content: bytes, type: onnx.TypeProto) -> Any:
+    if type.HasField("sequence_type"):
+        return numpy_helper.to_list(onnx.SequenceProto.FromString(content))
+    return numpy_helper.to_array(onnx.TensorProto.FromString(content))
+
+
+def _light(case: TestCase) -> tuple[onnx.ModelProto, list[DataSet]]:
+    """A network whose weights are made by ConstantOfShape, on the ramp that the suite gives it."""
+    path = _DATA / "light" / Path(case.url or "").name
+    model = onnx.load(path)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    given = [Runner.generate_dummy_data(info) for info in model.graph.input if info.name not in constants]
+    wanted = [
+        numpy_helper.to_array(onnx.load_tensor(path.with_name(f"{path.stem}_output_{index}.pb")))
+        for index in range(len(model.graph.output))
+    ]
+    return model, [(given, wanted)]
+
+
+def restamped(case: Case) -> Case:
+    """The case with a model of an opset and IR version that onnxruntime takes, if its own are too new."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for opset in model.opset_import:
+        if not opset.domain:
+            opset.version = min(opset.version, _KNOWN[0])
+    model.ir_version = min(model.ir_version, _KNOWN[1])
+    return case if model == case.model else replace(case, model=model, restamped=True)
+
+
+def ways() -> list[Way]:
+    """Every target in every dialect; the machine at hand in the one that is for it."""
+    found: list[Way] = [(HOST, None)]
+    here = (host_target(), "onnxruntime")
+    return found + [way for way in product(layoutopt.target_names(), sorted(DIALECTS)) if way != here]
+
+
+def outcome(model: onnx.ModelProto, case: Case) -> tuple[Outcome, str]:
+    """What onnxruntime makes of a model that has to compute what a case says, and what it complains of."""
+    try:
+        prepared = Prepared(model.SerializeToString())
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        return "cannot be loaded", _line(error)
+    try:
+        for given, wanted in case.sets:
+            got = prepared.run(list(given))
+            rtol = max(case.rtol, _HALF) if any(_is_half(each) for each in wanted) else case.rtol
+            Runner.assert_similar_outputs(wanted, got, rtol, case.atol)
+    except Exception as error:
+        return "fails", _line(error)
+    return "passes", ""
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float16
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What layoutopt made of a case.
+
+    Attributes:
+        case: its name.
+        kind: one of `KINDS`.
+        restamped: whether its model says an older opset than it came with.
+        way: the target and the dialect.
+        before: the outcome without layoutopt.
+        after: the outcome with it; None where the result cannot be judged on this machine.
+        changed: whether the model was rewritten.
+        detail: why it was left alone, or what is wrong.
+    """
+
+    case: str
+    kind: str
+    restamped: bool
+    way: Way
+    before: Outcome
+    after: Outcome | Literal["refused", "crashed"] | None
+    changed: bool
+    detail: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the case passes exactly where it did without layoutopt, and only what nobody can load was refused."""
+        if self.after in ("refused", "crashed"):
+            return self.after == "refused" and self.before == "cannot be loaded"
+        return self.after is None or (self.before == "passes") == (self.after == "passes")
+
+
+def judge(case: Case, way: Way, before: Outcome) -> Verdict:
+    """Optimise a case one way and run it, if it is not the model that it was."""
+
+    def verdict(after: Outcome | Literal["refused", "crashed"] | None, changed: bool, detail: str) -> Verdict:
+        return Verdict(case.name, case.kind, case.restamped, way, before, after, changed, detail)
+
+    target, dialect = way
+    is_foreign = is_for_another_machine(way)
+    try:
+        # The networks take long, and are verified elsewhere (e2e).
+        result = layoutopt.optimize(case.model, target, dialect=dialect, verify=not is_foreign and case.kind != "real")
+    except layoutopt.LayoutoptError as error:
+        return verdict("refused", False, _line(error))
+    except Exception as error:  # a bug, which must not hide the others
+        return verdict("crashed", False, _line(error))
+    if not result.report.changed:
+        is_same = result.proto == case.model
+        return verdict(before if is_same else "crashed", False, result.report.reason)
+    if is_foreign and any(NAME.split("{")[0] in node.name for node in result.proto.graph.node):
+        return verdict(None, True, "packed for another machine")
+    after, detail = outcome(result.proto, case)
+    return verdict(after, True, detail)
+
+
+def is_for_another_machine(way: Way) -> bool:
+    """Whether blocked kernels are written for blocks that this machine may not have."""
+    target, dialect = way
+    return dialect == "onnxruntime" and target.startswith("cpu-avx") and target != host_target()
+
+
+def verdicts(case: TestCase, chosen: Sequence[Way]) -> Iterator[Verdict]:
+    """A case judged in every way, and with a version that onnxruntime takes where it is too new."""
+    loaded = load(case)
+    for each in dict.fromkeys((loaded, restamped(loaded))):
+        before, _ = outcome(each.model, each)
+        for way in chosen:
+            yield judge(each, way, before)

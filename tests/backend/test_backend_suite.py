@@ -1,0 +1,76 @@
+"""ONNX's backend suite is a judge: for every target and in every dialect a case passes where it passes without layoutopt."""
+
+import pytest
+import suite
+from onnx.backend.test.case.test_case import TestCase
+
+NODES = {
+    "ai_onnx_ml.tree_ensemble": ["test_ai_onnx_ml_tree_ensemble_single_tree"],
+    "attention": ["test_attention_4d_causal_fp16_expanded"],
+    "batch_normalization": ["test_batchnorm_example"],
+    "bernoulli": ["test_bernoulli_seed"],
+    "bitshift": ["test_bitshift_left_uint8"],
+    "cast": ["test_cast_FLOAT_to_BFLOAT16", "test_cast_UINT4_to_FLOAT", "test_cast_FLOAT_to_FLOAT8E4M3FN"],
+    "clip": ["test_clip_default_min"],
+    "constantofshape": ["test_constantofshape_int_shape_zero"],
+    "conv": ["test_basic_conv_with_padding", "test_conv_with_strides_and_asymmetric_padding"],
+    "convtranspose": ["test_convtranspose_pads"],
+    "dropout": ["test_training_dropout_default"],
+    "gemm": ["test_gemm_all_attributes"],
+    "globalaveragepool": ["test_globalaveragepool"],
+    "identity": ["test_identity_opt"],
+    "if_": ["test_if_seq", "test_if_opt"],
+    "loop": ["test_loop13_seq"],
+    "lstm": ["test_lstm_batchwise"],
+    "matmul": ["test_matmul_3d"],
+    "momentum": ["test_momentum"],
+    "optionalhaselement": ["test_optional_has_element_empty_optional_input"],
+    "pad": ["test_constant_pad_axes"],
+    "qlinearconv": ["test_qlinearconv"],
+    "reducemax": ["test_reduce_max_empty_set"],
+    "resize": ["test_resize_upsample_scales_linear"],
+    "sequence_map": ["test_sequence_map_identity_1_sequence"],
+    "softmax_cross_entropy_loss": ["test_sce_mean_weight_ii_4d_log_prob_expanded"],
+    "spacetodepth": ["test_spacetodepth_crd_mode_example_expanded"],
+    "string_concat": ["test_string_concat_zero_dimensional"],
+    "topk": ["test_top_k"],
+    "transpose": ["test_transpose_all_permutations_3"],
+}
+"""By the module of onnx that they are in: making the cases of all modules takes seconds."""
+
+OTHERS = [
+    ("simple", "test_gradient_of_add"),
+    ("simple", "test_sequence_model1"),
+    ("simple", "test_strnorm_model_monday_empty_output"),
+    ("pytorch-converted", "test_BatchNorm2d_eval"),
+    ("pytorch-converted", "test_Conv2d_groups"),
+    ("pytorch-converted", "test_PixelShuffle"),
+    ("pytorch-operator", "test_operator_view"),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All cases are made only if somebody wants to see them."""
+    if metafunc.function is test_every_case:
+        is_wanted = metafunc.config.option.markexpr != "not thorough"
+        cases = [(kind, name) for kind in suite.KINDS for name in suite.cases(kind)] if is_wanted else []
+        metafunc.parametrize(("kind", "name"), cases)
+
+
+def differences(case: TestCase) -> list[suite.Verdict]:
+    return [verdict for verdict in suite.verdicts(case, suite.ways()) if not verdict.agrees]
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in NODES.items() for name in names])
+def test_a_node_passes_where_it_did(module: str, name: str) -> None:
+    assert not differences(suite.node_case(module, name))
+
+
+@pytest.mark.parametrize(("kind", "name"), OTHERS)
+def test_a_model_passes_where_it_did(kind: str, name: str) -> None:
+    assert not differences(suite.cases(kind)[name])
+
+
+@pytest.mark.thorough
+def test_every_case(kind: str, name: str) -> None:
+    assert not differences(suite.cases(kind)[name])

@@ -1,0 +1,169 @@
+"""Many examples in processes of their own: onnx and onnxruntime are C++, and a damaged file may end the process that reads it."""  # noqa: E501
+
+import argparse
+import multiprocessing
+import os
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Protocol
+
+from .grafts import prepare
+
+MOST_SECONDS = 30.0  # of the processor for one example
+_PATIENCE = 900.0  # seconds on the clock for one example: others may be at work here
+MOST_MEMORY = 6 << 30  # bytes of address space of a process; more ends in a MemoryError
+CHUNK = 250  # examples per process: what the libraries leak goes with it
+_TEXT = 2000  # characters of a detail
+
+
+class Outcome(Protocol):
+    """What came of an example."""
+
+    @property
+    def kind(self) -> str:
+        """In a word."""
+
+    @property
+    def detail(self) -> str:
+        """In full."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something is wrong."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The process ended over an example, or did not end."""
+
+    kind: str
+    detail: str = ""
+    is_failure: bool = True
+
+
+@dataclass
+class Running:
+    """A process at work on some seeds."""
+
+    process: BaseProcess
+    pipe: Connection
+    rest: list[int]
+    since: float
+    is_over: bool = False
+
+    @property
+    def seed(self) -> int:
+        """The one that it is at."""
+        return self.rest[0]
+
+
+def outcomes(
+    examine: Callable[[int], Outcome], seeds: Sequence[int], processes: int = 1, chunk: int = CHUNK
+) -> Iterator[tuple[int, Outcome]]:
+    """What comes of every seed, in any order; a process does `chunk` of them."""
+    context = multiprocessing.get_context("fork")
+    chunks = [list(seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)][::-1]
+    running: list[Running] = []
+    while chunks or running:
+        while chunks and len(running) < processes:
+            ours, theirs = context.Pipe(duplex=False)
+            rest = chunks.pop()
+            process = context.Process(target=_work, args=(examine, rest, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            running.append(Running(process, ours, rest, time.monotonic()))
+        multiprocessing.connection.wait([each.pipe for each in running], timeout=1.0)
+        for each in list(running):
+            yield from _received(each)
+            ended = _ended(each)
+            if ended is None:
+                continue
+            running.remove(each)
+            if each.rest:
+                yield each.seed, ended
+                chunks.append(each.rest[1:])
+                chunks = [each for each in chunks if each]
+
+
+def alone(examine: Callable[[], Outcome]) -> Outcome:
+    """What comes of one example, in a process of its own."""
+    ((_, outcome),) = outcomes(lambda seed: examine(), [0])
+    return outcome
+
+
+def _received(running: Running) -> Iterator[tuple[int, Outcome]]:
+    try:
+        while running.pipe.poll():
+            seed, outcome = running.pipe.recv()
+            assert seed == running.seed
+            running.rest.pop(0)
+            running.since = time.monotonic()
+            yield seed, outcome
+    except EOFError:
+        running.is_over = True
+        running.process.join()
+
+
+def _ended(running: Running) -> Ended | None:
+    """Whether a process is at its end, and how it came to it."""
+    if not running.is_over and time.monotonic() - running.since > _PATIENCE:
+        running.process.kill()
+        running.process.join()
+        return Ended("hangs", f"after {_PATIENCE:.0f} s")
+    if not running.is_over:
+        return None
+    code = running.process.exitcode or 0
+    if code == -signal.SIGPROF:
+        return Ended("hangs", f"after {MOST_SECONDS:.0f} s of the processor")
+    name = signal.Signals(-code).name if code < 0 else f"exit {code}"
+    return Ended("killed", name)
+
+
+def _work(examine: Callable[[int], Outcome], seeds: Sequence[int], pipe: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 2)  # C++ says there why it aborts
+    for seed in seeds:
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+        pipe.send((seed, examine(seed)))
+
+
+def main(
+    name: str,
+    examine: Callable[[int], Outcome],
+    keep: Callable[[int, Outcome, Path], None],
+    explain: Callable[[int, Outcome], Outcome] = lambda seed, outcome: outcome,
+    chunk: int = CHUNK,
+) -> int:
+    """The command of a campaign; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.fuzz.{name}")
+    parser.add_argument("--examples", type=int, default=1000, metavar="N", help="how many")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first; one number is one example")
+    parser.add_argument("--processes", type=int, default=1, metavar="P")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write failures there, made smaller")
+    asked = parser.parse_args()
+    prepare()
+    start, counts, failures = time.monotonic(), Counter[str](), 0
+    seeds = range(asked.seed, asked.seed + asked.examples)
+    for done, (seed, outcome) in enumerate(outcomes(examine, seeds, asked.processes, chunk), 1):
+        if isinstance(outcome, Ended):
+            outcome = explain(seed, outcome)
+        counts[outcome.kind] += 1
+        if outcome.is_failure:
+            failures += 1
+            print(f"{seed}  {outcome.kind}  {outcome.detail[:_TEXT]}", flush=True)
+            if asked.keep is not None:
+                asked.keep.mkdir(parents=True, exist_ok=True)
+                keep(seed, outcome, asked.keep)
+        if done % 1000 == 0 or done == asked.examples:
+            each = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+            print(f"{done} examples in {time.monotonic() - start:.0f} s: {each}", flush=True)
+    return 1 if failures else 0

@@ -1,0 +1,226 @@
+"""The campaign over damaged files: `python -m tests.fuzz.files --examples 100000 --seed 0 --processes 2`.
+
+A file is one of a random graph, with bytes, fields or what it says changed. It goes through a command as a user runs it,
+and has to
+end in an exit code of the documentation, with one line if there is an error, and no file but the one that was asked for.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import onnx
+import typer
+from onnx import TensorProto
+
+from layoutopt import cli
+from layoutopt.cli.exit_codes import INTERNAL, exit_codes
+from layoutopt.errors import FormatError, PinError, TargetError, VerificationError
+
+from .campaign import CHUNK, Outcome, main
+from .cases import case_of
+from .choices import Choices, Seeded, chance, pick, weighted
+from .messages import damage
+from .wire import ALONG, BLIND
+
+MODELS = 60  # that files are made of
+_LARGEST = 60_000  # bytes of a file that is damaged
+_MADE = typer.main.get_command
+_MEMORY = Path("/dev/shm")  # where files cost little
+_TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512", "cpu")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of a file.
+
+    Attributes:
+        kind: the exit code, or what is wrong.
+        detail: the line on stderr, or what exactly is wrong.
+        is_failure: whether something is.
+    """
+
+    kind: str
+    detail: str = ""
+    is_failure: bool = False
+
+
+def examine(seed: int) -> Told:
+    """What comes of one example."""
+    choices = Seeded(f"file {seed}")
+    content = damaged(choices)
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        return judge(choices, content, Path(folder))
+
+
+def damaged(choices: Choices) -> bytes:
+    """A file that is not what it should be; once in a while it is."""
+    content = _content(choices.number(0, MODELS - 1))
+    if chance(choices, 55):
+        model = onnx.ModelProto.FromString(content)
+        if chance(choices, 30):
+            _put_outside(choices, model)
+        damage(choices, model)
+        try:
+            return model.SerializeToString()
+        except ValueError:  # text that is none
+            return content
+    other = _content(choices.number(0, MODELS - 1))
+    for _ in range(pick(choices, (1, 1, 1, 2, 4))):
+        content = pick(choices, BLIND if chance(choices, 40) else ALONG)(choices, content, other)
+        if not content:
+            break
+    return content
+
+
+def judge(choices: Choices, content: bytes, folder: Path) -> Told:
+    """Hand a file to a command."""
+    work, scratch = folder / "work", folder / "scratch"
+    prepare(work, content)
+    scratch.mkdir()
+    before = listing(folder)
+    arguments = _command(choices, work)
+    code, said, printed = run(arguments, scratch)
+    appeared = sorted(set(listing(folder)) - set(before))
+    called = " ".join(arguments).replace(f"{work}/", "")
+    fault = _fault(code, said, printed, appeared, arguments)
+    return Told(fault, f"{called}: {said or printed}", is_failure=True) if fault else Told(f"exit {code}", said)
+
+
+def prepare(work: Path, content: bytes) -> None:
+    """A folder with the file, and what it may refer to."""
+    (work / "folder").mkdir(parents=True)
+    (work / "m.onnx").write_bytes(content)
+    (work / "weights").write_bytes(bytes(range(256)) * 40)
+    (work / "link").symlink_to("/etc/hostname")
+
+
+def listing(folder: Path) -> list[str]:
+    """All files, relative to the folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def run(arguments: Sequence[str], scratch: Path) -> tuple[int, str, str]:
+    """The exit code of a command, and what is on stderr and stdout, be it said by Python or by C++."""
+    with (
+        _caught(2, scratch.parent / "stderr") as errors,
+        _caught(1, scratch.parent / "stdout") as output,
+        patch.object(tempfile, "tempdir", str(scratch)),
+        patch.object(typer.main, "get_command", _parser),
+    ):
+        code = cli.main(arguments)
+    texts = [path.read_text(errors="replace") for path in (errors, output)]
+    for path in (errors, output):
+        path.unlink()
+    return code, *texts  # type: ignore[return-value]
+
+
+@cache
+def _parser(app: typer.Typer) -> Any:
+    """The parser of the command line, which otherwise is made for every command."""
+    return _MADE(app)
+
+
+@contextmanager
+def _caught(descriptor: int, path: Path) -> Iterator[Path]:
+    """What is written to a descriptor goes into a file."""
+    kept = os.dup(descriptor)
+    name = "stderr" if descriptor == 2 else "stdout"
+    stream = getattr(sys, name)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), descriptor)
+        setattr(sys, name, file)
+        try:
+            yield path
+        finally:
+            file.flush()
+            os.dup2(kept, descriptor)
+            os.close(kept)
+            setattr(sys, name, stream)
+
+
+def _command(choices: Choices, work: Path) -> list[str]:
+    model, out = str(work / "m.onnx"), str(work / "out.onnx")
+    way = weighted(choices, [("plan", 55), ("optimize", 25), ("inspect", 12), ("check", 4), ("verify", 4)])
+    target = pick(choices, _TARGETS)
+    if way == "inspect":
+        return ["inspect", model, "--target", target, "--json"]
+    if way == "check":
+        return ["check", model]
+    if way == "verify":
+        return ["verify", model, model]
+    arguments = ["optimize", model, "-o", out, "--quiet", "--target", target]
+    if way == "plan":
+        arguments.append("--no-verify")
+    if target != "cpu" and chance(choices, 50):
+        arguments += ["--dialect", pick(choices, ("ops", "functions"))]
+    if chance(choices, 15):
+        arguments += ["--mode", "training"]
+    if chance(choices, 10):
+        arguments += ["--external-data", "out.data"]
+    return arguments
+
+
+def _fault(code: int, said: str, printed: str, appeared: list[str], arguments: Sequence[str]) -> str:
+    """What is wrong with how a command ended."""
+    if code not in exit_codes():
+        return f"exit code {code}"
+    if code == INTERNAL or "Traceback" in said + printed:
+        return "internal error"
+    if code in (TargetError.exit_code, FormatError.exit_code, PinError.exit_code):
+        return "blames the command line"
+    if code == VerificationError.exit_code and arguments[0] == "optimize":
+        return "mismatch"
+    if code and (said.count("\n") != 1 or not said.startswith("error: ")):
+        return "not one line"
+    allowed = {"work/out.onnx", "work/out.data"} if code == 0 and arguments[0] == "optimize" else set()
+    if extra := [name for name in appeared if name not in allowed]:
+        return f"left behind {', '.join(extra)}"
+    if code == 0 and arguments[0] == "optimize" and "work/out.onnx" not in appeared:
+        return "wrote nothing"
+    return ""
+
+
+@lru_cache(maxsize=MODELS)
+def _content(number: int) -> bytes:
+    """A small model, good as it is."""
+    seed = 1_000_000 + 1000 * number
+    while True:
+        case = case_of(seed)
+        if case is not None and case.model.ByteSize() <= _LARGEST:
+            return case.model.SerializeToString()
+        seed += 1
+
+
+def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
+    """Let some weights be in the file beside it."""
+    for tensor in model.graph.initializer:
+        size = len(tensor.raw_data)
+        if 0 < size <= 10_000 and chance(choices, 40):
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", "weights"), ("offset", "0"), ("length", str(size))):
+                tensor.external_data.add(key=key, value=value)
+
+
+def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+    """Write a file down that does not end as it should."""
+    choices = Seeded(f"file {seed}")
+    content = damaged(choices)
+    target = folder / f"{seed}"
+    shutil.rmtree(target, ignore_errors=True)
+    prepare(target, content)
+    arguments = _command(choices, target)
+    (target / "what.txt").write_text(f"layoutopt {' '.join(arguments)}\n\n{outcome.kind}: {outcome.detail}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main("files", examine, keep, chunk=4 * CHUNK))

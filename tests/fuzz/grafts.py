@@ -1,0 +1,172 @@
+"""Samples of single ops, put into a graph: the way in for every op that has a rule, and for some that have none.
+
+The first operand of a sample becomes a value that is there. Its extents are then those of the value, and the other operands
+follow: where the sample has 17 channels in two operands, both have as many as the value. If that does not run, the value
+is brought into the shape that the sample has, by a Reshape, a Transpose, or a cut and a Pad.
+"""
+
+from functools import cache
+
+import numpy as np
+import onnx
+from test_rules_handmade import Sample
+from test_rules_samples import Draft, drafts, is_standard
+
+from layoutopt.ops import rules
+from layoutopt.ops.base import OLDEST_OPSET
+
+from .choices import chance, pick
+from .growing import Array, Growing, Refused, since, subgraphs
+
+WITHOUT_RULES = (
+    *("CumSum", "Einsum", "EyeLike", "GatherElements", "GatherND", "GridSample", "IsInf", "LSTM", "MatMulInteger"),
+    *("MeanVarianceNormalization", "OneHot", "QLinearConv", "QLinearMatMul", "ReverseSequence", "ScatterElements"),
+    *("ScatterND", "Tile", "TopK", "Trilu", "Compress", "DynamicQuantizeLinear", "Range", "CenterCropPad"),
+)
+
+
+@cache
+def _drafts(kind: str) -> list[Draft]:
+    """Those with fixed extents."""
+    return [each for each in drafts(kind, thorough=False) if not each.name.endswith("dynamic")]
+
+
+@cache
+def _made(draft: Draft) -> Sample | None:
+    return draft.make()
+
+
+def prepare() -> None:
+    """Find all samples, which takes seconds, before processes are started that all need them."""
+    for kind in (*rules(), *WITHOUT_RULES):
+        _drafts(kind)
+
+
+def graft(g: Growing) -> None:
+    """An op that has a rule, now and then one that has none."""
+    put(g, pick(g.choices, [*rules(), *rules(), *WITHOUT_RULES]))
+
+
+def put(g: Growing, kind: str) -> None:
+    """A sample of an op.
+
+    Raises:
+        Refused: it does not go here, or means something else at the opset of the graph.
+    """
+    version = max(since(kind, g.opset) or 0, OLDEST_OPSET) if is_standard(kind) else 1
+    fitting = [draft for draft in _drafts(kind) if draft.since == version]
+    sample = _made(pick(g.choices, fitting)) if fitting else None
+    if sample is None or not _suits(sample, g):
+        raise Refused
+    node, operands = sample.model.graph.node[0], _operands(sample)
+    for function in sample.model.functions:
+        if all(each.name != function.name for each in g.functions):
+            copy = onnx.FunctionProto()
+            copy.CopyFrom(function)
+            copy.opset_import[0].version = g.opset
+            g.functions.append(copy)
+    ways = [_stretched, _reshaped, _as_it_is] if chance(g.choices, 70) else [_as_it_is]
+    for way in ways:
+        try:
+            _put(g, node, way(g, node, operands))
+            return
+        except Refused:
+            continue
+    raise Refused
+
+
+def _suits(sample: Sample, g: Growing) -> bool:
+    """Whether the op can stand alone, and its function means the same at the opset of the graph."""
+    node = sample.model.graph.node[0]
+    if sample.model.functions:
+        return not g.is_function and all(
+            each.version <= g.opset for each in sample.model.opset_import if not each.domain
+        )
+    return bool(node.input) and not subgraphs(node)
+
+
+def _operands(sample: Sample) -> dict[str, tuple[Array, bool]]:
+    """The inputs by name, and whether they are constants."""
+    found = {name: (np.asarray(array), False) for name, array in sample.feeds[0].items()}
+    for tensor in sample.model.graph.initializer:
+        found[tensor.name] = (onnx.numpy_helper.to_array(tensor), True)
+    return found
+
+
+def _put(g: Growing, node: onnx.NodeProto, names: dict[str, str]) -> None:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.name = g.fresh(node.op_type)
+    del copy.input[:], copy.output[:]
+    copy.input.extend(names.get(name, "") for name in node.input)
+    copy.output.extend(g.fresh("v") if name else "" for name in node.output)
+    g.append(copy)
+
+
+def _first(node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> str:
+    name = next((name for name in node.input if name), "")
+    if name not in operands or operands[name][1]:
+        raise Refused
+    return name
+
+
+def _stretched(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op on a value of the same rank, the other operands in extents that go with it."""
+    first = _first(node, operands)
+    sample = operands[first][0]
+    x = g.pick(sample.ndim, sample.dtype.kind)
+    if g.values[x].dtype != sample.dtype:
+        raise Refused
+    extents = dict(zip(sample.shape, g.values[x].shape, strict=True))
+    names = {first: x}
+    for name, (array, is_constant) in operands.items():
+        if name == first:
+            continue
+        shape = tuple(extents.get(dim, dim) for dim in array.shape)
+        if array.dtype.kind != "f":
+            names[name] = g.constant(array)
+        elif shape == array.shape:
+            names[name] = _operand(g, array, is_constant)
+        else:
+            positive = bool((array >= 0).all())
+            fresh = g.array(shape, array.dtype)
+            names[name] = _operand(g, np.abs(fresh) + array.dtype.type(0.1) if positive else fresh, is_constant)
+    return names
+
+
+def _reshaped(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op as the sample has it, on a value that is brought into the shape of the sample."""
+    first = _first(node, operands)
+    sample = operands[first][0]
+    x = g.pick(kind=sample.dtype.kind)
+    if g.values[x].dtype != sample.dtype or not sample.size or not g.values[x].size:
+        raise Refused
+    if g.values[x].size != sample.size:
+        flat = g.add("Reshape", [x, g.constant([-1])])
+        short = sample.size - g.values[flat].size
+        pads = [0, short]
+        x = g.add("Pad", [flat], pads=pads) if g.opset < 11 else g.add("Pad", [flat, g.constant(pads)])
+    names = {first: g.add("Reshape", [x, g.constant(list(sample.shape))])}
+    return {**_rest(g, operands, first), **names}
+
+
+def _as_it_is(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op on operands of its own."""
+    return _rest(g, operands, "")
+
+
+def _rest(g: Growing, operands: dict[str, tuple[Array, bool]], but: str) -> dict[str, str]:
+    return {name: _operand(g, array, is_constant) for name, (array, is_constant) in operands.items() if name != but}
+
+
+def _operand(g: Growing, array: Array, is_constant: bool) -> str:
+    """A constant, an input of the model, or a value of the same shape that is there."""
+    if array.dtype.kind == "f":
+        fitting = [name for name in g.readable(shape=array.shape) if g.values[name].dtype == array.dtype]
+        if fitting and chance(g.choices, 40):
+            return pick(g.choices, fitting)
+        if not is_constant and not g.is_function and chance(g.choices, 50):
+            name = g.input(array.shape, array.dtype)
+            g.values[name][...] = array
+            return name
+    return g.constant(array)

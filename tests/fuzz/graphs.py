@@ -1,0 +1,41 @@
+"""The campaign over random graphs: `python -m tests.fuzz.graphs --examples 10000 --seed 0 --processes 2`."""
+
+import sys
+from pathlib import Path
+
+import onnx
+
+from . import judge as judging
+from .campaign import Outcome, alone, main
+from .cases import Case, case_of
+from .judge import Verdict, judge
+from .reduce import reduced
+
+
+def examine(seed: int) -> Verdict:
+    """What comes of one example."""
+    case = case_of(seed)
+    return Verdict("no graph") if case is None else judge(case)
+
+
+def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+    """Write a failing example down, made smaller."""
+    case = case_of(seed)
+    assert case is not None
+
+    def again(smaller: Case) -> Outcome:
+        return alone(lambda: judge(smaller))
+
+    small = reduced(case, again)
+    onnx.save(small.model, folder / f"{seed}.onnx")
+    (folder / f"{seed}.txt").write_text(f"{outcome.kind}: {outcome.detail}\n\n{small!r}\n")
+
+
+def explain(seed: int, outcome: Outcome) -> Outcome:
+    """Who ended the process."""
+    case = case_of(seed)
+    return outcome if case is None else judging.explain(case)
+
+
+if __name__ == "__main__":
+    sys.exit(main("graphs", examine, keep, explain))

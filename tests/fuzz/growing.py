@@ -1,0 +1,327 @@
+"""A model that grows node by node. Each node is run as soon as it is there, so what is built is valid and its shapes are known."""  # noqa: E501
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from .choices import Choices, chance, pick, weighted
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+MOST_ELEMENTS = 6000  # of a value; the examples are meant to be many, not large
+LARGEST = 1e4  # magnitude of a value, so that no chain of ops ends in infinity
+LOCAL = "local"  # the domain of functions of the model
+_FLOATS = "fc"
+
+
+class Refused(Exception):  # noqa: N818  -- nothing is wrong
+    """This op does not go here."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node that can be run alone, and the values that it reads, those of its subgraphs included."""
+
+    session: Any
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def run(self, values: Arrays) -> dict[str, Array]:
+        """The values that it computes."""
+        # Copies, since BatchNormalization in training mode writes into what it is given.
+        results = self.session.run(list(self.writes), {name: np.array(values[name]) for name in self.reads})
+        return dict(zip(self.writes, results, strict=True))
+
+
+@dataclass
+class Growing:
+    """A graph that grows: the main graph, a subgraph or the body of a function.
+
+    Attributes:
+        choices: who decides.
+        opset: of ai.onnx.
+        dtype: the element type of most values.
+        main: the main graph; None if this is it.
+        outer: the graph around; None for the main graph and for bodies of functions, which see nothing else.
+        inputs: the inputs of the main graph by name, as arrays.
+        constants: the graph's initializers and Constant nodes.
+        values: everything that can be read here but the constants of the graphs around.
+        nodes: in order.
+        steps: the nodes of the main graph, to be run one by one.
+        functions: those of the model.
+        may_be_empty: whether values may have no elements.
+    """
+
+    choices: Choices
+    opset: int
+    dtype: Any = np.float32
+    main: "Growing | None" = None
+    outer: "Growing | None" = None
+    inputs: dict[str, Array] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, Array] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    functions: list[onnx.FunctionProto] = field(default_factory=list)
+    may_be_empty: bool = False
+    _count: int = 0
+
+    @property
+    def root(self) -> "Growing":
+        """The main graph."""
+        return self.main or self
+
+    @property
+    def is_function(self) -> bool:
+        """Whether this is the body of a function, which has no initializers."""
+        return self.main is not None and self.outer is None
+
+    @property
+    def depth(self) -> int:
+        """How many graphs are around this one."""
+        return 0 if self.outer is None else self.outer.depth + 1
+
+    def inside(self) -> "Growing":
+        """A graph in this one, which reads what is here."""
+        child = Growing(self.choices, self.opset, self.dtype, self.root, self, functions=self.functions)
+        child.values = {name: value for name, value in self.values.items() if name not in self.constants}
+        return child
+
+    def apart(self) -> "Growing":
+        """The body of a function."""
+        return Growing(self.choices, self.opset, self.dtype, self.root, functions=self.functions)
+
+    # --- what there is -------------------------------------------------------------------------------------------
+
+    def all_constants(self) -> dict[str, Array]:
+        """Those of this graph and of the graphs around."""
+        return {**(self.outer.all_constants() if self.outer is not None else {}), **self.constants}
+
+    def around(self) -> "Iterator[Growing]":
+        """The graphs around, from the inside out."""
+        graph = self.outer
+        while graph is not None:
+            yield graph
+            graph = graph.outer
+
+    def fresh(self, stem: str) -> str:
+        """A name that nothing has; now and then an odd one."""
+        self.root._count += 1
+        odd = weighted(self.choices, [("", 92), (":0", 2), ("/ü b", 2), (".1", 2), ("__NHWC", 2)])
+        return f"{stem}{self.root._count}{odd}"
+
+    def readable(self, rank: int | None = None, kind: str = "f", shape: tuple[int, ...] | None = None) -> list[str]:
+        """Values that are no constants, by rank, by kinds of element types, by shape."""
+        return [
+            name
+            for name, value in self.values.items()
+            if name not in self.constants
+            and value.dtype.kind in kind
+            and rank in (None, value.ndim)
+            and shape in (None, value.shape)
+        ]
+
+    def pick(self, rank: int | None = None, kind: str = "f", shape: tuple[int, ...] | None = None) -> str:
+        """One of those, the latest more likely.
+
+        Raises:
+            Refused: there is none.
+        """
+        names = self.readable(rank, kind, shape)
+        if not names:
+            raise Refused
+        return pick(self.choices, [*names[::-1][:2], *names[::-1][:4], *names[::-1]])
+
+    def array(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        """Random numbers: small ones around zero, small indices, coin tosses."""
+        return random_array(self.choices.number(0, 1 << 16), shape, dtype or self.dtype)
+
+    # --- what is put in ------------------------------------------------------------------------------------------
+
+    def input(self, shape: Sequence[int], dtype: Any = None) -> str:
+        """A new input of the main graph, which inner graphs capture."""
+        if self.is_function or any(graph.is_function for graph in self.around()):
+            raise Refused
+        name, value = self.fresh("x"), self.array(shape, dtype)
+        graph: Growing | None = self
+        self.root.inputs[name] = value
+        while graph is not None:
+            graph.values[name] = value
+            graph = graph.outer
+        return name
+
+    def constant(self, value: Any) -> str:
+        """An initializer or a Constant node; one that is there already where it has the same elements."""
+        array = np.asarray(value, dtype=None if isinstance(value, np.ndarray | np.generic) else _plain_dtype(value))
+        for name, other in self.constants.items():
+            if other.dtype == array.dtype and np.array_equal(other, array) and chance(self.choices, 50):
+                return name
+        name = self.fresh("w")
+        if self.is_function or chance(self.choices, 15):
+            self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name)))
+        self.constants[name] = self.values[name] = array
+        return name
+
+    def weight(self, shape: Sequence[int], scale: float | None = None) -> str:
+        """Numbers that keep results in range: constants, now and then shared, computed, or inputs of the model."""
+        shape = tuple(int(dim) for dim in shape)
+        if np.prod(shape) > MOST_ELEMENTS:
+            raise Refused
+        known = self.all_constants().items()
+        alike = [name for name, value in known if value.shape == shape and value.dtype == self.dtype]
+        if alike and chance(self.choices, 25):
+            return pick(self.choices, alike)
+        spread = scale if scale is not None else max(1, int(np.prod(shape[1:]))) ** -0.5
+        array = (self.array(shape).astype(np.float64) * spread).astype(self.dtype)
+        way = self.choices.number(0, 19)
+        if way == 19 and not self.is_function:
+            name = self.input(shape)
+            self.values[name][...] = array
+            return name
+        if way == 18:
+            return self.add("Mul", [self.constant(array * self.dtype(2)), self.constant(np.asarray(0.5, self.dtype))])
+        if way == 17 and len(shape) > 1:
+            perm = tuple(reversed(range(len(shape))))
+            return self.add("Transpose", [self.constant(np.ascontiguousarray(array.transpose(perm)))], perm=perm)
+        return self.constant(array)
+
+    def add(self, op_type: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
+        """A node with one output; its name."""
+        return self.add_many(op_type, inputs, 1, domain, **attributes)[0]
+
+    def add_many(
+        self, op_type: str, inputs: Sequence[str], count: int, domain: str = "", **attributes: Any
+    ) -> tuple[str, ...]:
+        """A node with several outputs; their names.
+
+        Raises:
+            Refused: onnxruntime cannot run it, or the result is too large.
+        """
+        outputs = [self.fresh("v") for _ in range(count)]
+        label = pick(self.choices, [f"{op_type}_{outputs[0]}", "", f"/layer/{outputs[0]}/{op_type}"])
+        return self.append(helper.make_node(op_type, inputs, outputs, name=label, domain=domain, **attributes))
+
+    def append(self, node: onnx.NodeProto) -> tuple[str, ...]:
+        """A node; the names of its outputs.
+
+        Raises:
+            Refused: as `add_many` does.
+        """
+        if not node.domain and since(node.op_type, self.opset) is None:
+            raise Refused  # onnxruntime knows some ops for longer than onnx does
+        try:
+            step = alone(node, self.values, self.all_constants(), self.opset, self.functions)
+            found = step.run(self.values)
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise Refused from error
+        if not all(self._is_fine(value) for value in found.values()):
+            raise Refused
+        self.nodes.append(node)
+        self.values.update(found)
+        if self.main is None:
+            self.steps.append(step)
+        return step.writes
+
+    def _is_fine(self, value: Any) -> bool:
+        if not isinstance(value, np.ndarray) or value.size > MOST_ELEMENTS or value.ndim > 6 or value.dtype == object:
+            return False
+        if value.size == 0:
+            return self.root.may_be_empty
+        return value.dtype.kind not in _FLOATS or bool((np.abs(value) <= LARGEST).all())
+
+
+def alone(
+    node: onnx.NodeProto, values: Arrays, constants: Arrays, opset: int, functions: Sequence[onnx.FunctionProto]
+) -> Step:
+    """A node as a model of its own."""
+    reads = list(dict.fromkeys(name for name in (*node.input, *free_names(node)) if name))
+    given = tuple(name for name in reads if name not in constants)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [info(name, values[name]) for name in given],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        initializer=[numpy_helper.from_array(constants[name], name) for name in reads if name in constants],
+    )
+    opsets = imports(opset, graph.node, functions)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
+    return Step(_session(model), given, tuple(name for name in node.output if name))
+
+
+@lru_cache(maxsize=4096)
+def since(kind: str, opset: int) -> int | None:
+    """The opset at which an op of ai.onnx became what it is at `opset`; None if there is none of that name."""
+    try:
+        return int(onnx.defs.get_schema(kind, opset).since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def random_array(seed: int, shape: Sequence[int], dtype: Any) -> Array:
+    """Random numbers of an element type."""
+    generator, dtype = np.random.default_rng(seed), np.dtype(dtype)
+    if dtype.kind == "f":
+        return generator.normal(size=tuple(shape)).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, tuple(shape)).astype(dtype)
+    low, high = (0, 3) if dtype == np.int64 else (0 if dtype.kind == "u" else -9, 9)
+    return generator.integers(low, high, tuple(shape)).astype(dtype)
+
+
+def info(name: str, value: Array, dims: Sequence[int | str | None] | None = None) -> onnx.ValueInfoProto:
+    """The declaration of a value."""
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape if dims is None else dims
+    )
+
+
+def imports(opset: int, nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> list[Any]:
+    """The opset imports of a graph with these nodes."""
+    domains = {node.domain for node in every_node(nodes)} | ({LOCAL} if functions else set())
+    for function in functions:
+        domains |= {node.domain for node in every_node(function.node)}
+    return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in sorted(domains) if domain)]
+
+
+def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from every_node(graph.node)
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in the attributes of a node."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+
+
+def free_names(node: onnx.NodeProto) -> list[str]:
+    """What the subgraphs of a node read from outside."""
+    found = []
+    for graph in subgraphs(node):
+        known = {each.name for each in (*graph.input, *graph.initializer)}
+        for inner in graph.node:
+            found += [name for name in (*inner.input, *free_names(inner)) if name and name not in known]
+            known.update(inner.output)
+        found += [each.name for each in graph.output if each.name not in known]
+    return found
+
+
+def _session(model: onnx.ModelProto) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _plain_dtype(value: Any) -> Any:
+    return np.float32 if isinstance(value, float) else np.int64

@@ -1,0 +1,238 @@
+"""Does an example hold? Equal outputs in runs of our own, the same bytes when it is optimised again, no error but a PinError.
+
+Some outputs cannot be judged: where a graph takes the sign of a difference of equal numbers, or divides by one, rounding
+decides. Whether it does is found out by running the nodes one by one with a little noise after each.
+"""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+
+import layoutopt
+from layoutopt.api import Model, Result
+from layoutopt.errors import LayoutoptError, PinError
+from layoutopt.formats import pack, unpack
+from layoutopt.onnx_io import to_bytes
+from layoutopt.verify import compare
+
+from .campaign import alone
+from .cases import Case
+from .choices import Seeded, chance, pick
+from .growing import Array, Arrays
+
+LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
+RUNTIME_FAULTS = (
+    # onnxruntime 1.31 at its default level, from opset 21 on: DequantizeLinear of int8 -> Transpose or Reshape
+    "output_dtype INT8 does not match y_zero_point type UINT8",
+)
+"""What onnxruntime says of valid models where it is itself at fault."""
+_NOISES = 3
+_STEADY = 0.2  # of the tolerance, that noise may make of an output
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of an example.
+
+    Attributes:
+        kind: "equal", "unjudged" where no output can be judged, "refused" where pins cannot be met, "runtime" where
+            onnxruntime is at fault; else what is wrong.
+        detail: what exactly.
+        rewritten: whether the model was.
+    """
+
+    kind: str
+    detail: str = ""
+    rewritten: bool = False
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something is wrong."""
+        return self.kind not in ("equal", "unjudged", "refused", "runtime", "no graph")
+
+
+def judge(case: Case) -> Verdict:
+    """Optimise an example and look at what comes out."""
+    try:
+        wants = [_run(case.model.SerializeToString(), feed, LEVELS[0]) for feed in case.feeds[:1]]
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        return Verdict("runtime", f"cannot run the original, but its nodes one by one: {error}")
+    feeds = case.feeds[:1]
+    for feed in case.feeds[1:]:  # the graph may not suit other extents
+        try:
+            wants.append(_run(case.model.SerializeToString(), feed, LEVELS[0]))
+            feeds.append(feed)
+        except Exception:
+            continue
+    case = replace(case, feeds=feeds)
+    steady = [_steady(case, feed, want) for feed, want in zip(feeds, wants, strict=True)]
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
+        return _judge(case, wants, steady, Path(folder))
+
+
+def _judge(case: Case, wants: list[Arrays], steady: list[set[str]], folder: Path) -> Verdict:
+    choices = Seeded(case.seed)
+    source = folder / "model.onnx"
+    onnx.save(case.model, source)
+    handed: list[Model] = [case.model, case.model, source, onnx_ir.from_proto(case.model)]
+    everything_steady = all(found == set(want) for found, want in zip(steady, wants, strict=True))
+    try:
+        result = optimize(case, pick(choices, handed), verify=everything_steady and chance(choices, 30))
+    except PinError as error:
+        declared = {each.name for each in (*case.model.graph.input, *case.model.graph.output)}
+        expected = any(name not in declared for name in case.pins)
+        return Verdict("refused" if expected else "pins", str(error))
+    except LayoutoptError as error:
+        return Verdict("runtime" if _is_runtimes(str(error)) else type(error).__name__, str(error))
+    except Exception as error:
+        return Verdict("crash", f"{type(error).__name__}: {error}")
+    fault = _differs(case, result.proto.SerializeToString(), wants, steady) or _differs_again(
+        case, result, choices, folder
+    )
+    if fault:
+        return Verdict(*fault, rewritten=result.report.changed)
+    return Verdict("equal" if any(steady) else "unjudged", rewritten=result.report.changed)
+
+
+def explain(case: Case) -> Verdict:
+    """Who ended the process that judged an example."""
+
+    def runs(model: bytes, feed: Arrays) -> Verdict:
+        for level in LEVELS:
+            _runs(model, feed, level)
+        return Verdict("equal")
+
+    feed, source = case.feeds[0], case.model.SerializeToString()
+    if alone(lambda: runs(source, feed)).is_failure:
+        return Verdict("runtime", "ends when it runs the original")
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
+        path = Path(folder) / "result.onnx"
+
+        def rewrites() -> Verdict:
+            optimize(case, case.model).save(path)
+            return Verdict("equal")
+
+        ended = alone(rewrites)
+        if ended.is_failure:
+            return Verdict(ended.kind, f"{ended.detail} while it was optimised")
+        packed = {name: pack(value, case.pins[name]) if name in case.pins else value for name, value in feed.items()}
+        ended = alone(lambda: runs(path.read_bytes(), packed))
+        return Verdict("runtime" if ended.is_failure else "killed", "ends when it runs the result")
+
+
+def optimize(case: Case, model: Model, verify: bool = False) -> Result:
+    """As the example says."""
+    return layoutopt.optimize(model, case.target, dialect=case.dialect, mode=case.mode, pins=case.pins, verify=verify)
+
+
+def _differs(case: Case, rewritten: bytes, wants: list[Arrays], steady: list[set[str]]) -> tuple[str, str] | None:
+    """What is wrong with what the result computes."""
+    for feed, want, judged in zip(case.feeds, wants, steady, strict=True):
+        packed = {name: pack(value, case.pins[name]) if name in case.pins else value for name, value in feed.items()}
+        for level in LEVELS:
+            try:
+                got = _run(rewritten, packed, level)
+            except Exception as error:
+                if level != LEVELS[0] and not _runs(case.model.SerializeToString(), feed, level):
+                    continue
+                return "runtime" if _is_runtimes(str(error)) else "cannot run", f"{level}: {error}"
+            for name in want:
+                fault = _fault(case, name, want[name], got[name], name in judged)
+                if fault:  # onnxruntime may run the original in other ways at its other levels, and wrong
+                    again = _run(case.model.SerializeToString(), feed, LEVELS[1])
+                    fault = _fault(case, name, again[name], got[name], name in judged) and fault
+                if fault:
+                    return "mismatch", f"{level}: {name}: {fault}"
+    return None
+
+
+def _fault(case: Case, name: str, want: Array, got: Array, judged: bool) -> str:
+    if name in case.pins:
+        physical = case.pins[name].physical_shape(want.shape)
+        if got.shape != physical:
+            return f"is {got.shape}, but pinned to {case.pins[name]} of {want.shape}, which is {physical}"
+        got = unpack(got, case.pins[name], want.shape)
+    if (want.shape, want.dtype) != (got.shape, got.dtype):
+        return f"is {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
+    comparison = compare(name, want, got)
+    return f"differs by {comparison.error:.2g}" if judged and not comparison.passed else ""
+
+
+def _differs_again(case: Case, result: Result, choices: Seeded, folder: Path) -> tuple[str, str] | None:
+    """What is wrong with optimising it again: for the same, which changes nothing; for something else, which has to be equal."""  # noqa: E501
+    first, second = folder / "first.onnx", folder / "second.onnx"
+    result.save(first)
+    try:
+        again = optimize(case, first if chance(choices, 50) else result.proto)
+        again.save(second)
+    except Exception as error:
+        return "again", f"{type(error).__name__}: {error}"
+    if again.report.changed:
+        return "not idempotent", "optimised again it is rewritten again"
+    if result.report.changed and first.read_bytes() != second.read_bytes():
+        return "not idempotent", "optimised again it has other bytes"
+    if chance(choices, 15):
+        once_more = optimize(case, case.model)
+        if to_bytes(once_more.model) != to_bytes(result.model):
+            return "not repeatable", "optimised twice it has other bytes"
+    return None
+
+
+def _run(model: bytes, feed: Arrays, level: str) -> dict[str, Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_outputs()]
+    # Copies, since BatchNormalization in training mode writes into what it is given.
+    given = {name: np.array(value) for name, value in feed.items()}
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def _is_runtimes(said: str) -> bool:
+    return any(fault in said for fault in RUNTIME_FAULTS)
+
+
+def _runs(model: bytes, feed: Arrays, level: str) -> bool:
+    try:
+        _run(model, feed, level)
+    except Exception:
+        return False
+    return True
+
+
+def _steady(case: Case, feed: Arrays, want: Arrays) -> set[str]:
+    """The outputs that rounding does not decide."""
+    found = set(want)
+    for seed in range(_NOISES):
+        generator = np.random.default_rng(seed)
+        values: dict[str, Array] = {**case.constants, **feed}
+        try:
+            for step in case.steps:
+                values |= {name: _noisy(value, generator) for name, value in step.run(values).items()}
+        except Exception:  # other extents than those of the session of a node, a loop that turns otherwise
+            return set()
+        found = {name for name in found if name not in values or _is_steady(want[name], values[name])}
+    return found
+
+
+def _is_steady(want: Array, got: Array) -> bool:
+    comparison = compare("", want, got)
+    return comparison.error <= _STEADY * comparison.tolerance
+
+
+def _noisy(value: Array, generator: np.random.Generator) -> Array:
+    """What other kernels may have made of it."""
+    if value.dtype.kind != "f" or not value.size:
+        return value
+    step = {"float16": 5e-4, "float32": 1e-6, "float64": 1e-9}.get(str(value.dtype), 1e-2)
+    wide = value.astype(np.float64)
+    largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+    noise = generator.uniform(-step, step, (2, *value.shape))
+    return np.asarray(np.where(wide == 0, wide, wide * (1 + noise[0]) + 0.3 * largest * noise[1]), value.dtype)

@@ -1,0 +1,69 @@
+"""Damaged files end in one line and an exit code. The campaign is `python -m tests.fuzz.files`."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from .campaign import outcomes
+from .choices import Seeded
+from .files import examine, judge
+from .messages import damage
+from .wire import ALONG, BLIND, fields, replaced, varint
+
+QUICK, THOROUGH = 400, 6000
+
+
+def hold(count: int) -> None:
+    """In processes of their own: what ends one is found, too."""
+    found = list(outcomes(examine, range(count), chunk=1000))
+    assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
+    kinds = {outcome.kind for _, outcome in found}
+    assert {"exit 0", "exit 3"} <= kinds
+
+
+@pytest.mark.thorough
+def test_damaged_files_end_in_one_line() -> None:
+    hold(QUICK)
+
+
+@pytest.mark.thorough
+def test_many_damaged_files_end_in_one_line() -> None:
+    hold(THOROUGH)
+
+
+def small() -> onnx.ModelProto:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y)
+    { a = Relu (x) y = Softmax <axis = 1> (a) }"""
+    return onnx.parser.parse_model(text)
+
+
+def test_a_file_that_is_good_is_written(tmp_path: Path) -> None:
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        told = judge(Seeded(seed), small().SerializeToString(), folder)
+        assert told.kind == "exit 0", told
+
+
+def test_fields_are_found_and_replaced() -> None:
+    content = small().SerializeToString()
+    found = fields(content)
+    names = [each for each in found if content[each.value : each.end] == b"Softmax"]
+    assert len(names) == 1
+    longer = replaced(content, names[0], content[names[0].start : names[0].value - 1] + varint(200) + b"S" * 200)
+    node = onnx.ModelProto.FromString(longer).graph.node[1]
+    assert node.op_type == "S" * 200
+    assert replaced(content, names[0], b"") != content
+
+
+def test_every_kind_of_damage_changes_something() -> None:
+    content = small().SerializeToString()
+    other = onnx.helper.make_model(small().graph, producer_name="somebody").SerializeToString()
+    for each in (*BLIND, *ALONG):
+        results = [each(Seeded(seed), content, other) for seed in range(8)]
+        assert any(result != content for result in results), each
+    models = [onnx.ModelProto.FromString(small().SerializeToString()) for _ in range(60)]
+    for seed, model in enumerate(models):
+        damage(Seeded(seed), model)
+    assert sum(model != small() for model in models) > 40

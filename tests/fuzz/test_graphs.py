@@ -1,0 +1,111 @@
+"""Random graphs compute the same afterwards. The campaign is `python -m tests.fuzz.graphs`."""
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from layoutopt.ops import rules
+
+from . import judge as judging
+from .campaign import alone, outcomes
+from .cases import Case, case_of, cases
+from .choices import Seeded
+from .grafts import prepare, put
+from .graphs import examine
+from .growing import Growing, Refused
+from .judge import explain, judge
+
+QUICK = settings(
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+THOROUGH = settings(QUICK, max_examples=3000)
+
+
+def hold(case: Case) -> None:
+    """In a process of its own, which onnxruntime may end."""
+    verdict = alone(lambda: judge(case))
+    if verdict.kind == "killed":
+        verdict = explain(case)
+    assert not verdict.is_failure, f"{verdict.kind}: {verdict.detail}"
+
+
+@QUICK
+@given(cases())
+def test_a_random_graph_computes_the_same(case: Case) -> None:
+    hold(case)
+
+
+@pytest.mark.thorough
+@THOROUGH
+@given(cases())
+def test_many_random_graphs_compute_the_same(case: Case) -> None:
+    hold(case)
+
+
+@pytest.mark.thorough
+def test_the_campaign_finds_nothing() -> None:
+    prepare()
+    found = list(outcomes(examine, range(60)))
+    assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
+    assert sum(outcome.kind == "equal" for _, outcome in found) >= 50
+
+
+def test_a_number_makes_one_example() -> None:
+    first, second = case_of(7), case_of(7)
+    assert first is not None
+    assert second is not None
+    assert first.model == second.model
+    assert first.pins == second.pins
+
+
+@pytest.mark.parametrize("damage", ["Relu", "Sigmoid"])
+def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dialect that writes another op in place of one gives examples away."""
+    case = next(case for seed in range(1000) if (case := case_of(seed)) is not None and _has(case, damage))
+    result = judging.optimize(case, case.model)
+
+    class Wrong:
+        """The result with another op."""
+
+        report = result.report
+
+        @property
+        def proto(self) -> onnx.ModelProto:
+            proto = result.proto
+            for node in proto.graph.node:
+                node.op_type = "Neg" if node.op_type == damage else node.op_type
+            return proto
+
+    monkeypatch.setattr(judging, "optimize", lambda *_, **__: Wrong())
+    assert judging.judge(case).kind == "mismatch"
+
+
+def _has(case: Case, kind: str) -> bool:
+    """Whether an output is what an op of that kind gives, for inference without pins."""
+    outputs = {each.name for each in case.model.graph.output}
+    found = [node for node in case.model.graph.node if node.op_type == kind and set(node.output) & outputs]
+    return bool(found) and case.mode == "inference" and not case.pins and case.dialect != "onnxruntime"
+
+
+@pytest.mark.thorough
+def test_every_rule_can_take_part() -> None:
+    """By being registered: a sample of it goes into a graph."""
+    missing = []
+    for kind in rules():
+        g = Growing(Seeded(kind), 21)
+        g.input((2, 17, 3, 3))
+        if not any(_goes(g, kind) for _ in range(12)):
+            missing.append(kind)
+    assert missing == []
+
+
+def _goes(g: Growing, kind: str) -> bool:
+    try:
+        put(g, kind)
+    except Refused:
+        return False
+    return True
