@@ -1,24 +1,68 @@
 """What a planned graph amounts to: formats, casts and moved bytes per op, and why each cast is there."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
-from layoutopt.ops import Rename, canonical_signature, elements, physical_type, rule_of
+from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
+from layoutopt.ops.bodies import control_flow, expected_runs
+from layoutopt.planner import integers_of
 from layoutopt.report import CastReport, Counts, OpReport
+from layoutopt.sizes import NO_SIZES, Sizes
 
 
-def op_reports(graph: Graph, cost_model: CostModel) -> list[OpReport]:
-    """Every op but the casts, in order."""
-    return [_op_report(graph, op, cost_model) for op in graph.ops if not is_cast(op)]
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An op, and where it is.
+
+    Attributes:
+        op: the op.
+        graph: the graph that it is in.
+        body: which body that is: the names of the ops around it and of their attributes; empty in the main graph.
+        runs: how often it is expected to run.
+    """
+
+    op: Op
+    graph: Graph
+    body: str
+    runs: float
 
 
-def _op_report(graph: Graph, op: Op, cost_model: CostModel) -> OpReport:
+def sites(graph: Graph) -> list[Site]:
+    """Every op of a graph and of the bodies in it that are understood, those of a body behind the op that has it."""
+    runs = expected_runs(graph)
+    found = []
+    pending = [Site(op, graph, "", 1.0) for op in reversed(graph.ops)]
+    while pending:
+        site = pending.pop()
+        found.append(site)
+        bodies = site.op.bodies if control_flow(site.op) is not None else {}
+        for name, body in reversed(bodies.items()):
+            path = f"{site.body}{'/' if site.body else ''}{site.op.name or _first_output(site.op)}/{name}"
+            pending += [Site(op, body, path, runs[body]) for op in reversed(body.ops)]
+    return found
+
+
+def planned_ops(graph: Graph) -> list[Op]:
+    """The ops that `op_reports` reports on."""
+    return [site.op for site in sites(graph) if not is_cast(site.op)]
+
+
+def op_reports(graph: Graph, cost_model: CostModel, *, whole_units: bool = False) -> list[OpReport]:
+    """Every op but the casts, in order, also in bodies."""
+    integers = integers_of(expected_runs(graph), cost_model, whole=whole_units)
+    return [_op_report(site, integers, cost_model) for site in sites(graph) if not is_cast(site.op)]
+
+
+def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpReport:
+    op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    seconds = cost_model.kernel_seconds(op, signature)
+    is_free = op in integers.free or control_flow(op) is not None
+    seconds = 0.0 if is_free else cost_model.kernel_seconds(integers.priced(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
     return OpReport(
@@ -26,8 +70,9 @@ def _op_report(graph: Graph, op: Op, cost_model: CostModel) -> OpReport:
         kind=op.kind,
         inputs=[None if storage is None else str(storage) for storage in signature.inputs],
         outputs=[None if storage is None else str(storage) for storage in signature.outputs],
-        seconds=seconds,
+        seconds=seconds * site.runs,
         moves_data=moves,
+        body=site.body,
         reason=_why_moved(graph, op, signature) if moves else "",
     )
 
@@ -62,13 +107,14 @@ def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
 
 
-def cast_reports(graph: Graph, cost_model: CostModel) -> list[CastReport]:
-    """Every CastData, in order."""
-    return list(_cast_reports(graph, cost_model))
+def cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES) -> list[CastReport]:
+    """Every CastData, in order, also in bodies."""
+    return list(_cast_reports(graph, cost_model, sizes))
 
 
-def _cast_reports(graph: Graph, cost_model: CostModel) -> Iterator[CastReport]:
-    for op in graph.ops:
+def _cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
+    for site in sites(graph):
+        op = site.op
         if not is_cast(op):
             continue
         source, copy = op.inputs[0], op.outputs[0]
@@ -78,18 +124,20 @@ def _cast_reports(graph: Graph, cost_model: CostModel) -> Iterator[CastReport]:
             tensor=source.tensor,
             src=str(source.storage),
             dst=str(copy.storage),
-            bytes=_bytes(source) + _bytes(copy),
-            seconds=cost_model.conversion_seconds(source, source.storage, copy.storage),
+            bytes=_bytes(source, sizes) + _bytes(copy, sizes),
+            seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * site.runs,
             moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
-            reason=_reason(graph, source, copy),
+            body=site.body,
+            reason=_reason(site.graph, source, copy),
         )
 
 
 def _reason(graph: Graph, source: Value, copy: Value) -> str:
     producer = graph.producer(source)
     if producer is None:
-        writer = "a constant" if source.is_constant else "the graph input"
+        outer = "the graph input" if graph.root is graph else "what the body is given"
+        writer = "a constant" if source.is_constant else outer
     else:
         writer = f"{producer.kind} {producer.name or source.name}"
     return f"{writer} leaves {source.storage}, {_readers(graph, copy)} wants {copy.storage}"
@@ -98,13 +146,14 @@ def _reason(graph: Graph, source: Value, copy: Value) -> str:
 def _readers(graph: Graph, value: Value) -> str:
     readers = [f"{use.op.kind} {use.op.name or ''}".strip() for use in graph.uses(value)[:3]]
     if graph.is_output(value):
-        readers.append("the graph output")
+        readers.append("the graph output" if graph.root is graph else "what the body leaves")
     return ", ".join(readers) or "nobody"
 
 
 def counts(graph: Graph) -> Counts:
-    """How many casts and renames move bytes."""
-    casts = [(op.inputs[0], op.outputs[0]) for op in graph.ops if is_cast(op)]
+    """How many casts and renames move bytes; those in bodies count once."""
+    ops = [site.op for site in sites(graph)]
+    casts = [(op.inputs[0], op.outputs[0]) for op in ops if is_cast(op)]
     weights = [source for source, _ in casts if source is not None and source.is_constant]
     moving = [
         source
@@ -115,15 +164,16 @@ def counts(graph: Graph) -> Counts:
         and not source.is_constant
         and moves(source, copy.storage)
     ]
-    renames = [op for op in graph.ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
+    renames = [op for op in ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
     return Counts(casts=len(moving), transposes=len(renames), weight_casts=len(weights))
 
 
-def _bytes(value: Value) -> int:
+def _bytes(value: Value, sizes: Sizes) -> int:
+    """Physical bytes; the mean over the sizes."""
     if not isinstance(value.type, TensorType) or value.shape is None:
         return 0
     shape = physical_type(value, value.storage).shape
-    return elements(shape or ()) * value.type.dtype.bits // 8
+    return round(sizes.elements(shape or ()) * value.type.dtype.bits / 8)
 
 
 def _first_output(op: Op) -> str:

@@ -6,35 +6,40 @@ read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit ->
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias
 
 import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.account import cast_reports, counts, op_reports
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, SizedCostModel
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.errors import LayoutoptError, ModelError, VerificationError
+from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.kernels import blocked_channels
+from layoutopt.ops import rules
+from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
-from layoutopt.passes import default_pipeline
+from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
 from layoutopt.probes import Probe, found_again, inner, spread, squashed
-from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.sizes import Dims, Sizes, as_range
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.verify import Verification, verify_models
 from layoutopt.version import VERSION
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 Progress: TypeAlias = Callable[[str], None]
+_P = ParamSpec("_P")
 
 INNER_PROBES = 16  # inner values that are compared where the outputs do not depend on the inputs
 IN_MEMORY = 1_900_000_000  # bytes of weights; a larger model is no single message, so it is verified as files
@@ -74,12 +79,40 @@ class Result:
         Raises:
             OutputError: if it cannot be written; nothing is changed then.
         """
-        if isinstance(self.source, str) and external_data is None and not onnx_io.has_external_data(self.model):
+        if self.source is not None and external_data is None and not onnx_io.has_external_data(self.model):
             onnx_io.copy(self.source, path)
         else:
             onnx_io.write(self.model, path, external_data)
 
 
+def _with_valid_models(function: Callable[_P, Result]) -> Callable[_P, Result]:
+    """Blame the model where a rule or pass stumbles over it and onnxruntime cannot run it either.
+
+    The standard has many rules that neither onnx's checker nor its inference looks at: a mean of four axes, a perm of the wrong
+    length. What stumbles over a model that can be run is a bug of ours.
+    """
+
+    @wraps(function)
+    def blaming(*args: _P.args, **kwargs: _P.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if isinstance(error, LayoutoptError) and not isinstance(error, FormatError | InvariantError):
+                raise
+            model = kwargs.get("model", args[0] if args else None)
+            source = model if isinstance(model, str | PathLike) else onnx_io.to_bytes(_read(model))  # type: ignore[arg-type]
+            verdict = verify_models(source, source)
+            if verdict.status != "not verified":
+                raise
+            name = str(model) if isinstance(model, str | PathLike) else "model"
+            raise ModelError(verdict.reason, where=name, hint="export the model again") from error
+
+    return blaming
+
+
+@_with_valid_models
 def optimize(
     model: Model,
     target: str | CostModel = "cpu",
@@ -87,8 +120,10 @@ def optimize(
     dialect: str | None = None,
     mode: Mode = "inference",
     pins: Mapping[str, Format | str] | None = None,
+    dims: Dims | None = None,
     verify: bool = True,
     time_limit: float | None = None,
+    count_moves: bool = False,
     pipeline: Pipeline | None = None,
     watch: Watch | None = None,
     progress: Progress | None = None,
@@ -98,21 +133,24 @@ def optimize(
     Args:
         model: a path, or a model of onnx or onnx_ir, which is not changed.
         target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model.
-        dialect: "functions" or "ops"; None for the target's own.
+        dialect: "functions", "ascend", "onnxruntime" or "ops"; None for the target's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC".
+        dims: sizes of symbolic dimensions to plan for and to verify at, or ranges of them, by name, or by `input[axis]` where
+            they have none: {"batch": 1, "height": (256, 1024)}. They stay symbolic, and the result is right at every size.
         verify: compare the result with the original on random inputs.
         time_limit: seconds for the planner, past which it returns the best plan so far with its gap.
+        count_moves: prove how few casts and transposes a plan could have, too: `report.plan.least_moves`.
         pipeline: passes to run in place of the default ones.
         watch: called before and after every pass, with the graph.
         progress: called with the name of every step as it begins.
 
     Raises:
-        ModelError, TargetError, FormatError, PinError: if an argument is wrong.
+        ModelError, TargetError, FormatError, PinError, DimensionError: if an argument is wrong.
         VerificationError: if the result computes something else; there is no result then.
     """
     progress = progress or (lambda step: None)
-    job = _Job.make(model, target, dialect, mode, pins or {})
+    job = _Job.make(model, target, dialect, mode, pins or {}, dims or {})
     progress("reading")
     source = _read(model)
     spoken = DIALECTS[job.dialect]
@@ -125,15 +163,23 @@ def optimize(
         evaluate=onnx_io.evaluate,
         infer=onnx_io.infer_again,
         kernels=spoken.kernels,
+        counts_moves=count_moves,
+        measure=onnx_io.measure,
+        whole_units=spoken.keeps_units,
     )
     if job.is_done(source):
         graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
+        context.sizes = Sizes.of(graph.inputs, job.dims)
         return job.finish(source, graph, context, unchanged="it has been optimised like this before")
     if mode == "inference" and onnx_io.has_training(source):
         graph = onnx_io.lift(source)
+        context.sizes = Sizes.of(graph.inputs, job.dims)
         return job.finish(source, graph, context, unchanged="its training information binds its weights by name")
     progress("lifting")
-    graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
+    inlined = onnx_io.inline_functions(onnx_io.inline(source, DOMAIN), lambda kind: kind in rules())
+    context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
+    graph = onnx_io.lift(inlined.model)
+    context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
     probes, tensors = squashed(graph), inner(graph)
     pipeline = pipeline or default_pipeline(mode)
@@ -142,6 +188,8 @@ def optimize(
         return job.finish(source, graph, context, unchanged="no other formats are estimated to be faster")
     progress("writing ONNX")
     lowered = spoken.lower(graph)
+    for each in reversed(insides(lowered)):
+        RemoveDead().run(each, context)  # shapes that were computed for ops which read them off their operands now
     emitted = onnx_io.emit(lowered)
     onnx_io.check(emitted)
     final = emitted
@@ -175,6 +223,7 @@ class _Job:
     dialect: str
     mode: Mode
     pins: dict[str, Format]
+    dims: Dims
     stamp: Stamp
     given: Model
     start: float = field(default_factory=perf_counter)
@@ -184,7 +233,13 @@ class _Job:
 
     @classmethod
     def make(
-        cls, model: Model, target: str | CostModel, dialect: str | None, mode: Mode, pins: Mapping[str, Format | str]
+        cls,
+        model: Model,
+        target: str | CostModel,
+        dialect: str | None,
+        mode: Mode,
+        pins: Mapping[str, Format | str],
+        dims: Dims,
     ) -> "_Job":
         """Check the arguments."""
         cost_model = load_target(target) if isinstance(target, str) else target
@@ -193,10 +248,14 @@ class _Job:
             raise LayoutoptError("no such dialect", where=dialect, hint=f"there are {', '.join(sorted(DIALECTS))}")
         formats = {name: lookup(pin) if isinstance(pin, str) else pin for name, pin in pins.items()}
         stamp = Stamp(
-            cost_model.name, dialect, mode, tuple((name, str(format)) for name, format in sorted(formats.items()))
+            cost_model.name,
+            dialect,
+            mode,
+            tuple((name, str(format)) for name, format in sorted(formats.items())),
+            tuple((name, as_range(given)) for name, given in sorted(dims.items())),
         )
         name = str(model) if isinstance(model, str | PathLike) else "model"
-        return cls(name, cost_model, dialect, mode, formats, stamp, model)
+        return cls(name, cost_model, dialect, mode, formats, dims, stamp, model)
 
     @property
     def path(self) -> str | None:
@@ -224,6 +283,7 @@ class _Job:
 
     def _run_both(self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe]) -> Verification:
         """Run two models, or fail: a rewritten model that differs must not get out."""
+        is_native = DIALECTS[self.dialect].is_native
         size = sum(tensor.nbytes for model in (original, emitted) for _, tensor in onnx_io.weights(model))
         with tempfile.TemporaryDirectory(prefix="layoutopt-") as folder:
             if size > IN_MEMORY:
@@ -231,14 +291,18 @@ class _Job:
                 if self.path is None:
                     onnx_io.write(original, first)
                 onnx_io.write(emitted, second)
-                verdict = verify_models(self.path or first, second, pins=self.pins)
+                verdict = verify_models(
+                    self.path or first, second, pins=self.pins, dims=self.dims, only_optimised=is_native
+                )
             else:
                 names = [probe.original for probe in probes]
                 verdict = verify_models(
                     onnx_io.to_bytes_exposing(original, names) if probes or self.path is None else self.path,
                     onnx_io.to_bytes_exposing(emitted, [probe.rewritten for probe in probes]),
                     pins=self.pins,
+                    dims=self.dims,
                     probes=probes,
+                    only_optimised=is_native,
                 )
         if verdict.status == "failed":
             raise VerificationError(
@@ -251,6 +315,9 @@ class _Job:
     def finish(self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "") -> Result:
         """The result; `unchanged` says why the model was left alone, if it was."""
         after = self.before if unchanged else counts(graph)
+        sizes = context.sizes
+        cost_model = SizedCostModel(self.cost_model, sizes)
+        context.notes += _assumptions(sizes)
         report = Report(
             layoutopt_version=VERSION,
             model=self.name,
@@ -259,17 +326,33 @@ class _Job:
             mode=self.mode,
             changed=not unchanged,
             reason=unchanged,
-            plan=_plan_report(context.plan),
+            plan=_plan_report(context.plan, context.least_moves),
             before=self.before,
             after=after,
-            ops=op_reports(graph, self.cost_model),
-            casts=cast_reports(graph, self.cost_model),
+            dims=[
+                DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed)
+                for name, (low, high) in sizes.ranges.items()
+            ],
+            ops=op_reports(graph, cost_model, whole_units=context.whole_units),
+            casts=cast_reports(graph, cost_model, sizes),
             passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in self.passes],
             notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
             verification=_verification_report(self.verification, bool(unchanged)),
             seconds=perf_counter() - self.start,
         )
         return Result(model, context.plan, report, graph, self.source if unchanged else None)
+
+
+def _assumptions(sizes: Sizes) -> list[Note]:
+    """What is taken for granted of dimensions, and how to say it better."""
+    return [
+        Note(
+            "sizes",
+            name,
+            f"nobody says how large it is: planned for {sizes.ranges[name][0]}; give its size, or a range",
+        )
+        for name in sizes.assumed
+    ]
 
 
 def _read(model: Model) -> onnx_ir.Model:
@@ -298,7 +381,7 @@ def _is_pointless(plan: Plan | None, pipeline: Pipeline, results: list[PassResul
     return not any(result.changed and result.name in reasons for result in results)
 
 
-def _plan_report(plan: Plan | None) -> PlanReport | None:
+def _plan_report(plan: Plan | None, least_moves: int | None) -> PlanReport | None:
     if plan is None:
         return None
     return PlanReport(
@@ -307,6 +390,7 @@ def _plan_report(plan: Plan | None) -> PlanReport | None:
         lower_bound=plan.lower_bound,
         gap=plan.gap,
         optimal=plan.optimal,
+        least_moves=least_moves,
     )
 
 
@@ -322,4 +406,5 @@ def _verification_report(verdict: Verification | None, unchanged: bool) -> Verif
         largest_error=worst.error if worst is not None else None,
         tolerance=worst.tolerance if worst is not None else None,
         outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
+        sizes=[dict(each) for each in verdict.sizes],
     )

@@ -1,6 +1,7 @@
 """What can go wrong, as one tree, with the exit code of each branch.
 
     LayoutoptError                1
+    ├── DimensionError            2   no such symbolic dimension, or no such size
     ├── ModelError                3   the model cannot be read, or is not a valid model
     ├── TargetError               4   no such target, or its description is malformed
     ├── FormatError               5   no such format, or it does not fit the tensor
@@ -40,6 +41,12 @@ class LayoutoptError(Exception):
         place = f"{self.where}: " if self.where else ""
         advice = f"; {self.hint}" if self.hint else ""
         return f"{place}{self.what}{advice}"
+
+
+class DimensionError(LayoutoptError, ValueError):
+    """There is no such symbolic dimension, or no such size."""
+
+    exit_code = 2
 
 
 class ModelError(LayoutoptError):

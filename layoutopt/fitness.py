@@ -130,6 +130,7 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     """
     progress("reading")
     model = onnx_io.read(path)
+    onnx_io.lift(model)  # onnxruntime may not survive what is not valid
     packed = _packed(node.name or "" for node in model.graph)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))

@@ -17,7 +17,10 @@ class Probe:
 
 
 def squashed(graph: Graph) -> list[str]:
-    """The tensors before those ops at the outputs that make differences small; renames between are looked through."""
+    """The tensors before those ops at the outputs that make differences small; renames between are looked through.
+
+    Inputs need no look, and outputs get one.
+    """
     found = []
     for output in graph.outputs:
         value = output
@@ -27,7 +30,8 @@ def squashed(graph: Graph) -> list[str]:
             if before is None or rule is None:
                 break
             if rule.squashes(producer):
-                found.append(before.name)
+                if before not in graph.inputs and not graph.is_output(before):
+                    found.append(before.name)
                 break
             if not isinstance(rule, Rename):
                 break
@@ -36,8 +40,9 @@ def squashed(graph: Graph) -> list[str]:
 
 
 def inner(graph: Graph) -> list[str]:
-    """All tensors that ops compute."""
-    return [value.name for op in graph.ops for value in op.outputs if value is not None and value.shape is not None]
+    """All tensors that ops compute but the outputs."""
+    computed = (value for op in graph.ops for value in op.outputs if value is not None and value.shape is not None)
+    return [value.name for value in computed if not graph.is_output(value)]
 
 
 def spread(probes: list[Probe], count: int) -> list[Probe]:

@@ -21,7 +21,10 @@ class OpReport(_Frozen):
     kind: str
     inputs: list[str | None] = Field(description="format of every input, null where it has none")
     outputs: list[str | None] = Field(description="format of every output")
-    seconds: float = Field(description="estimated time on the target")
+    seconds: float = Field(
+        description="estimated time on the target, of all its runs; ops with bodies leave it to those"
+    )
+    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
     moves_data: bool = Field(description="whether the op is there to move bytes: a Transpose or Reshape that does")
     reason: str = Field(default="", description="if it moves bytes: how they lie before, who wants them otherwise")
 
@@ -34,7 +37,8 @@ class CastReport(_Frozen):
     src: str
     dst: str
     bytes: int = Field(description="physical bytes read and written")
-    seconds: float = Field(description="estimated time on the target")
+    seconds: float = Field(description="estimated time on the target, of all its runs")
+    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
     moves_data: bool = Field(description="false where only the shape of the array changes")
     is_weight: bool = Field(description="whether a constant is cast at run time (training mode)")
     reason: str = Field(description="who wants which format, so why the cast is there")
@@ -48,6 +52,9 @@ class PlanReport(_Frozen):
     lower_bound: float
     gap: float
     optimal: bool
+    least_moves: int | None = Field(
+        default=None, description="no plan of these formats has fewer casts and transposes; null unless asked for"
+    )
 
 
 class VerificationReport(_Frozen):
@@ -58,6 +65,18 @@ class VerificationReport(_Frozen):
     largest_error: float | None = None
     tolerance: float | None = None
     outputs_depend_on_inputs: bool | None = None
+    sizes: list[dict[str, int]] = Field(
+        default_factory=list, description="of symbolic dimensions, those that were tried, by name"
+    )
+
+
+class DimReport(_Frozen):
+    """A symbolic dimension of the inputs, and what it was planned for."""
+
+    name: str = Field(description="the model's name for it, or input[axis]")
+    low: int
+    high: int
+    assumed: bool = Field(description="whether that is a guess by its name and place, because nothing was said")
 
 
 class PassReport(_Frozen):
@@ -95,6 +114,7 @@ class Report(_Frozen):
     mode: Literal["inference", "training"]
     changed: bool = Field(description="false where the model was left alone")
     reason: str = Field(default="", description="why it was left alone")
+    dims: list[DimReport] = Field(default_factory=list, description="prices are means over these sizes")
     plan: PlanReport | None = Field(description="null where the model had been optimised like this before")
     before: Counts
     after: Counts

@@ -92,12 +92,13 @@ def test_who_knows_networkx() -> None:
 
 
 def test_who_knows_onnx() -> None:
-    """And `api`, which takes and gives models."""
-    assert {name for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")} <= {"api"}
+    """And `api`, which takes and gives models, and `backend`, whose interface is onnx's."""
+    assert {name for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")} <= {"api", "backend"}
 
 
 def test_who_runs_models() -> None:
-    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"bench", "calibrate", "onnx_io", "verify"}
+    """And `verify` and `backend`, by way of `onnx_io.session`."""
+    assert {name.split(".")[0] for name in importers("onnxruntime")} == {"bench", "calibrate", "onnx_io"}
 
 
 def test_who_knows_the_solver_and_the_terminal() -> None:
@@ -106,7 +107,8 @@ def test_who_knows_the_solver_and_the_terminal() -> None:
 
 
 def test_the_algebra_needs_numpy_at_most() -> None:
-    foreign = {each for name, path in MODULES.items() if name.split(".")[0] == "formats" for each in imported(path)}
+    algebra = [path for name, path in MODULES.items() if name.split(".")[0] in ("formats", "cute", "cutlass")]
+    foreign = {each for path in algebra for each in imported(path)}
     assert foreign - set(sys.stdlib_module_names) <= {"layoutopt", "numpy"}
 
 

@@ -32,7 +32,11 @@ def load(name: str) -> onnx.ModelProto:
     """A network with weights; KeyError if there is no such network."""
     if name not in NAMES:
         raise KeyError(f"no network {name!r}; there are {', '.join(NAMES)}")
-    model = onnx.load(FOLDER / f"{name}.onnx")
+    return filled(onnx.load(FOLDER / f"{name}.onnx"))
+
+
+def filled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with weights in the place of those that are emptied."""
     for tensor in model.graph.initializer:
         if tensor.doc_string.startswith("{"):
             tensor.CopyFrom(numpy_helper.from_array(_values(tensor), tensor.name))

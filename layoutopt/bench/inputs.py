@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from layoutopt.errors import LayoutoptError
+from layoutopt.errors import DimensionError, LayoutoptError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Input, Interface
+from layoutopt.onnx_io.session import is_foreign
 from layoutopt.onnx_io.type_names import short_name, tensor_name
-from layoutopt.verify import draw
+from layoutopt.trials import draw
 
 Feed: TypeAlias = dict[str, Array]
 
 UNKNOWN_EXTENT = 2
 """Of a symbolic dimension that nobody has given an extent; that of `verify`."""
-
-
-class DimensionError(LayoutoptError, ValueError):
-    """No model has a symbolic dimension of this name."""
 
 
 class InputError(LayoutoptError, ValueError):
@@ -87,8 +84,10 @@ def feeds(
     """Values for all models; those of the first go to all that take the like.
 
     Raises:
-        LayoutoptError: there are no random values for some type.
+        LayoutoptError: there are no random values for some type, or no arrays.
     """
+    for one in (one for each in interfaces for one in each.inputs if is_foreign(one.type)):
+        raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
     drawn = [draw(each.resolved(dims), seed) for each in interfaces]
     return [
         {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}

@@ -9,14 +9,17 @@ from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.evaluate import evaluate, is_foldable
 from layoutopt.onnx_io.expose import to_bytes_exposing
 from layoutopt.onnx_io.fingerprint import fingerprint
-from layoutopt.onnx_io.inline import inline
+from layoutopt.onnx_io.inline import inline, inline_functions
 from layoutopt.onnx_io.lift import infer_again, lift
+from layoutopt.onnx_io.measure import measure
+from layoutopt.onnx_io.nature import Nature, nature
 from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.serialize import to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
+    "Nature",
     "check",
     "copy",
     "emit",
@@ -28,8 +31,11 @@ __all__ = [
     "has_training",
     "infer_again",
     "inline",
+    "inline_functions",
     "is_foldable",
     "lift",
+    "measure",
+    "nature",
     "read",
     "settle",
     "to_bytes",

@@ -12,13 +12,13 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
 from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
-from layoutopt.ops import QUANTIZERS
+from layoutopt.ops import is_dequantizer
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not say it
     "Bernoulli",
@@ -41,25 +41,37 @@ _WIDER = {
 def is_foldable(op: Op) -> bool:
     """Whether an op gives the same tensors whenever it is run on the same inputs, and is not needed as it stands."""
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
-    if op.domain or op.captures or any(kind != "tensor" for kind in opaque):
+    if op.domain or op.bodies or any(kind != "tensor" for kind in opaque):
         return False
     if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
         return False
     schema = find_schema(op.op_type, op.domain, op.version)
-    if schema is None or op.op_type in _RANDOM or op.op_type in QUANTIZERS:
+    if schema is None or op.op_type in _RANDOM or is_dequantizer(op):
         return False
     return not str(getattr(schema, "node_determinism", "")).endswith("NonDeterministic")
 
 
-def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array]:
-    """The elements of values that are computed from constants alone, as arrays of their own.
+def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
+    """The elements of values that are computed from constants alone, as arrays of their own; None where onnxruntime fails.
+
+    It may lack a kernel for an element type, or not know an opset yet: then the model is for another runtime.
 
     Raises:
-        ModelError: a value depends on a graph input or an op that is not foldable, or onnxruntime fails.
+        ModelError: a value depends on a graph input or an op that is not foldable.
     """
     wanted = [value for value in dict.fromkeys(values) if value.data is None]
-    found = dict(zip(wanted, _run(_part(graph, wanted), wanted), strict=True)) if wanted else {}
+    found = _computed(graph, wanted) if wanted else {}
     return [np.array(value.data.numpy()) if value.data is not None else found[value] for value in values]
+
+
+def _computed(graph: Graph, wanted: list[Value]) -> dict[Value, Array | None]:
+    """All at once, or one by one where something among them cannot be computed."""
+    arrays = _run(_part(graph, wanted), wanted)
+    if arrays is not None:
+        return dict(zip(wanted, arrays, strict=True))
+    if len(wanted) == 1:
+        return {wanted[0]: None}
+    return {value: array for each in wanted for value, array in _computed(graph, [each]).items()}
 
 
 def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
@@ -107,21 +119,20 @@ def _widened(part: Graph, value: Value) -> Value:
     return result
 
 
-def _run(part: Graph, wanted: Sequence[Value]) -> list[Array]:
-    names = ", ".join(value.name for value in wanted[:3])
+def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
+    """What onnxruntime computes; None where it does not."""
     if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
-        raise ModelError("needs more constants than fit into one model", where=names)
+        return None
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    content = to_bytes(emit(part))
     try:
-        session = onnxruntime.InferenceSession(to_bytes(emit(part)), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         arrays = session.run(None, {})
-    except LayoutoptError:
-        raise
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        raise ModelError(f"onnxruntime cannot compute it: {error}", where=names) from error
+    except Exception:  # onnxruntime's exceptions have no common base
+        return None
     return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, wanted, strict=True)]
 
 

@@ -11,6 +11,7 @@ from layoutopt.onnx_io.fields import check_fields
 MIN_IR_VERSION = 3  # older files have no opset imports
 _WITH_DEVICES = 11  # in older files onnx_ir drops device configurations
 _HINT = "export the model again"
+_MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
 
 def refuse_losses(proto: onnx.ModelProto) -> None:
@@ -32,6 +33,8 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
         _check_graph(graph)
     for node in nodes(proto):
         _check_node(node)
+    for graph in nested([proto.graph]):
+        _refuse_references(graph.node)
 
 
 def _check_versions(proto: onnx.ModelProto) -> None:
@@ -77,6 +80,16 @@ def _check_node(node: onnx.NodeProto) -> None:
             raise ModelError(f"attribute {attr.name!r} is a sparse tensor", where=where, hint="make it dense")
         if attr.type == onnx.AttributeProto.UNDEFINED:
             raise ModelError(f"attribute {attr.name!r} has no type", where=where, hint=_HINT)
+        if attr.type in _MESSAGES and not attr.ref_attr_name and not attr.HasField(_MESSAGES[attr.type]):
+            raise ModelError(f"attribute {attr.name!r} has no value", where=where, hint=_HINT)
+
+
+def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.ref_attr_name:
+                what = f"attribute {attr.name!r} refers to one of a function, and is in none"
+                raise ModelError(what, where=describe(node), hint=_HINT)
 
 
 def describe(node: onnx.NodeProto) -> str:
@@ -86,11 +99,16 @@ def describe(node: onnx.NodeProto) -> str:
 
 def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     """The main graph and every graph in an attribute, however deep; also of functions."""
-    pending = [proto.graph, *(g for function in proto.functions for g in _children(function.node))]
+    yield from nested([proto.graph, *(g for function in proto.functions for g in inner_graphs(function.node))])
+
+
+def nested(graphs: Iterable[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:
+    """Some graphs and every graph in an attribute in them, however deep."""
+    pending = list(graphs)
     while pending:
         graph = pending.pop()
         yield graph
-        pending.extend(_children(graph.node))
+        pending.extend(inner_graphs(graph.node))
 
 
 def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -101,7 +119,8 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
-def _children(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+def inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """The graphs in the attributes of nodes, those one level down."""
     for node in nodes:
         for attr in node.attribute:
             if attr.HasField("g"):

@@ -44,7 +44,7 @@ class Interface:
     outputs: tuple[str, ...]
 
     def get_inputs(self) -> tuple[Input, ...]:
-        """The inputs, under the name that `verify.draw` asks a session of onnxruntime for."""
+        """The inputs, under the name that `trials.draw` asks a session of onnxruntime for."""
         return self.inputs
 
     def resolved(self, dims: Mapping[str, int]) -> "Interface":

@@ -8,6 +8,7 @@ are those that onnxruntime infers, which knows its own operators where onnx does
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
@@ -79,6 +80,7 @@ def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Map
     return node_support(node, types, {domain: 1, "": _ANY_OPSET})
 
 
+@cache
 def blocked_channels() -> int | None:
     """How many channels a block of onnxruntime's blocked kernels has on this machine; None if it has no such kernels.
 

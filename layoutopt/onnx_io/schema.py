@@ -13,6 +13,10 @@ from layoutopt.onnx_io.vocabulary import subgraphs
 
 _HINT = "export the model again"
 
+ONNX_VERSION = str(onnx.__version__)
+
+_UNDECLARED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+
 
 def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
     """Opset imports with the empty name for ai.onnx, which files may spell either way."""
@@ -29,6 +33,27 @@ def find_schema(op_type: str, domain: str, version: int) -> Any:
 
 
 @lru_cache(maxsize=1)
+def _history() -> dict[tuple[str, str], list[int]]:
+    """The opsets at which every operator of onnx's domains became what it is, by domain and type."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        versions = found.setdefault((schema.domain, schema.name), [])
+        if not schema.deprecated:
+            versions.append(schema.since_version)
+    return found
+
+
+def changes(op_type: str, domain: str) -> list[int]:
+    """The opsets at which an operator of onnx's domains became what it is, in order; none for others."""
+    return sorted(_history().get((domain, op_type), ()))
+
+
+def operators() -> list[tuple[str, str]]:
+    """Every operator of onnx's domains, by domain and type."""
+    return sorted(_history())
+
+
+@lru_cache(maxsize=1)
 def _newest() -> dict[str, int]:
     """The newest opset that onnx knows, for each of its domains."""
     return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
@@ -36,6 +61,11 @@ def _newest() -> dict[str, int]:
 
 def _version_map() -> dict[str, tuple[int, int]]:
     return dict(onnx.defs.C.schema_version_map())
+
+
+def is_undeclared(domain: str, op_type: str, version: int) -> bool:
+    """Whether an operator is one that onnxruntime saves as one of ai.onnx, and onnx does not know, or not yet at this opset."""
+    return not domain and op_type in _UNDECLARED and find_schema(op_type, domain, version) is None
 
 
 def check_ops(model: ir.Model) -> None:
@@ -52,10 +82,10 @@ def check_ops(model: ir.Model) -> None:
 
 def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[str, str]]) -> None:
     newest = _newest()
-    for domain, version in opsets.items():
-        if domain in newest and not 1 <= version <= newest[domain]:
+    for domain, imported in opsets.items():
+        if domain in newest and not 1 <= imported <= newest[domain]:
             raise ModelError(
-                f"opset {version} of {domain or 'ai.onnx'} is not supported (1 to {newest[domain]} are)",
+                f"opset {imported} of {domain or 'ai.onnx'} is not supported (1 to {newest[domain]} are)",
                 where="model",
                 hint=f"upgrade the onnx package (this is {onnx.__version__}), or export for an older opset",
             )
@@ -63,8 +93,11 @@ def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[st
     while pending:
         node = pending.pop()
         pending.extend(inner for graph in subgraphs(node) for inner in graph)
+        version = opsets.get(node.domain)
+        if version is not None and is_undeclared(node.domain, node.op_type, version):
+            continue
         if node.domain in newest and (node.domain, node.op_type) not in local:
-            _check_node(node, opsets.get(node.domain))
+            _check_node(node, version)
 
 
 def _check_node(node: ir.Node, version: int | None) -> None:

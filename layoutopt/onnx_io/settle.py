@@ -13,6 +13,7 @@ import onnxruntime
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.read import read
+from layoutopt.onnx_io.repeatable import compute_outputs, name_anew
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 
 _PACKER = "NchwcTransformer"
@@ -49,6 +50,8 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
         except Exception as error:  # onnxruntime's exceptions have no common base
             raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
         settled = read(path)
+    compute_outputs(settled)
+    name_anew(model, settled)
     _take_over(model, settled)
     inherit(settled, model)
     return settled
@@ -70,8 +73,11 @@ def _take_over(model: ir.Model, settled: ir.Model) -> None:
     settled.metadata_props.clear()
     settled.metadata_props.update(model.metadata_props)
     settled.graph.name, settled.graph.doc_string = model.graph.name, model.graph.doc_string
-    for before, after in ((model.graph.inputs, settled.graph.inputs), (model.graph.outputs, settled.graph.outputs)):
-        for old, new in zip(before, after, strict=True):
+    if settled.ir_version < 4:
+        _list_initializers(settled.graph, model.graph)
+    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+    for new in (*settled.graph.inputs, *settled.graph.outputs):
+        if (old := known.get(new.name)) is not None:
             new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
     used = {
         "",
@@ -80,3 +86,14 @@ def _take_over(model: ir.Model, settled: ir.Model) -> None:
     }
     for domain in [domain for domain in settled.opset_imports if domain not in used]:
         del settled.opset_imports[domain]
+
+
+def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
+    """Before IR version 4 every initializer is an input too, which onnxruntime does not keep up with when it makes or drops some."""  # noqa: E501
+    inputs = [value for value in graph.inputs if value.name not in before.initializers]
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        assert tensor is not None
+        value.shape, value.type = ir.Shape(tensor.shape), ir.TensorType(tensor.dtype)
+        inputs.append(value)
+    graph.inputs[:] = inputs

@@ -13,9 +13,11 @@ import onnx_ir as ir
 
 from layoutopt.onnx_io.beside import put_types_back
 from layoutopt.onnx_io.constant import constant_tensor
-from layoutopt.onnx_io.faithful import describe, graphs, nodes
+from layoutopt.onnx_io.faithful import describe, graphs, nested, nodes
+from layoutopt.onnx_io.schema import is_undeclared, opsets_of
 from layoutopt.onnx_io.serialize import embedded
 
+THEIRS = "com.microsoft"  # a domain that onnx does not look into
 _SMALL = 1024  # bytes; what data propagation looks at (shapes, axes, pads, sizes) is far smaller
 
 
@@ -33,7 +35,19 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
         graph.name = graph.name or "graph"
     for node in nodes(proto):
         node.name = describe(node)
+    hide_undeclared(proto)
     return proto
+
+
+def hide_undeclared(proto: onnx.ModelProto) -> None:
+    """Put operators that onnx should know, and does not, where it does not look."""
+    version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
+    hidden = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
+    for node in hidden:
+        node.domain = THEIRS
+    for importer in (proto, *proto.functions) if hidden else ():
+        if all(opset.domain != THEIRS for opset in importer.opset_import):
+            importer.opset_import.add(domain=THEIRS, version=1)
 
 
 def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:
@@ -67,8 +81,8 @@ def _declare(proto: onnx.GraphProto, name: str, tensor: ir.TensorProtocol) -> No
 
 
 def _hoist(proto: onnx.ModelProto, small: int) -> None:
-    """Make inputs of the main graph out of the large weights of its subgraphs."""
-    inner = [graph for graph in graphs(proto) if graph is not proto.graph]
+    """Make inputs of the main graph out of the large weights of its subgraphs. Those of functions see nothing of it."""
+    inner = [graph for graph in nested([proto.graph]) if graph is not proto.graph]
     taken = Counter(name for graph in (proto.graph, *inner) for name in _names(graph))
     for graph in inner:
         kept = []

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
+from layoutopt.formats import is_unknown, unquoted
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.beside import inherit_type
-from layoutopt.onnx_io.constant import NodeData
-from layoutopt.onnx_io.vocabulary import TO_IR, UNKNOWN
+from layoutopt.onnx_io.vocabulary import TO_IR
 
 TENSORS = (
     ir.ExternalTensor,
@@ -29,9 +29,9 @@ def source(value: Value) -> ir.Value | None:
     return value.origin if isinstance(value.origin, ir.Value) else None
 
 
-def declare(value: Value) -> ir.Value:
-    """A value under its name, with what the original says about it. A constant has its tensor's type."""
-    result = ir.Value(name=value.name)
+def declare(value: Value, name: str) -> ir.Value:
+    """A value under a name, with what the original says about it. A constant has its tensor's type."""
+    result = ir.Value(name=name)
     origin = source(value)
     if origin is not None:
         result.doc_string = origin.doc_string
@@ -46,8 +46,10 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False) -> ir.Valu
     """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more."""
     origin = source(value)
     if isinstance(value.type, OpaqueType):
-        if origin is not None:
+        if origin is not None and origin.type is not None:
             result.type, result.shape = origin.type, origin.shape
+        elif isinstance(value.type.origin, tuple):
+            result.type, result.shape = value.type.origin
         return result
     result.type = ir.TensorType(TO_IR[value.type.dtype])
     if origin is not None and origin.type is not None and origin.type.denotation:
@@ -58,14 +60,17 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False) -> ir.Valu
 
 
 def _shape(dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool) -> ir.Shape:
-    """A shape; dimensions without a known name are unknown."""
-    plain = [None if isinstance(dim, str) and dim.startswith(UNKNOWN) else dim for dim in dims]
+    """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
+    plain = [None if is_unknown(dim) else dim if isinstance(dim, int) else unquoted(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
         return ir.Shape(plain)
     pairs = list(zip(plain, declared, strict=True))
     if not all(known == _name(said) or not isinstance(said, int) for known, said in pairs):
         return ir.Shape(plain)  # no longer the shape that was declared: its denotations do not hold either
-    kept = [_name(said) if interface and isinstance(known, int | None) else known for known, said in pairs]
+    kept = [
+        _name(said) if interface and not (isinstance(known, str) and _name(said) is None) else known
+        for known, said in pairs
+    ]
     return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
 
 
@@ -73,20 +78,18 @@ def _name(dim: int | ir.SymbolicDim) -> int | str | None:
     return dim if isinstance(dim, int) else dim.value
 
 
-def tensor_of(value: Value) -> ir.TensorProtocol:
-    """The elements of a constant; computed ones are lazy, in memory only while they are written."""
+def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
+    """The elements of a constant under a name; computed ones are lazy, in memory only while they are written."""
     data = value.data
-    if isinstance(data, NodeData):
-        return data.tensor
-    if isinstance(data, TENSORS) and data.name == value.name:
+    if isinstance(data, TENSORS) and data.name == name:
         return data
     if data is None or not isinstance(value.type, TensorType) or value.static_shape is None:
         raise InvariantError("a constant needs elements and a static shape", where=value.name)
     shape = ir.Shape(value.static_shape)
     if value.dtype is DType.STRING:
-        return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=value.name)
-    load = partial(_load, data, value.type, value.name)
-    return ir.LazyTensor(load, TO_IR[value.type.dtype], shape, name=value.name)
+        return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
+    load = partial(_load, data, value.type, name)
+    return ir.LazyTensor(load, TO_IR[value.type.dtype], shape, name=name)
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:

@@ -1,21 +1,19 @@
 """Element types, dimensions and attributes: from onnx_ir to the graph's vocabulary, and back.
 
 An unknown dimension becomes a name of its own, "?1", "?2"..., because the graph compares dimensions by name
-and two unknown ones are not known to be equal. On the way back every name with that mark is an unknown
-dimension again.
+and two unknown ones are not known to be equal. On the way back only what is a name of the model is named.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 from typing import Any
 
 import onnx_ir as ir
 
+from layoutopt.formats import UNKNOWN, is_unknown, quoted
 from layoutopt.ir.graph import Reference
 from layoutopt.ir.types import Attribute, Dim, DType, Opaque, OpaqueType, TensorType
-
-UNKNOWN = "?"
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 _DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
@@ -24,6 +22,7 @@ FROM_IR = {ir_dtype: dtype for dtype, ir_dtype in TO_IR.items()}
 
 _GENERATED = re.compile(r"unk__\d+")  # what onnx's shape inference calls a dimension that it has no name for
 
+_ITEM = re.compile(r"(.*)\[\d+\]")
 _PLAIN = {"INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS"}
 _KINDS = {
     "TENSOR": "tensor",
@@ -43,6 +42,7 @@ class DimNames:
     def __init__(self, taken: Collection[str] = ()) -> None:
         """Start counting at 1, past the names that are taken."""
         self._names = (name for number in count(1) if (name := f"{UNKNOWN}{number}") not in taken)
+        self._taken = set(taken)
         self._generated: dict[str, str] = {}
 
     def fresh(self) -> str:
@@ -56,15 +56,25 @@ class DimNames:
         name = dim.value
         if not name or name.startswith(UNKNOWN):
             return self.fresh()
-        if _GENERATED.fullmatch(name):
+        if _GENERATED.fullmatch(name) and name not in self._taken:
             return self._generated.setdefault(name, self.fresh())
-        return str(name)
+        return quoted(name)
 
     def type(self, type_: object, shape: Any) -> TensorType | OpaqueType:
         """The graph's type for a type and shape of onnx_ir."""
         if isinstance(type_, ir.TensorType) and (dtype := FROM_IR.get(type_.dtype)) is not None:
             return TensorType(dtype, None if shape is None else tuple(self.dim(dim) for dim in shape))
-        return OpaqueType(UNKNOWN if type_ is None else " ".join(str(type_).split()))
+        return OpaqueType(UNKNOWN if type_ is None else " ".join(str(type_).split()), (type_, shape))
+
+    def input_type(self, name: str, type_: object, shape: Any) -> TensorType | OpaqueType:
+        """The type of an input of the model: a dimension without a name is called `input[axis]` by callers."""
+        self._taken.update(dim.value for dim in shape or () if isinstance(dim, ir.SymbolicDim) and dim.value)
+        found = self.type(type_, shape)
+        if not isinstance(found, TensorType) or found.shape is None:
+            return found
+        axes = enumerate(found.shape)
+        dims = tuple(quoted(f"{UNKNOWN}{name}[{axis}]") if is_unknown(dim) else dim for axis, dim in axes)
+        return TensorType(found.dtype, dims)
 
 
 def attribute_from_ir(attr: ir.Attr) -> Attribute:
@@ -108,12 +118,36 @@ def same_attribute(attr: ir.Attr, value: Attribute) -> bool:
     return type(lifted) is type(value) and lifted == value
 
 
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs in the attributes of a node, those one level down."""
-    for attr in node.attributes.values():
-        if attr.is_ref():
+def holds_graphs(attr: ir.Attr) -> bool:
+    """Whether an attribute is a graph or some graphs."""
+    if attr.is_ref() or attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return False
+    return attr.type == ir.AttributeType.GRAPH or bool(attr.as_graphs())
+
+
+def keyed_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """The graphs in the attributes of a node, those one level down, by attribute; `name[0]`, `name[1]`... in a list of them."""
+    for name, attr in node.attributes.items():
+        if not holds_graphs(attr):
             continue
         if attr.type == ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif attr.type == ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
+            yield name, attr.as_graph()
+        else:
+            yield from ((f"{name}[{number}]", graph) for number, graph in enumerate(attr.as_graphs()))
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs in the attributes of a node, those one level down."""
+    return (graph for _, graph in keyed_subgraphs(node))
+
+
+def graph_attributes(graphs: Mapping[str, ir.Graph]) -> dict[str, ir.Attr]:
+    """The attributes that hold graphs, given as `keyed_subgraphs` gives them."""
+    found: dict[str, ir.Attr] = {}
+    lists: dict[str, list[ir.Graph]] = {}
+    for key, graph in graphs.items():
+        if item := _ITEM.fullmatch(key):
+            lists.setdefault(item[1], []).append(graph)
+        else:
+            found[key] = ir.AttrGraph(key, graph)
+    return found | {name: ir.AttrGraphs(name, graphs) for name, graphs in lists.items()}

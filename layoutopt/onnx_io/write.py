@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+import onnx
 import onnx_ir as ir
 
 from layoutopt.errors import OutputError
@@ -158,8 +159,8 @@ class _Staging:
             temporary.unlink(missing_ok=True)
 
 
-def copy(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Write the bytes of a file under another name, whole or not at all.
+def copy(source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str]) -> None:
+    """Write the bytes of a file under another name, or those of a message, whole or not at all.
 
     Raises:
         OutputError: as `write` does.
@@ -167,6 +168,11 @@ def copy(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     path = Path(path)
     try:
         _check_target(path)
+        if isinstance(source, onnx.ModelProto):
+            with _Staging(path.parent) as staging:
+                staging.open(path.name).write(source.SerializeToString(deterministic=True))
+                staging.commit()
+            return
         if path.exists() and path.samefile(source):
             return
         with _Staging(path.parent) as staging, Path(source).open("rb") as original:

@@ -11,10 +11,10 @@ import pytest
 from onnx import parser
 
 from layoutopt.bench import BenchReport, bench
-from layoutopt.bench.inputs import DimensionError, InputError, feeds, settle
+from layoutopt.bench.inputs import InputError, feeds, settle
 from layoutopt.bench.paired import confined, in_rounds
 from layoutopt.cli import main
-from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import interface
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'

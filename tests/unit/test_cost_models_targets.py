@@ -63,13 +63,10 @@ def test_hopper_has_rates_of_its_own() -> None:
 
 
 def test_block_sizes() -> None:
-    ascend = load_target("ascend-910b").spec
-    assert [ascend.block(dtype) for dtype in (DType.FLOAT16, DType.FLOAT32, DType.INT8, DType.INT4)] == [
-        16,
-        16,
-        32,
-        64,
-    ]
+    dtypes = (DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT4, DType.INT2, DType.FLOAT32)
+    for target, float32 in (("ascend-310", 16), ("ascend-910b", 8)):  # the 910B's cube computes float32
+        ascend = load_target(target).spec
+        assert [ascend.block(dtype) for dtype in dtypes] == [16, 16, 32, 64, 128, float32]
     assert load_target("gpu-hopper").spec.block(DType.FLOAT32) == 1
 
 
@@ -80,6 +77,10 @@ def test_block_sizes() -> None:
         ("N*C", 2, "NC", "NC"),
         ("N*C", 5, "NDHWC", "NCDHW"),
         ("NC*{C0}c", 3, "NCW16c", "NCW"),
+        ("NDC*{C0}c", 5, "NDCHW16c", "NCDHW"),
+        ("NDC*{C0}c", 4, "NCHW16c", "NCHW"),
+        ("NDC*{C0}c", 2, "NC16c", "NC"),
+        ("NCHW4c", 4, "NCHW4c", "NCHW"),
         ("I*O16o{C0}i", 4, "IHWO16o16i", "OIHW"),
         ("*NM16m{C0}n", 2, "NM16m16n", "MN"),
         ("*NM16m{C0}n", 4, "ABNM16m16n", "ABMN"),
@@ -100,7 +101,7 @@ def test_templates_of_other_ranks() -> None:
     assert expand("NC", 3, 1) is None
 
 
-@pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cNC*"])
+@pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cN*", "NC*4_8c"])
 def test_bad_templates(text: str) -> None:
     with pytest.raises(FormatError):
         check(text)
@@ -284,7 +285,9 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
             ["kernel[0].family[0]", "no family of operations"],
         ),
         ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
-        ("unit =", "strided = true\nunit =", ["kernel[0]", "either formats or strided"]),
+        ("unit =", "direct = true\nunit =", ["kernel[0]", "either formats or strided"]),
+        ("unit =", "strided = true\nunit =", ["kernel[0]", "of the family matmul alone"]),
+        ("unit =", 'strided = "any"\nunit =', ["kernel[0].strided", "expected true, pointers or modes"]),
         ("unit =", 'align = { value = 8, source = "x" }\nunit =', ["kernel[0]", "go together"]),
         (
             "unit =",

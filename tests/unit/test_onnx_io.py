@@ -99,7 +99,7 @@ def test_absent_outputs() -> None:
 
 def test_unknown_dimensions_are_names_of_their_own() -> None:
     graph = lifted("g (float[?,?,N] x) => (float[?,?,N] y) { y = Relu(x) }")
-    assert graph.value("x").shape == ("?1", "?2", "N")
+    assert graph.value("x").shape == graph.value("y").shape == ("?x[0]", "?x[1]", "N")
     shape = emitted("g (float[?,?,N] x) => (float[?,?,N] y) { a = Abs(x) y = Relu(a) }").graph.value_info[0].type
     assert [dim.dim_param for dim in shape.tensor_type.shape.dim] == ["", "", "N"]
 
@@ -140,18 +140,22 @@ def test_old_files_list_initializers_as_inputs() -> None:
     onnx.checker.check_model(result)
 
 
-def test_subgraphs_capture_by_name() -> None:
+def test_subgraphs_are_closed() -> None:
     graph = lifted(CONDITIONAL)
     cond = graph.ops[-1]
-    assert {value.name for value in cond.captures} == {"a", "w", "x"}
-    attribute = cond.attributes["then_branch"]
-    assert isinstance(attribute, Opaque)
-    assert attribute.kind == "graph"
-    assert graph.fresh_name("x2") == "x2_2"
+    assert [value and value.name for value in cond.inputs] == ["c", "a", "w", "x"]
+    assert [[value.name for value in body.inputs] for body in cond.bodies.values()] == [["a", "w", "x"]] * 2
+    assert [[op.kind for op in body.ops] for body in cond.bodies.values()] == [["Relu", "Add"], ["Neg", "Neg"]]
     assert nodes(emitted(CONDITIONAL)) == nodes(parse(CONDITIONAL))
-    graph.rename(graph.value("w"), "renamed")
-    with pytest.raises(InvariantError, match="'w'"):
-        emit(graph)
+
+
+def test_names_of_subgraphs_give_way() -> None:
+    graph = lifted(CONDITIONAL)
+    graph.rename(graph.value("a"), "x2")
+    model = onnx.ModelProto.FromString(to_bytes(emit(graph)))
+    first, second = model.graph.node[-1].attribute[0].g.node
+    assert (first.input, first.output, second.input) == (["x2"], ["x2_2"], ["x2_2", "w"])
+    check(emit(graph))
 
 
 def test_nested_subgraphs() -> None:
@@ -164,7 +168,10 @@ def test_nested_subgraphs() -> None:
         f"<then_branch = t () => (float[2] u) {{ h = Neg(x) u = {inner} }}, "
         "else_branch = e () => (float[2] v) { v = Relu(x) }> }"
     )
-    assert {value.name for value in graph.ops[-1].captures} == {"deep", "c", "x"}
+    outer = graph.ops[-1]
+    inner = outer.bodies["then_branch"].ops[-1]
+    assert {value.name for value in outer.inputs[1:] if value} == {"deep", "c", "x"}
+    assert [value and value.name for value in inner.inputs] == ["c", "deep", "h"]
 
 
 def test_unsorted_graphs() -> None:

@@ -66,6 +66,28 @@ def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> Non
     assert verify_models(whole, onnx_io.to_bytes(settled)).status == "passed"
 
 
+def test_in_old_models_every_initializer_is_an_input() -> None:
+    """onnxruntime puts a transposed weight into the file without listing it, and still lists a shape that it shares with another."""  # noqa: E501
+    old = onnx.parser.parse_model(
+        """<ir_version: 3, opset_import: ["" : 9]>
+        old (float[2,4] x, float[3,4] w, float[4,3] v, int64[2] one, int64[2] same) => (float[3,2] y, float[3,2] z)
+        <int64[2] one = {3, 2}, int64[2] same = {3, 2}>
+        { t = Transpose <perm = [1, 0]> (w) s = Add (t, v) m = MatMul (x, s) y = Reshape (m, one) n = Neg (m) z = Reshape
+        (n, same) }"""
+    )
+    generator = np.random.default_rng(0)
+    for name, shape in (("w", (3, 4)), ("v", (4, 3))):
+        weight = generator.normal(size=shape).astype(np.float32)
+        old.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
+    assert settled.ir_version == 3
+    assert settled.graph.input[0].name == "x"
+    assert {info.name for info in settled.graph.input[1:]} == {tensor.name for tensor in settled.graph.initializer}
+    assert len(settled.graph.initializer) == 2
+    onnx.checker.check_model(settled)
+    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+
+
 def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
     model.graph[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:

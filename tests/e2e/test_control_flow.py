@@ -1,0 +1,215 @@
+"""Networks in the bodies of If, Loop and Scan: the same numbers for every target, in every dialect, and few casts."""
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import control_flow_models
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+
+import layoutopt
+from layoutopt.ir.cast import is_cast
+from layoutopt.ops import rule_of
+
+TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512")
+WAYS = (*product(TARGETS, ("functions", "ops")), ("cpu", None))
+NAMES = tuple(control_flow_models.MODELS)
+QUICK = [(name, way) for number, name in enumerate(NAMES) for way in {WAYS[number % (len(WAYS) - 1)], WAYS[-1]}]
+
+
+def assert_equal(name: str, way: tuple[str, str | None]) -> layoutopt.Result:
+    result = layoutopt.optimize(control_flow_models.load(name), way[0], dialect=way[1])
+    report = result.report
+    assert report.verification.status == "passed", report.verification.reason
+    assert report.plan is not None and report.plan.gap == 0
+    assert not report.changed or report.verification.outputs_depend_on_inputs
+    assert report.after.weight_casts == 0
+    return result
+
+
+@pytest.mark.parametrize(("name", "way"), QUICK)
+def test_a_model_computes_the_same(name: str, way: tuple[str, str | None]) -> None:
+    assert_equal(name, way)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "way"), list(product(NAMES, WAYS)))
+def test_every_model_every_way(name: str, way: tuple[str, str | None]) -> None:
+    assert_equal(name, way)
+
+
+WIDE = control_flow_models.MODELS["loop"].replace("12,12", "56,56").replace("16,", "64,").replace("b(16)", "b(64)")
+
+
+def wide_loop(monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
+    """The loop over a residual block with images that are worth casting."""
+    monkeypatch.setitem(
+        control_flow_models.MODELS, "wide", WIDE.replace("(64,16,", "(64,64,").replace("v(64,16", "v(64,64")
+    )
+    return control_flow_models.load("wide")
+
+
+@pytest.mark.parametrize(
+    ("target", "format"), [("gpu-hopper", "NHWC"), ("ascend-910b", "NCHW8c"), ("cpu-avx512", "NCHW16c")]
+)
+def test_casts_stand_outside_of_a_loop(target: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = layoutopt.optimize(wide_loop(monkeypatch), target)
+    assert result.report.verification.status == "passed"
+    assert result.report.after.casts == 2
+    (loop,) = (op for op in result.graph.ops if op.bodies)
+    assert loop.signature is not None and str(loop.signature.outputs[0]) == format
+    body = loop.bodies["body"]
+    assert not any(is_cast(op) for op in body.ops)
+    images = [value for op in body.ops for value in op.outputs if value is not None and value.rank == 4]
+    assert {str(value.storage) for value in images} == {format}
+    assert {report.body for report in result.report.ops} == {"", "loop/body"}
+    assert not any(cast.body for cast in result.report.casts)
+    assert {op.inputs[1].is_constant for op in body.ops if op.kind == "Conv" and op.inputs[1] is not None} == {True}
+
+
+def test_a_plan_counts_bodies_as_often_as_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper", verify=False)
+    inner = [report for report in result.report.ops if report.body and report.kind == "Conv"]
+    outer = next(report for report in result.report.ops if report.name == "stem")
+    assert [round(report.seconds / outer.seconds) for report in inner] == [6, 6]
+    total = sum(report.seconds for report in (*result.report.ops, *result.report.casts))
+    assert result.plan is not None and total == pytest.approx(result.plan.seconds, rel=2e-3)
+
+
+def test_optimising_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper")
+    again = layoutopt.optimize(first.proto, "gpu-hopper")
+    assert first.report.changed and not again.report.changed
+    other = layoutopt.optimize(first.proto, "ascend-910b", dialect="ops")
+    assert other.report.changed and other.report.verification.status == "passed"
+
+
+def test_weights_of_several_bodies_are_written_once() -> None:
+    model = layoutopt.optimize(control_flow_models.load("if"), "ascend-910b", dialect="ops").proto
+    graphs = [model.graph, *(attr.g for node in model.graph.node for attr in node.attribute if attr.HasField("g"))]
+    assert len(graphs) == 3
+    large = [tensor.name for graph in graphs for tensor in graph.initializer if len(tensor.raw_data) > 4096]
+    assert [name.split("__")[0] for name in large] == ["w0", "w1"]
+
+
+def test_a_certain_branch_takes_the_place_of_its_if() -> None:
+    result = layoutopt.optimize(control_flow_models.load("certain_if"), "ascend-910b", dialect="ops")
+    assert not any(op.bodies for op in result.graph.ops)
+    assert Counter(op.kind for op in result.graph.ops)["Conv"] == 2
+
+
+def test_the_block_guard_stands_outside_of_bodies() -> None:
+    result = layoutopt.optimize(control_flow_models.load("blocked_only_inside"), "cpu")
+    if not result.report.changed:
+        pytest.skip("no blocked kernels here")
+    names = [node.name for node in result.proto.graph.node]
+    assert sum("packed for blocks" in name for name in names) == 1
+
+
+def test_a_result_that_a_body_gives_twice() -> None:
+    """onnxruntime leaves the first of them undefined, so this is held against onnx's own evaluator."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1,16,12,12] x, bool c) => (float[1,16,12,12] y, float[1,16,12,12] z) {
+          a = Conv <kernel_shape = [1, 1]> (x, w)
+          p, q = If (c) <
+            then_branch = t () => (float[1,16,12,12] r, float[1,16,12,12] r) { r = Relu(a) },
+            else_branch = e () => (float[1,16,12,12] a2, float[1,16,12,12] n) { a2 = Identity(a) n = Neg(a2) }>
+          y = Conv <kernel_shape = [1, 1]> (p, w)
+          z = Conv <kernel_shape = [1, 1]> (q, w)
+        }""")
+    generator = np.random.default_rng(0)
+    model.graph.initializer.append(
+        numpy_helper.from_array(generator.normal(size=(16, 16, 1, 1)).astype(np.float32), "w")
+    )
+    result = layoutopt.optimize(model, "ascend-910b", dialect="ops", verify=False)
+    assert result.report.changed
+    session = onnxruntime.InferenceSession(result.proto.SerializeToString())
+    x = generator.normal(size=(1, 16, 12, 12)).astype(np.float32)
+    for condition in (True, False):
+        feed = {"x": x, "c": np.asarray(condition)}
+        for want, got in zip(ReferenceEvaluator(model).run(None, feed), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_inspect_shows_bodies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from layoutopt.cli import main
+
+    path = tmp_path / "loop.onnx"
+    onnx.save(wide_loop(monkeypatch), path)
+    main(["inspect", str(path), "--target", "gpu-hopper", "--all"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("stem", "one", "two", "head"))
+
+
+# --- functions ---------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = """<domain: "my", opset_import: ["" : {block}, "my" : 1]>
+    block <alpha: float = 0.3, kernel: ints> (x, w) => (y) {{
+      c = Conv <kernel_shape: ints = @kernel, pads = [1, 1, 1, 1]> (x, w)
+      y = my.act <alpha: float = @alpha> (c)
+    }}
+    ---
+    <domain: "my", opset_import: ["" : {act}]>
+    act <alpha: float = 0.5> (x) => (y) {{
+      zero = Constant <value = float {{0.0}}> () m = ReduceMax <keepdims = 0> (x) p = Greater(m, zero)
+      y = If (p) <
+        then_branch = t () => (c) {{ c = LeakyRelu <alpha: float = @alpha> (x) }},
+        else_branch = e () => (c) {{ c = Neg(x) }}>
+    }}
+    ---
+    <domain: "my", opset_import: ["" : 18]>
+    unused (x) => (y) {{ y = Relu(x) }}"""
+CALLS = """<ir_version: 10, opset_import: ["" : 18, "my" : 1, "com.microsoft" : 1]>
+    g (float[1,64,28,28] x, bool b) => (float[1,64,28,28] y) {
+      c = my.block <alpha = 0.2, kernel = [3, 3]> (x, w)
+      q = If (b) <
+        then_branch = t () => (d) { c_2 = Neg(c) d = my.block <kernel = [3, 3]> (c_2, w) },
+        else_branch = e () => (d) { d = my.act(c) }>
+      y = my.block <kernel = [3, 3]> (q, w)
+    }"""
+
+
+def calling(block: int = 18, act: int = 18) -> onnx.ModelProto:
+    model = parser.parse_model(CALLS)
+    texts = FUNCTIONS.format(block=block, act=act).split("---")
+    model.functions.extend(parser.parse_function(text) for text in texts)
+    weight = np.random.default_rng(0).normal(scale=0.04, size=(64, 64, 3, 3))
+    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    return model
+
+
+@pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions"), ("cpu", None)])
+@pytest.mark.parametrize("block", [18, 17])
+def test_functions_are_inlined(way: tuple[str, str | None], block: int) -> None:
+    result = layoutopt.optimize(calling(block), way[0], dialect=way[1])
+    assert result.report.changed and result.report.verification.status == "passed"
+    assert {function.name for function in result.proto.functions if function.domain == "my"} <= {"unused"}
+    assert Counter(op.kind for graph in result.graph.nest() for op in graph.ops)["Conv"] == 3
+    assert result.report.after.casts == 2
+
+
+def test_a_model_that_is_left_alone_keeps_its_functions() -> None:
+    model = calling()
+    result = layoutopt.optimize(model, "gpu-hopper")
+    assert not result.report.changed and result.proto == model
+
+
+def test_functions_in_place_of_kernels_stay_calls() -> None:
+    model = calling()
+    model.functions.append(
+        parser.parse_function('<domain: "com.microsoft", opset_import: ["" : 18]> Odd (x) => (y) { y = Relu(x) }')
+    )
+    model.graph.node[-1].output[0] = "z"
+    model.graph.node.append(onnx.helper.make_node("Odd", ["z"], ["y"], domain="com.microsoft"))
+    result = layoutopt.optimize(model, "ascend-910b", dialect="ops")
+    assert result.report.verification.status == "passed"
+    notes = {note.where: note.reason for note in result.report.notes if note.source == "inline"}
+    assert notes == {"com.microsoft::Odd": "runtimes have kernels for ops of the domain com.microsoft"}
+    assert [op.kind for op in result.graph.ops if rule_of(op) is None and not is_cast(op)] == ["com.microsoft::Odd"]
