@@ -94,6 +94,6 @@ def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
     for value in graph.initializers.values():
         tensor = value.const_value
         assert tensor is not None
-        value.shape, value.type = ir.Shape(tensor.shape), ir.TensorType(tensor.dtype)
+        value.shape, value.type = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
         inputs.append(value)
     graph.inputs[:] = inputs

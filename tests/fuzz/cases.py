@@ -14,6 +14,7 @@ from test_rules_forced import formats
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import target_names
 from layoutopt.cost_models.registry import host_target
+from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.pass_base import Mode
@@ -240,7 +241,7 @@ def _target(choices: Choices) -> tuple[str | CostModel, str | None]:
     seed, cast = choices.number(0, 1 << 16), pick(choices, (0.6, 0.1, 2.0))
     native = blocked_channels() is not None and host_target() in ("cpu-avx2", "cpu-avx512")
     way = weighted(choices, [("any", 4), ("native", 4 if native else 0), ("kernels", 4), ("real", 3)])
-    spelled = pick(choices, ("ops", "functions"))
+    spelled = pick(choices, [name for name, dialect in DIALECTS.items() if not dialect.is_native])
     if way == "any":
         return RandomTarget(seed, cast=cast), spelled
     if way == "native":

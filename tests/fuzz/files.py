@@ -161,7 +161,7 @@ def _command(choices: Choices, work: Path) -> list[str]:
     if way == "plan":
         arguments.append("--no-verify")
     if target != "cpu" and chance(choices, 50):
-        arguments += ["--dialect", pick(choices, ("ops", "functions"))]
+        arguments += ["--dialect", pick(choices, ("ops", "functions", "ascend"))]
     if chance(choices, 15):
         arguments += ["--mode", "training"]
     if chance(choices, 10):
