@@ -5,6 +5,7 @@ not model is taken from the origins: doc strings, metadata, annotations, functio
 original model is not touched.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import takewhile
 
@@ -73,6 +74,7 @@ class Emission:
             self.model.metadata_props.update(graph.metadata)
             self.model.device_configurations = origin.device_configurations
             inherit(self.model, origin)
+        _tell_apart(self.model, origin)
 
     def _declare(self, op: Op, body: Graph) -> None:
         """The values of a body: those that stand for outer ones, and its own under names that are free."""
@@ -114,6 +116,16 @@ class Emission:
             emitter = _Emitter(graph, self._values, bodies, self._sharing)
             bodies[graph] = emitter.body(self._captured[graph], self._free)
         return _Emitter(self._graphs[0], self._values, bodies, self._sharing).main(opsets, ir_version)
+
+
+def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
+    """Give nodes names of their own, as onnxruntime wants it; those that the original repeats it repeats."""
+    repeated = Counter(node.name for node in origin.graph.all_nodes()) if origin is not None else Counter[str | None]()
+    free, seen = _Names(node.name or "" for node in model.graph.all_nodes()), Counter[str | None]()
+    for node in model.graph.all_nodes():
+        seen[node.name] += 1
+        if node.name and seen[node.name] > max(1, repeated[node.name]):
+            node.name = free.take(node.name)
 
 
 class _Names:

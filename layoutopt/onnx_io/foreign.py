@@ -26,9 +26,9 @@ from layoutopt.onnx_io.vocabulary import FROM_IR, DimNames
 def give_foreign_types(graph: Graph, names: DimNames) -> None:
     """Set the types of what foreign operators of a main graph compute, where the model does not say them."""
     version = graph.opsets.get("", 0)
-    computed = (
-        value for op in graph.ops if _is_foreign(graph, op, version) for value in op.outputs if value is not None
-    )
+    known_ops = {*operators(), *_local(graph)}
+    foreign = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_undeclared(op, version))
+    computed = (value for op in foreign for value in op.outputs if value is not None)
     unknown = [value for value in computed if value.rank is None]
     if not unknown:
         return
@@ -48,11 +48,14 @@ def give_foreign_types(graph: Graph, names: DimNames) -> None:
         _tell(value, told[emission.names[value]], known, names)
 
 
-def _is_foreign(graph: Graph, op: Op, version: int) -> bool:
-    """Whether onnx knows nothing of an op, and the model does not define it either."""
+def _local(graph: Graph) -> set[tuple[str, str]]:
+    """The functions of a model, by domain and name."""
     model = graph.origin
-    local = isinstance(model, ir.Model) and any(key[:2] == (op.domain, op.op_type) for key in model.functions)
-    return is_undeclared(op.domain, op.op_type, version) or ((op.domain, op.op_type) not in operators() and not local)
+    return {key[:2] for key in model.functions} if isinstance(model, ir.Model) else set()
+
+
+def _is_undeclared(op: Op, version: int) -> bool:
+    return is_undeclared(op.domain, op.op_type, version)
 
 
 def _expose(proto: onnx.ModelProto, wanted: list[str]) -> None:
@@ -64,8 +67,11 @@ def _expose(proto: onnx.ModelProto, wanted: list[str]) -> None:
 
 
 def _tell(value: Value, told: Any, known: set[str], names: DimNames) -> None:
-    """Give a value the type that onnxruntime says; its names for dimensions are those of the inputs, or unknown ones."""
-    if not str(told.type).startswith("tensor(") or told.shape is None:
+    """Give a value the type that onnxruntime says; its names for dimensions are those of the inputs, or unknown ones.
+
+    It says of an unknown rank what it says of a scalar: nothing.
+    """
+    if not str(told.type).startswith("tensor(") or not told.shape:
         return
     dtype = FROM_IR.get(ir.DataType(named_type(told.type).tensor_type.elem_type))
     if dtype is None:

@@ -19,10 +19,10 @@ from layoutopt.formats import Format
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.pass_base import Mode
 
-from .choices import Choices, Drawn, Seeded, chance, pick, weighted
+from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget
 from .grafts import graft
-from .growing import LOCAL, Array, Growing, Refused, Step, every_node, free_names, imports, random_array
+from .growing import LOCAL, Array, Growing, Refused, Step, every_node, free_names, imports, random_array, subgraphs
 from .layers import CHANNELS, LAYERS
 from .motifs import MOTIFS
 from .scopes import branch, function, loop
@@ -112,8 +112,8 @@ def build(choices: Choices) -> Case | None:
 
 def _first_inputs(g: Growing) -> None:
     rank = weighted(g.choices, [(4, 12), (3, 4), (2, 2), (5, 1), (1, 1), (0, 0)])
-    batch, image = pick(g.choices, (1, 2, 3)), [g.choices.number(1, 6) for _ in range(3)]
-    for _ in range(g.choices.number(1, 3)):
+    batch, image = pick(g.choices, (1, 2, 3)), [between(g.choices, 1, 6) for _ in range(3)]
+    for _ in range(between(g.choices, 1, 3)):
         channels = pick(g.choices, CHANNELS)
         shape = {1: [channels], 2: [batch, channels], 3: [batch, image[0], channels]}.get(
             rank, [batch, channels, *image[: rank - 2]]
@@ -136,7 +136,7 @@ def _grow(g: Growing) -> bool:
 
 
 def _grow_inside(g: Growing) -> None:
-    for _ in range(g.choices.number(1, 3)):
+    for _ in range(between(g.choices, 1, 3)):
         _grow(g)
 
 
@@ -152,7 +152,7 @@ def _model(g: Growing) -> onnx.ModelProto | None:
         return None
     if chance(g.choices, 3):
         outputs.append(pick(g.choices, list(g.inputs)))
-    ir_version = g.choices.number(8 if g.functions else 3 if g.opset <= 8 else 4, 10)
+    ir_version = between(g.choices, 8 if g.functions else 3 if g.opset <= 8 else 4, 10)
     constants = {name: value for name, value in g.constants.items() if name not in written}
     listed = [name for name in constants if ir_version < 4 or chance(g.choices, 3)]
     graph = helper.make_graph(
@@ -187,9 +187,10 @@ def _name_dimensions(g: Growing, model: onnx.ModelProto) -> dict[str, int]:
                 and symbols.setdefault(name, dims[axis].dim_value) == dims[axis].dim_value
             ):
                 dims[axis].dim_param = name
-    for each in model.graph.output:
-        for dim in each.type.tensor_type.shape.dim:
-            dim.Clear()
+    bodies = [graph for node in every_node(model.graph.node) for graph in subgraphs(node)]
+    declared = [*model.graph.output, *(each for graph in bodies for each in (*graph.input, *graph.output))]
+    for dim in (dim for each in declared for dim in each.type.tensor_type.shape.dim):
+        dim.Clear()
     return symbols
 
 
@@ -201,7 +202,7 @@ def _other_feed(g: Growing, model: onnx.ModelProto, symbols: Mapping[str, int]) 
         if each.name in g.inputs:
             dims = each.type.tensor_type.shape.dim
             shape = [extents[dim.dim_param] if dim.dim_param else dim.dim_value for dim in dims]
-            feed[each.name] = random_array(g.choices.number(0, 99), shape, g.inputs[each.name].dtype)
+            feed[each.name] = random_array(between(g.choices, 0, 99), shape, g.inputs[each.name].dtype)
     return feed
 
 

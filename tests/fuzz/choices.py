@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 T = TypeVar("T")
 
 
+class Refused(Exception):  # noqa: N818  -- nothing is wrong
+    """There is nothing to choose from: this does not go here."""
+
+
 class Choices(Protocol):
     """A source of decisions. What is simpler stands first."""
 
@@ -48,7 +52,18 @@ def _numbers(low: int, high: int) -> st.SearchStrategy[int]:
 
 def pick(choices: Choices, options: Sequence[T]) -> T:
     """One of some options."""
-    return options[choices.number(0, len(options) - 1)]
+    return options[between(choices, 0, len(options) - 1)]
+
+
+def between(choices: Choices, low: int, high: int) -> int:
+    """A whole number from `low` to `high`, both included.
+
+    Raises:
+        Refused: there is none.
+    """
+    if low > high:
+        raise Refused
+    return choices.number(low, high)
 
 
 def weighted(choices: Choices, options: Sequence[tuple[T, int]]) -> T:

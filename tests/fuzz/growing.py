@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from .choices import Choices, chance, pick, weighted
+from .choices import Choices, Refused, between, chance, pick, weighted
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -19,10 +19,6 @@ MOST_ELEMENTS = 6000  # of a value; the examples are meant to be many, not large
 LARGEST = 1e4  # magnitude of a value, so that no chain of ops ends in infinity
 LOCAL = "local"  # the domain of functions of the model
 _FLOATS = "fc"
-
-
-class Refused(Exception):  # noqa: N818  -- nothing is wrong
-    """This op does not go here."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ class Growing:
 
     def array(self, shape: Sequence[int], dtype: Any = None) -> Array:
         """Random numbers: small ones around zero, small indices, coin tosses."""
-        return random_array(self.choices.number(0, 1 << 16), shape, dtype or self.dtype)
+        return random_array(between(self.choices, 0, 1 << 16), shape, dtype or self.dtype)
 
     # --- what is put in ------------------------------------------------------------------------------------------
 
@@ -180,7 +176,7 @@ class Growing:
             return pick(self.choices, alike)
         spread = scale if scale is not None else max(1, int(np.prod(shape[1:]))) ** -0.5
         array = (self.array(shape).astype(np.float64) * spread).astype(self.dtype)
-        way = self.choices.number(0, 19)
+        way = between(self.choices, 0, 19)
         if way == 19 and not self.is_function:
             name = self.input(shape)
             self.values[name][...] = array

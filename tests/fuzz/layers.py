@@ -8,7 +8,7 @@ import onnx
 
 from layoutopt.ops import rules
 
-from .choices import chance, pick, shuffled, weighted
+from .choices import between, chance, pick, shuffled, weighted
 from .growing import Growing, Refused
 
 Maker = Callable[[Growing], None]
@@ -20,11 +20,14 @@ def feature_map(g: Growing, rank: int | None = None) -> str:
     """A value with channels: one that is there, or a new input."""
     wanted = rank or weighted(g.choices, [(4, 12), (3, 4), (5, 1)])
     if g.readable(wanted) and not chance(g.choices, 5):
-        return g.pick(wanted)
+        name = g.pick(wanted)
+        if 0 in g.values[name].shape:
+            raise Refused
+        return name
     shape = (
         pick(g.choices, (1, 2, 3)),
         pick(g.choices, CHANNELS),
-        *(g.choices.number(1, 6) for _ in range(wanted - 2)),
+        *(between(g.choices, 1, 6) for _ in range(wanted - 2)),
     )
     return g.input(shape)
 
@@ -34,7 +37,7 @@ def axis_of(g: Growing, name: str) -> int:
     rank = g.values[name].ndim
     if not rank:
         raise Refused
-    axis = g.choices.number(0, rank - 1)
+    axis = between(g.choices, 0, rank - 1)
     return axis - rank if chance(g.choices, 30) else axis
 
 
@@ -100,12 +103,12 @@ def pool(g: Growing) -> None:
 
 def matmul(g: Growing) -> None:
     """By a constant on either side, or of two values."""
-    a = g.pick(g.choices.number(2, 4)) if g.readable(2) or g.readable(3) or g.readable(4) else feature_map(g, 3)
+    a = g.pick(between(g.choices, 2, 4)) if g.readable(2) or g.readable(3) or g.readable(4) else feature_map(g, 3)
     shape = g.values[a].shape
     if len(shape) < 2:
         raise Refused
     features = pick(g.choices, (1, 3, 8, 16, 17))
-    way = g.choices.number(0, 5)
+    way = between(g.choices, 0, 5)
     if way <= 2:
         g.add("MatMul", [a, g.weight((shape[-1], features), shape[-1] ** -0.5)])
     elif way == 3:
@@ -200,7 +203,7 @@ def broadcast_operand(g: Growing, x: str) -> str:
     small = tuple(dim if chance(g.choices, 50) else 1 for dim in shape)
     if chance(g.choices, 40) and len(shape) > 1:
         small = (1, shape[1], *(1,) * (len(shape) - 2))
-    drop = g.choices.number(0, len(shape))
+    drop = between(g.choices, 0, len(shape))
     small = small[drop:] if all(dim == 1 for dim in small[:drop]) or chance(g.choices, 30) else small
     if chance(g.choices, 5):
         small = (pick(g.choices, (1, 2)), *small)
@@ -223,11 +226,11 @@ def reduction(g: Growing) -> None:
     """Along axes in attributes or in an input, or along all."""
     kinds = [kind for kind, rule in rules().items() if rule.family == "reduction"]
     kind, x = pick(g.choices, ["ReduceMean", "ReduceSum", "ReduceMax", *kinds]), g.pick()
-    keep = g.choices.number(0, 1)
+    keep = between(g.choices, 0, 1)
     if kind.startswith("Arg"):
         g.add(kind, [x], axis=axis_of(g, x), keepdims=keep)
         return
-    axes = sorted({axis_of(g, x) % g.values[x].ndim for _ in range(g.choices.number(1, 3))})
+    axes = sorted({axis_of(g, x) % g.values[x].ndim for _ in range(between(g.choices, 1, 3))})
     if g.values[x].ndim == 4 and chance(g.choices, 30):
         axes = [2, 3]
     if chance(g.choices, 30):
@@ -237,7 +240,7 @@ def reduction(g: Growing) -> None:
     if g.opset < since:
         g.add(kind, [x], keepdims=keep, **({} if none else {"axes": axes}))
     elif none:
-        g.add(kind, [x], keepdims=keep, noop_with_empty_axes=g.choices.number(0, 1))
+        g.add(kind, [x], keepdims=keep, noop_with_empty_axes=between(g.choices, 0, 1))
     else:
         g.add(kind, [x, g.constant(axes)], keepdims=keep)
 
@@ -253,7 +256,7 @@ def concat(g: Growing) -> None:
         if all(a == b for at, (a, b) in enumerate(zip(g.values[name].shape, shape, strict=True)) if at != place)
     ]
     parts = [x]
-    for _ in range(g.choices.number(1, 2)):
+    for _ in range(between(g.choices, 1, 2)):
         if chance(g.choices, 20) and g.values[x].dtype == g.dtype:
             parts.append(g.weight((*shape[:place], pick(g.choices, (1, 2, 16)), *shape[place + 1 :]), 1.0))
         else:
@@ -268,7 +271,7 @@ def split(g: Growing) -> None:
     extent = g.values[x].shape[axis]
     if extent < 2:
         raise Refused
-    first = g.choices.number(1, extent - 1)
+    first = between(g.choices, 1, extent - 1)
     if extent % 2 == 0 and chance(g.choices, 50):
         attributes = {"num_outputs": 2} if g.opset >= 18 else {}
         g.add_many("Split", [x], 2, axis=axis, **attributes)
@@ -281,8 +284,8 @@ def split(g: Growing) -> None:
 def cut(g: Growing) -> None:
     """Slice, with steps and from either end; now and then to an extent that is computed."""
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iub", 1)]))
-    axes = sorted({axis_of(g, x) % g.values[x].ndim for _ in range(g.choices.number(1, 2))})
-    starts = [g.choices.number(-2, 3) for _ in axes]
+    axes = sorted({axis_of(g, x) % g.values[x].ndim for _ in range(between(g.choices, 1, 2))})
+    starts = [between(g.choices, -2, 3) for _ in axes]
     ends = [pick(g.choices, (1 << 31, 2, 16, -1, g.values[x].shape[axis])) for axis in axes]
     if chance(g.choices, 30):
         axes = [axis - g.values[x].ndim for axis in axes]
@@ -326,7 +329,7 @@ def gather(g: Growing) -> None:
     axis = axis_of(g, x)
     extent = g.values[x].shape[axis]
     shape = pick(g.choices, ((), (1,), (3,), (2, 2)))
-    indices = np.asarray([g.choices.number(-extent, extent - 1) for _ in range(int(np.prod(shape)))], np.int64)
+    indices = np.asarray([between(g.choices, -extent, extent - 1) for _ in range(int(np.prod(shape)))], np.int64)
     g.add("Gather", [x, g.constant(indices.reshape(shape))], axis=axis)
 
 
@@ -395,11 +398,11 @@ def _window(g: Growing, kernel: Sequence[int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if chance(g.choices, 30):
         found["strides"] = [pick(g.choices, (2, 1, 3)) for _ in kernel]
-    way = g.choices.number(0, 9)
+    way = between(g.choices, 0, 9)
     if way <= 3:
         found["pads"] = [extent // 2 for extent in kernel] * 2
     elif way <= 5:
-        found["pads"] = [g.choices.number(0, max(0, extent - 1)) for extent in (*kernel, *kernel)]
+        found["pads"] = [between(g.choices, 0, max(0, extent - 1)) for extent in (*kernel, *kernel)]
     elif way == 6:
         found["auto_pad"] = pick(g.choices, ("SAME_UPPER", "SAME_LOWER", "VALID"))
     return found

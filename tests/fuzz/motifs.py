@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .choices import chance, pick, shuffled, weighted
+from .choices import between, chance, pick, shuffled, weighted
 from .growing import Growing, Refused
 from .layers import CHANNELS, Maker, broadcast_operand, feature_map
 
@@ -36,17 +36,17 @@ def squeeze(g: Growing) -> None:
     ones = [axis for axis, dim in enumerate(shape) if dim == 1]
     back = chance(g.choices, 30)
     if ones and chance(g.choices, 50):
-        axes = ones[: g.choices.number(1, len(ones))]
+        axes = ones[: between(g.choices, 1, len(ones))]
         _axes_op(g, "Squeeze", x, [axis - len(shape) for axis in axes] if back else axes)
     else:
-        at = g.choices.number(0, len(shape))
+        at = between(g.choices, 0, len(shape))
         _axes_op(g, "Unsqueeze", x, [at - len(shape) - 1] if back and g.opset >= 11 else [at])
 
 
 def flatten(g: Growing) -> None:
     """To a matrix."""
     x = g.pick()
-    g.add("Flatten", [x], axis=g.choices.number(0, g.values[x].ndim))
+    g.add("Flatten", [x], axis=between(g.choices, 0, g.values[x].ndim))
 
 
 def shuffle(g: Growing) -> None:
@@ -107,7 +107,7 @@ def gate(g: Growing) -> None:
     """GELU, SiLU and hard swish, written out."""
     x, dtype = g.pick(), g.dtype
     number = lambda value: g.constant(np.asarray(value, dtype))  # noqa: E731
-    way = g.choices.number(0, 3)
+    way = between(g.choices, 0, 3)
     if way == 0:
         g.add("Mul", [x, g.add("Sigmoid", [x])])
     elif way == 1:
@@ -176,11 +176,18 @@ def affines(g: Growing) -> None:
     if chance(g.choices, 30):
         x = g.add(pick(g.choices, ("Mul", "Add", "Sub", "Div")), [x, g.weight(per_channel(channels), 1.0)])
     if chance(g.choices, 30):
-        pads = [0, 0, *(g.choices.number(0, 2) for _ in range(2)), 0, 0, *(g.choices.number(0, 2) for _ in range(2))]
+        pads = [
+            0,
+            0,
+            *(between(g.choices, 0, 2) for _ in range(2)),
+            0,
+            0,
+            *(between(g.choices, 0, 2) for _ in range(2)),
+        ]
         x = g.add("Pad", [x], pads=pads) if g.opset < 11 else g.add("Pad", [x, g.constant(pads)])
     filters, size = pick(g.choices, CHANNELS), pick(g.choices, (1, 3))
     y = g.add("Conv", [x, g.weight((filters, channels, size, size))], pads=[size // 2] * 4)
-    for _ in range(g.choices.number(0, 2)):
+    for _ in range(between(g.choices, 0, 2)):
         if chance(g.choices, 30):
             numbers = [g.weight((filters,), 0.5) for _ in range(3)]
             variance = g.constant((np.abs(g.array((filters,))) + g.dtype(0.5)).astype(g.dtype))
@@ -200,9 +207,9 @@ def maps(g: Growing) -> None:
     x = feature_map(g, 4)
     n, _, h, w = g.values[x].shape
     fitting = [name for name in g.readable(4) if g.values[name].shape[::2] == (n, h) and g.values[name].shape[3] == w]
-    for _ in range(g.choices.number(1, 3)):
+    for _ in range(between(g.choices, 1, 3)):
         part = pick(g.choices, [x, *fitting])
-        for _ in range(g.choices.number(0, 2)):
+        for _ in range(between(g.choices, 0, 2)):
             part = g.add("Conv", [part, g.weight((pick(g.choices, (2, 8, 16)), g.values[part].shape[1], 1, 1))])
         parts.append(part)
     joined = g.add("Concat", parts, axis=1) if len(parts) > 1 else parts[0]
@@ -221,7 +228,7 @@ def residual(g: Growing) -> None:
     channels, rank = g.values[x].shape[1], g.values[x].ndim
     w = g.weight((channels, channels, *(3,) * (rank - 2)))
     y = g.add("Conv", [x, w], pads=[1] * (2 * (rank - 2)))
-    for _ in range(g.choices.number(0, 2)):
+    for _ in range(between(g.choices, 0, 2)):
         y = g.add(pick(g.choices, ("Relu", "Sigmoid", "Neg")), [y])
     g.add(pick(g.choices, ("Add", "Mul", "Sum", "Max")), shuffled(g.choices, [x, y]))
 
@@ -233,7 +240,7 @@ def shape_arithmetic(g: Growing) -> None:
     if not rank:
         raise Refused
     shape = g.add("Shape", [x])
-    way = g.choices.number(0, 4)
+    way = between(g.choices, 0, 4)
     if way == 0:
         first = g.add("Gather", [shape, g.constant([0])])
         g.add("Reshape", [x, g.add("Concat", [first, g.constant([-1])], axis=0)])
@@ -250,7 +257,7 @@ def shape_arithmetic(g: Growing) -> None:
         g.add("Expand", [g.weight((1,), 1.0), shape])
     else:
         repeats = [1] * rank
-        repeats[g.choices.number(0, rank - 1)] = 2
+        repeats[between(g.choices, 0, rank - 1)] = 2
         g.add("Tile", [x, g.constant(repeats)])
 
 
@@ -273,7 +280,7 @@ def quantized(g: Growing) -> None:
     kind = pick(g.choices, ("Conv", "Conv", "Relu", "Add", "Concat", "AveragePool", "Transpose"))
     if kind == "Conv":
         filters, size = pick(g.choices, (3, 8, 16)), pick(g.choices, (1, 3))
-        numbers = np.random.default_rng(g.choices.number(0, 999)).integers(-90, 90, (filters, channels, size, size))
+        numbers = np.random.default_rng(between(g.choices, 0, 999)).integers(-90, 90, (filters, channels, size, size))
         per_channel = g.opset >= 13 and chance(g.choices, 50)
         scale = np.full(filters if per_channel else (), 0.02, np.float32)
         zero = np.zeros(scale.shape, np.int8)
@@ -316,7 +323,7 @@ def _reshaped(g: Growing, x: str, shape: Sequence[int]) -> str:
     if chance(g.choices, 30):
         numbers = [0 if at < len(current) and current[at] == dim and dim else dim for at, dim in enumerate(numbers)]
     if numbers and -1 not in numbers and chance(g.choices, 30):
-        numbers[g.choices.number(0, len(numbers) - 1)] = -1
+        numbers[between(g.choices, 0, len(numbers) - 1)] = -1
     attributes: dict[str, Any] = {}
     return g.add("Reshape", [x, g.constant(numbers)], **attributes)
 
@@ -325,8 +332,8 @@ def _other_shape(g: Growing, shape: Sequence[int]) -> list[int]:
     if 0 in shape:
         raise Refused
     found = list(shape)
-    for _ in range(g.choices.number(1, 2)):
-        at = g.choices.number(0, len(found)) if found else 0
+    for _ in range(between(g.choices, 1, 2)):
+        at = between(g.choices, 0, len(found)) if found else 0
         if chance(g.choices, 50) and at + 1 < len(found):
             found[at : at + 2] = [found[at] * found[at + 1]]
         elif at < len(found):

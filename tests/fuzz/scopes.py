@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .choices import chance, pick
+from .choices import between, chance, pick
 from .growing import LOCAL, Growing, Refused, imports, info
 from .layers import Maker
 
@@ -34,7 +34,7 @@ def branch(g: Growing, grow: Maker) -> None:
             ]
             result = pick(g.choices, alike) if alike else inner.add("Identity", [_like(inner, wanted)])
         graphs.append((name, _graph(inner, [], [result])))
-    way = g.choices.number(0, 2)
+    way = between(g.choices, 0, 2)
     if way == 0:
         condition = g.input((), np.bool_)
     elif way == 1:
@@ -71,7 +71,7 @@ def loop(g: Growing, grow: Maker) -> None:
     if scanned == [following]:
         scanned = [inner.add("Identity", [following])]
     body = _graph(inner, inputs, [still, following, *scanned])
-    count = g.constant(g.choices.number(0 if not scanned else 1, 3))
+    count = g.constant(between(g.choices, 0 if not scanned else 1, 3))
     condition = "" if chance(g.choices, 50) else g.constant(np.asarray(True))
     node = helper.make_node(
         "Loop", [count, condition, start], [g.fresh("v") for _ in (start, *scanned)], name=g.fresh("Loop"), body=body
@@ -97,7 +97,7 @@ def function(g: Growing, grow: Maker) -> None:
     name = g.fresh("block").replace("/", "_").replace(" ", "_")
     opsets = imports(g.opset, body.nodes, [])
     g.functions.append(helper.make_function(LOCAL, name, [formal], [result], body.nodes, opsets))
-    for _ in range(g.choices.number(1, 2)):
+    for _ in range(between(g.choices, 1, 2)):
         fitting = [
             each for each in g.readable(shape=g.values[actual].shape) if g.values[each].dtype == g.values[actual].dtype
         ]
