@@ -9,12 +9,12 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Input, Interface
 from layoutopt.onnx_io.session import is_foreign
 from layoutopt.onnx_io.type_names import short_name, tensor_name
-from layoutopt.trials import draw
+from layoutopt.trials import draw, symbols_of
 
 Feed: TypeAlias = dict[str, Array]
 
-UNKNOWN_EXTENT = 2
-"""Of a symbolic dimension that nobody has given an extent; that of `verify`."""
+LEAST = 2
+"""Of a symbolic dimension that nobody has given an extent: with 1 it would be broadcast where it does not fit."""
 
 
 class InputError(LayoutoptError, ValueError):
@@ -35,14 +35,14 @@ class Extents:
 
 
 def settle(interfaces: Sequence[Interface], dims: Mapping[str, int], given: Mapping[str, Array]) -> Extents:
-    """An extent for every symbolic dimension: that which was asked for, or that of the given values, or 2.
+    """An extent for every symbolic dimension: what was asked for, or that of the given values, or what is usual, at least 2.
 
     Raises:
         DimensionError: `dims` names one that is not there.
         InputError: there is no such input, or its type or shape is another.
     """
     inputs = [one for each in interfaces for one in each.inputs]
-    symbols = dict.fromkeys(symbol for one in inputs for symbol in one.symbols)
+    symbols = {symbol.name: max(symbol.usual, LEAST) for each in interfaces for symbol in symbols_of(each)}
     for name in dims:
         if name not in symbols:
             hint = f"there are {', '.join(symbols)}" if symbols else "all extents are fixed"
@@ -56,7 +56,7 @@ def settle(interfaces: Sequence[Interface], dims: Mapping[str, int], given: Mapp
             if one.name == name:
                 _bind(one, value, known)
     guessed = tuple(symbol for symbol in symbols if symbol not in known)
-    return Extents({symbol: known.get(symbol, UNKNOWN_EXTENT) for symbol in symbols}, guessed)
+    return Extents({symbol: known.get(symbol, usual) for symbol, usual in symbols.items()}, guessed)
 
 
 def _bind(one: Input, value: Array, known: dict[str, int]) -> None:

@@ -147,6 +147,46 @@ def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
 
 
+def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
+    """Planned for a range and verified at its ends; inspected; what is not said is marked, and what is said is remembered."""
+    net = convolutions()
+    for value, axes in ((net.graph.input[0], (1, 2)), (net.graph.output[0], (2, 3))):
+        value.type.tensor_type.shape.dim[axes[0]].dim_param = "height"
+        value.type.tensor_type.shape.dim[axes[1]].dim_param = "width"
+    onnx.save(net, tmp_path / "dynamic.onnx")
+    assert (
+        cli(
+            "optimize", "dynamic.onnx", "-o", "out.onnx", "-t", TARGET, "--dim", "height=8:32", "--report", "r.json"
+        ).code
+        == 0
+    )
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert [(each["name"], each["low"], each["high"], each["assumed"]) for each in record["dims"]] == [
+        ("height", 8, 32, False),
+        ("width", 224, 224, True),
+    ]
+    assert [sizes["height"] for sizes in record["verification"]["sizes"]][::2] == [8, 32]
+    shown = cli("optimize", "dynamic.onnx", "-o", "again.onnx", "-t", TARGET, "--dim", "height=8:32")
+    assert "height 8:32" in shown.out and "width 224?" in shown.out
+    assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+    assert (
+        "optimised like this before"
+        in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8:32").out
+    )
+    assert (
+        "before"
+        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split("casts")[0]
+    )
+    assert "height 8:32" in cli("inspect", "out.onnx").out
+    planned = json.loads(cli("inspect", "dynamic.onnx", "-t", TARGET, "--dim", "width=16", "--json").out)
+    assert [(each["name"], each["low"]) for each in planned["dims"]] == [("height", 224), ("width", 16)]
+    compared = json.loads(
+        cli("verify", "dynamic.onnx", "out.onnx", "--dim", "height=9:11", "--dim", "width=10", "--json").out
+    )
+    assert compared["status"] == "passed"
+    assert compared["sizes"][0] == {"height": 9, "width": 10}
+
+
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
     arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--time-limit", "30", "-q")
     assert cli("optimize", model, "-o", "out.onnx", "-t", TARGET, *arguments) == Run(0, "", "")
@@ -325,6 +365,11 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "external data elsewhere": (2, "not a name", "optimize model.onnx -o out.onnx --external-data a/b"),
     "not a pin": (2, "NAME=FORMAT", "optimize model.onnx -o out.onnx --pin NHWC"),
     "two pins": (2, "choose one", "optimize model.onnx -o out.onnx --pin y=NHWC --pin y=NCHW"),
+    "not a dimension": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim batch"),
+    "no range": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim n=4:2"),
+    "two sizes": (2, "n is 1:2 too", "optimize model.onnx -o out.onnx --dim n=1:2 --dim n=3"),
+    "no such dimension": (2, "all extents are fixed", "optimize model.onnx -o out.onnx --dim batch=2"),
+    "no such dimension to verify at": (2, "all extents are fixed", "verify model.onnx model.onnx --dim batch=2"),
     "time limit": (2, "--time-limit", "optimize model.onnx -o out.onnx --time-limit nan"),
     "mode": (2, "training", "optimize model.onnx -o out.onnx --mode learning"),
     "dump": (2, "before:PASS", "optimize model.onnx -o out.onnx --dump-ir some"),

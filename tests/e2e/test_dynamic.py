@@ -64,7 +64,9 @@ def planned_alike(name: str, target: str, dialect: str | None) -> None:
     assert report.changed and static.changed
     assert report.plan is not None and static.plan is not None
     assert moves(report) == moves(static)
-    assert anchors(report) == anchors(static)
+    # Linear maps are merged past Reshapes with constant targets only, so the static network may have fewer of them.
+    ours, theirs = anchors(report), anchors(static)
+    assert theirs and {name: ours.get(name) for name in theirs} == theirs
     assert report.plan.gap == 0
     assert report.verification.status == "passed"
     assert len(report.verification.sizes) == 3
