@@ -5,7 +5,7 @@ read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit ->
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -24,14 +24,16 @@ from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelE
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import DType
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.ops import rules
 from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.probes import Probe, found_again, inner, spread, squashed
+from layoutopt.probes import Probe, found_again, inner, rounded, spread, squashed
 from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.rounding import step_by_step
 from layoutopt.sizes import Dims, Sizes, as_range
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.verify import Verification, verify_models
@@ -181,7 +183,7 @@ def optimize(
     graph = onnx_io.lift(inlined.model)
     context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
-    probes, tensors = squashed(graph), inner(graph)
+    probes, tensors, integers = squashed(graph), inner(graph), rounded(graph)
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -204,6 +206,7 @@ def optimize(
     if verify:
         progress("verifying")
         models = (source, emitted, final)
+        job.steps = {probe: integers[probe.original] for probe in found_again(graph, lowered, list(integers))}
         verdict = job.compare(*models, found_again(graph, lowered, probes))
         if verdict.comparisons and not verdict.sensitive:
             verdict = job.compare(*models, spread(found_again(graph, lowered, tensors), INNER_PROBES))
@@ -226,6 +229,7 @@ class _Job:
     dims: Dims
     stamp: Stamp
     given: Model
+    steps: dict[Probe, DType] = field(default_factory=dict)
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
@@ -304,6 +308,8 @@ class _Job:
                     probes=probes,
                     only_optimised=is_native,
                 )
+        if verdict.status == "failed" and self.steps and not is_native and size <= IN_MEMORY:
+            verdict = self._run_apart(original, emitted, probes, verdict)
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model computes something else: {verdict.reason}",
@@ -311,6 +317,24 @@ class _Job:
                 hint="nothing was written; please report it with the model",
             )
         return verdict
+
+    def _run_apart(
+        self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe], verdict: Verification
+    ) -> Verification:
+        """Run two quantised models that differ piece by piece; what comes out then, if it passes."""
+        names = [probe.original for probe in (*probes, *self.steps)]
+        apart = step_by_step(
+            onnx_io.to_bytes_exposing(original, names),
+            onnx_io.to_bytes_cut(emitted, {probe.rewritten: dtype for probe, dtype in self.steps.items()}),
+            list(self.steps),
+            probes,
+            pins=self.pins,
+            dims=self.dims,
+        )
+        if apart.status != "passed":
+            return verdict
+        reason = f"piece by piece; as a whole {verdict.reason}"
+        return replace(verdict, status="passed", reason=reason, comparisons=apart.comparisons)
 
     def finish(self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "") -> Result:
         """The result; `unchanged` says why the model was left alone, if it was."""

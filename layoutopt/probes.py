@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import DType
 from layoutopt.ops import Rename, rule_of
+
+_FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ def inner(graph: Graph) -> list[str]:
     """All tensors that ops compute but the outputs."""
     computed = (value for op in graph.ops for value in op.outputs if value is not None and value.shape is not None)
     return [value.name for value in computed if not graph.is_output(value)]
+
+
+def rounded(graph: Graph) -> dict[str, DType]:
+    """The integers of few bits that are computed between two roundings, and their types."""
+    found = {}
+    for op in graph.ops:
+        rule = rule_of(op)
+        for value in op.outputs if rule is not None and rule.is_quantised else ():
+            if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
+                found[value.name] = value.dtype
+    return found
 
 
 def spread(probes: list[Probe], count: int) -> list[Probe]:

@@ -5,11 +5,10 @@ largest difference over the largest magnitude of the original's output, which do
 
     error = max |a - b| / max |a|    at most the tolerance of the output's element type
 
-Both run as anybody would run them, with onnxruntime's optimisations. Where that does not do, it is asked what the model
-is: an output
-may be as coarse as the coarsest type of fractions that it was computed through; and models that are quantised are compared by
-what they say, without optimisations, since onnxruntime computes DequantizeLinear -> op -> QuantizeLinear in integers
-here and in fractions there, and a value that falls on the other side of a rounding is a step off.
+Both run as anybody would run them, with onnxruntime's optimisations. Where that does not do, it is asked what the model is. An
+output may be as coarse as the coarsest type of fractions that it was computed through. Models that are quantised are compared
+by what they say, without optimisations: onnxruntime computes DequantizeLinear -> op -> QuantizeLinear in integers here and in
+fractions there, and a value that falls on the other side of a rounding is a step off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,21 +109,22 @@ def verify_models(
         DimensionError: the original has no such symbolic dimension.
     """
     verdict = _verified(original, rewritten, pins, probes, seed, dims, plain)
-    if verdict.status != "failed" or plain:
+    if verdict.status == "passed" or plain:
         return verdict
     kind = nature(original)
-    passed = _within(verdict, kind)
+    passed = within(verdict, kind) if verdict.status == "failed" else None
     if passed is not None:
         return passed
     if not kind.rounds or only_optimised:
         return verdict
     said = _verified(original, rewritten, pins, probes, seed, dims, True)
-    said = _within(said, kind) or said
-    reason = f"as the models say; with onnxruntime's optimisations {verdict.reason}"
-    return replace(said, reason=reason) if said.status == "passed" else verdict
+    said = within(said, kind) or said
+    if said.status == "passed":
+        return replace(said, reason=f"as the models say; with onnxruntime's optimisations {verdict.reason}")
+    return verdict if said.status == "not verified" else said
 
 
-def _within(verdict: Verification, kind: Nature) -> Verification | None:
+def within(verdict: Verification, kind: Nature) -> Verification | None:
     """The verdict by the tolerances of what outputs are computed through; None if these are exceeded as well."""
     limits = {name: TOLERANCES[dtype] for name, dtype in kind.through.items()}
     comparisons = tuple(
@@ -155,7 +155,7 @@ def _verified(
     except Exception as error:  # onnxruntime's exceptions have no common base
         return Verification("not verified", f"the original cannot be run: {_line(error)}")
     symbols = symbols_of(session)
-    runs, refusals = _run_original(session, trials(symbols, checked([each.name for each in symbols], dims or {})), seed)
+    runs, refusals = run_original(session, trials(symbols, checked([each.name for each in symbols], dims or {})), seed)
     outputs = [output.name for output in session.get_outputs()]
     broken = next(filter(None, (_broken_promise(session, run.outputs) for run in runs)), "")
     del session  # before the second model is loaded
@@ -168,9 +168,9 @@ def _verified(
     asked = [names.get(output, output) for output in outputs]
     gots = []
     for run in runs:
-        packed = {name: _packed(name, value, formats) for name, value in run.feed.items()}
+        feed = {name: packed(name, value, formats) for name, value in run.feed.items()}
         try:
-            gots.append(session.run(asked, packed))
+            gots.append(session.run(asked, feed))
         except Exception as error:
             reason = f"the original can be run, the rewritten model cannot{run.place}: {_line(error)}"
             return Verification("not verified", broken) if broken else Verification("failed", reason)
@@ -217,7 +217,7 @@ def _broken_promise(session: Session, outputs: Sequence[Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """What the original made of some inputs."""
 
     sizes: Mapping[str, int]
@@ -226,6 +226,7 @@ class _Run:
 
     @property
     def place(self) -> str:
+        """At which sizes, in words."""
         return _place(self.sizes)
 
 
@@ -233,9 +234,9 @@ def _place(sizes: Mapping[str, int]) -> str:
     return f" at {spelled(sizes)}" if sizes else ""
 
 
-def _run_original(session: Any, wanted: Sequence[Mapping[str, int]], seed: int) -> tuple[list[_Run], list[str]]:
+def run_original(session: Any, wanted: Sequence[Mapping[str, int]], seed: int) -> tuple[list[Run], list[str]]:
     """Run it at as many sizes as are enough, twice at the first; and why not at others."""
-    runs: list[_Run] = []
+    runs: list[Run] = []
     refusals: list[str] = []
     for sizes in wanted:
         if len({tuple(run.sizes.items()) for run in runs}) == ENOUGH:
@@ -243,7 +244,7 @@ def _run_original(session: Any, wanted: Sequence[Mapping[str, int]], seed: int) 
         try:
             for each in (seed, seed + 1) if not runs else (seed,):
                 feed = draw(session, each, sizes)
-                runs.append(_Run(sizes, feed, session.run(None, feed)))
+                runs.append(Run(sizes, feed, session.run(None, feed)))
         except Exception as error:  # onnxruntime's exceptions have no common base
             runs = [run for run in runs if run.sizes is not sizes]
             refusals.append(f"{_place(sizes)}: {_line(error)}")
@@ -252,13 +253,13 @@ def _run_original(session: Any, wanted: Sequence[Mapping[str, int]], seed: int) 
 
 def _compare_all(
     names: Sequence[str],
-    runs: Sequence[_Run],
+    runs: Sequence[Run],
     wants: Sequence[Sequence[Any]],
     gots: Sequence[Sequence[Any]],
     formats: Mapping[str, Format],
 ) -> tuple[Comparison, ...]:
     return tuple(
-        replace(compare(name, want, _unpacked(name, got, want, formats)), place=run.place)
+        replace(compare(name, want, unpacked(name, got, want, formats)), place=run.place)
         for run, wanted, got_all in zip(runs, wants, gots, strict=True)
         for name, want, got in zip(names, wanted, got_all, strict=True)
     )
@@ -310,11 +311,13 @@ def _badness(comparison: Comparison) -> float:
     return comparison.error / (comparison.tolerance or 1e-300)
 
 
-def _packed(name: str, value: Array, pins: Mapping[str, Format]) -> Array:
+def packed(name: str, value: Array, pins: Mapping[str, Format]) -> Array:
+    """An input as the rewritten model takes it."""
     return pack(value, pins[name]) if name in pins else value
 
 
-def _unpacked(name: str, got: Any, want: Any, pins: Mapping[str, Format]) -> Any:
+def unpacked(name: str, got: Any, want: Any, pins: Mapping[str, Format]) -> Any:
+    """What the rewritten model gives for `want`, as the tensor that it is."""
     if name not in pins:
         return got
     physical = pins[name].physical_shape(want.shape)  # a dialect may declare the array under another shape

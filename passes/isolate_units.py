@@ -72,7 +72,6 @@ def _split(graph: Graph, step: Op, integer: dict[Op, Op]) -> None:
                 (copy,),
                 domain=step.domain,
                 version=step.version,
-                name=copy.name,
                 attributes=dict(step.attributes),
                 origin=step.origin,
             ),

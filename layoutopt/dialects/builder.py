@@ -169,7 +169,7 @@ class OpBuilder:
         type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
         if extent < old:
             return self._slice(value, axis, extent, type)
-        if value.type.dtype not in _PADDED:
+        if value.type.dtype not in _PADDED and carrier(value.type.dtype, "Pad", self._opset) is None:
             missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
             return result

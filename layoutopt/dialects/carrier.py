@@ -1,7 +1,7 @@
 """Element types that an op which moves elements does not take, and wider ones that hold the same numbers.
 
-Slice and Concat know no element types of fewer than eight bits and no float8; Pad learned integers in opset 11; and of
-what ONNX allows onnxruntime's CPU kernels leave out Pad of bfloat16 and of 16-bit integers, and Reshape of 4-bit ones.
+Slice and Concat know no element types of fewer than eight bits and no float8, Transpose no float8 before opset 21; and of what
+ONNX allows onnxruntime's CPU kernels leave out Pad of float8 and Reshape of 4-bit integers.
 """
 
 from layoutopt.ir.types import DType
@@ -17,29 +17,14 @@ _CODES = (
     *("float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"),
 )
 _MOVES_EIGHT_BITS = 21  # the opset from which Transpose takes float8
-_PADS_INTEGERS = 11
-_PADS_BOOLEANS = 13
 
 
 def carrier(dtype: DType, op_type: str, opset: int) -> DType | None:
     """The element type on which to do it; None if the op takes this one."""
     if dtype in _NARROW:
         return _NARROW[dtype]
-    if dtype.label.startswith("float8"):
-        return DType.FLOAT32 if op_type in ("Pad", "Slice") or opset < _MOVES_EIGHT_BITS else None
-    return _pad_carrier(dtype, opset) if op_type == "Pad" else None
-
-
-def _pad_carrier(dtype: DType, opset: int) -> DType | None:
-    if dtype is DType.BFLOAT16:
-        return DType.FLOAT32
-    if dtype is DType.BOOL and opset < _PADS_BOOLEANS:
-        return DType.FLOAT32
-    if dtype.is_float or dtype is DType.STRING:
-        return None
-    if opset < _PADS_INTEGERS:
-        return DType.FLOAT64
-    return DType.INT32 if dtype.bits == DType.INT16.bits else None
+    is_taken = op_type in ("Reshape", "Transpose") and opset >= _MOVES_EIGHT_BITS
+    return DType.FLOAT32 if dtype.label.startswith("float8") and not is_taken else None
 
 
 def code_of(dtype: DType) -> int:

@@ -15,7 +15,7 @@ from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.graph import Function, Graph, Reference
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
-from layoutopt.ops import rule_of
+from layoutopt.ops import move_outward, rule_of
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
 _VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
@@ -42,6 +42,13 @@ class Functions(Dialect):
     """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
 
     name = "functions"
+
+    def lower(self, graph: Graph) -> Graph:
+        """The lowered graph; `graph` is not changed. Ops that are more than one op on arrays leave no names inside of units."""
+        lowered = super().lower(graph)
+        for each in lowered.nest():
+            move_outward(each, only_names=True)
+        return lowered
 
     def label(self, op: Op) -> Label:
         """CastData with both formats; any other op with the formats of its first operands in its name, and the signature."""

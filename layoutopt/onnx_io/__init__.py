@@ -7,7 +7,7 @@ from layoutopt.onnx_io.beside import has_training
 from layoutopt.onnx_io.check import check
 from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.evaluate import evaluate, is_foldable
-from layoutopt.onnx_io.expose import to_bytes_exposing
+from layoutopt.onnx_io.expose import COMPUTED, to_bytes_cut, to_bytes_exposing
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.inline import inline, inline_functions
 from layoutopt.onnx_io.lift import infer_again, lift
@@ -19,6 +19,7 @@ from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
+    "COMPUTED",
     "Nature",
     "check",
     "copy",
@@ -39,6 +40,7 @@ __all__ = [
     "read",
     "settle",
     "to_bytes",
+    "to_bytes_cut",
     "to_bytes_exposing",
     "weights",
     "write",

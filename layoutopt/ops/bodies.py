@@ -17,7 +17,6 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, rule_of
-from layoutopt.ops.passage import Passage
 from layoutopt.ops.signatures import Inapplicable, Known, canonical_storage
 
 
@@ -81,10 +80,6 @@ class ControlFlow(LayoutRule):
 
     family = "control_flow"
     is_independent = True
-    formats = "any for what crosses into bodies and out, the same on both sides; counters and conditions canonical"
-    becomes = Passage(
-        Lanes.ZERO, None, Lanes.ANY, "captures are kept; what is not carried from round to round may be finite"
-    )
 
     @abstractmethod
     def is_sound(self, op: Op) -> bool:

@@ -185,7 +185,7 @@ class _Spread:
             and not (rule is not None and rule.is_rename)
         ):
             # A rename whose copy is cast back is the op that the model had, so it moves nothing that was not moved before.
-            reason = unmovable(unit, signature, self.nest.graph.opsets.get("", 0))
+            reason = unmovable(unit, signature)
             signature = Inapplicable(reason) if reason else signature
         if isinstance(signature, Inapplicable):
             if all(format.is_canonical for format in known.values()):

@@ -246,9 +246,8 @@ class _Formulation:
         for place, (unit, options) in enumerate(zip(self.nest.units, self.problem.ops, strict=True)):
             chosen = _apart(options[numbers[place]], packers)
             alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
-            is_packed = any(
-                value is not None and (value.is_constant or self._is_packed(value, packers)) for value in unit.inputs
-            )
+            values = [value for value in unit.inputs if value is not None]
+            is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
             if len(alike) > 1 and is_packed and isinstance(unit, Op):
                 wishes = self.cost_model.kernels(self.integers.priced(unit))
                 native = (
@@ -269,16 +268,10 @@ class _Formulation:
         for tensor, state in option.needs:
             if tensor in packers:
                 casts, options = self.tensors[tensor].casts, self.problem.ops[packers[tensor]]
-                fits = (
-                    number
-                    for number, each in enumerate(options)
-                    if casts.get((dict(each.gives)[tensor], state), 0) is None
-                )
+                given = (dict(each.gives)[tensor] for each in options)
+                fits = (number for number, has in enumerate(given) if casts.get((has, state), 0) is None)
                 found[packers[tensor]] = next(fits, -1)
         return None if -1 in found.values() else found
-
-    def _is_packed(self, value: Value, packers: Mapping[int, int]) -> bool:
-        return self.index.get(value, -1) in packers
 
     def _packers(self) -> dict[int, int]:
         """Tensors that are dequantised from constants for one reader, at no cost in any format; and where that is done."""
@@ -286,10 +279,8 @@ class _Formulation:
         for place, unit in enumerate(self.nest.units):
             if not isinstance(unit, Op) or unit not in self.integers.free or not is_dequantizer(unit):
                 continue
-            value = unit.outputs[0]
-            if value is None or value not in self.index or len(self.nest.readers.get(value, ())) != 1:
-                continue
-            if all(each is None or each.is_constant for each in unit.inputs):
+            value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
+            if is_constant and value in self.index and len(self.nest.readers.get(value, ())) == 1:
                 found[self.index[value]] = place
         return found
 

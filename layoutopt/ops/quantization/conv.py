@@ -15,6 +15,7 @@ from layoutopt.ops.base import Padding, Side, register
 from layoutopt.ops.channel_map import ChannelMap
 from layoutopt.ops.conv import Convolution
 from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.passage import Passage
 from layoutopt.ops.quantization.linear import is_zero
 from layoutopt.ops.signatures import Inapplicable, Known, X, elements, extent
 
@@ -100,6 +101,7 @@ class QLinearConvolution(IntegerConvolution):
     zero_points = (2, 5)
     result_zero = 7
     per_channel = (4, 5, 8)
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
 
 
 @register
@@ -110,3 +112,4 @@ class ConvInteger(IntegerConvolution):
     zero_points = (2, 3)
     result_zero = None
     per_channel = (3,)
+    becomes = Passage(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; they must have zeros")

@@ -1,6 +1,4 @@
-"""Ops of com.microsoft on integers of few bits with their scales and zero points: as the ops on fractions, element by
-element or
-along one axis.
+"""Ops of com.microsoft on integers of few bits with scales and zero points: element by element, along an axis, in windows.
 
 Every tensor is followed by its scale and its zero point; these are numbers and stay what they are. An integer of few bits is a
 finite lane whatever it was made of.
@@ -24,9 +22,8 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, elements
 class IntegerElementwise(Elementwise):
     """One or two tensors, broadcast; a condition before them."""
 
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
-
     is_quantised = True
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
         "QLinearMul": (0, 3),
@@ -67,10 +64,9 @@ def _is_zero_point(value: Value | None) -> bool:
 class IntegerConcat(OneAxis):
     """Pieces with scales of their own, put together."""
 
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
-
     family = "rearrangement"
     is_quantised = True
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
     def axis(self, op: Op) -> int:
@@ -107,10 +103,9 @@ class IntegerConcat(OneAxis):
 class IntegerSoftmax(OneAxis):
     """A distribution along an axis, in integers; attribute `opset` says of which Softmax."""
 
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
-
     family = "softmax"
     is_quantised = True
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -180,9 +175,8 @@ class ChannelsAnywhere(Spatial):
 class IntegerPooling(ChannelsAnywhere):
     """Averages of integers, quantised anew."""
 
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
-
     family = "pooling"
+    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
@@ -199,9 +193,8 @@ class IntegerPooling(ChannelsAnywhere):
 class MaxPoolingChannelsLast(ChannelsAnywhere):
     """The largest integer of a window, on (N, *spatial, C)."""
 
-    becomes = KEPT
-
     family = "pooling"
+    becomes = KEPT
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
 
     def is_last(self, op: Op) -> bool:

@@ -50,11 +50,9 @@ def is_one_number(value: Value | None) -> bool:
 class Linear(AxiswiseRule):
     """A step between fractions and integers."""
 
-    formats = "any; scales and zero points follow their axis"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero where zero points are")
-
     family = "quantization"
     is_quantised = True
+    formats = "any; scales lie as their axis, which must not be blocked where it is quantised in blocks"
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None where one number serves all."""
@@ -144,6 +142,7 @@ class Quantize(Linear):
     """Fractions in, integers out; or narrow fractions."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero becomes the zero point. An integer is finite even if it was made of garbage."""
@@ -153,12 +152,8 @@ class Quantize(Linear):
         divides = scale is not None and bool((scale.astype(np.float64) > 0).all())
         if inputs[0] is Lanes.ZERO and divides and is_zero(op, ZERO_POINT):
             return (Lanes.ZERO,)
-        saturates = divides and op.integer("saturate", 1) == 1
-        return (
-            Lanes.FINITE
-            if is_small_integer(op.outputs[0]) or (saturates and inputs[0] is not Lanes.ANY)
-            else Lanes.ANY,
-        )
+        saturates = divides and op.integer("saturate", 1) == 1 and inputs[0] is not Lanes.ANY
+        return (Lanes.FINITE if saturates or is_small_integer(op.outputs[0]) else Lanes.ANY,)
 
     def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
         """Lanes are divided by one, if the scale is known."""
@@ -178,6 +173,7 @@ class Dequantize(Linear):
     """Integers in, fractions out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero where the scale is, or where the zero point is zero; else as large as data."""
@@ -196,11 +192,11 @@ class Dequantize(Linear):
 class DynamicQuantize(Elementwise):
     """Quantised per tensor, by scale and zero point that are found from the range of its elements and zero."""
 
-    becomes = Passage(Lanes.FINITE, None, None)
-
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
     is_quantised = True
+    formats = "any"
+    becomes = Passage(Lanes.FINITE, None, None)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Scale and zero point are scalars."""

@@ -41,12 +41,13 @@ class IntegerProduct(LayoutRule):
         columns: which inputs are scales and zero points of b, that may be vectors.
     """
 
-    formats = "a format for each operand; scales and zero points follow their axis"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "refused where they are summed over")
-
     family = "matmul"
     is_independent = True
     is_quantised = True
+    formats = "any; matrices may be blocked"
+    becomes = Passage(
+        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero times a zero point of zero where it is summed over"
+    )
     factors: ClassVar[tuple[int, int]] = (0, 3)
     zero_points: ClassVar[tuple[int, int]] = (2, 5)
     bias: ClassVar[int | None] = None
@@ -187,9 +188,8 @@ class QLinearMatMul(IntegerProduct):
 class MatMulInteger(IntegerProduct):
     """The sums as they are, in 32 bits."""
 
-    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY, "refused where they are summed over")
-
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero times a zero point of zero where it is summed over")
     factors = (0, 1)
     zero_points = (2, 3)
     numbers = (2,)
@@ -214,15 +214,18 @@ class PackedProduct(AxiswiseRule):
     a (..., M, K)  ->  y (..., M, N). What is not a row or a batch stays as it is.
     """
 
-    formats = "any on what is no matrix; packed weights stay as they are"
-    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY, "refused where they count")
-
     family = "packed_matmul"
     is_quantised = True
+    formats = "any; what is summed over and columns must not be blocked"
+    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(
         f"com.microsoft::{kind}"
         for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
     )
+
+    def passage(self, kind: str) -> Passage:
+        """Rows that are quantised together see each other."""
+        return Passage(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.becomes
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """Rows and result."""

@@ -42,9 +42,10 @@ def _move_behind(graph: Graph, only_names: bool) -> None:
         if there is None or source is None or source.shape is None:
             continue
         inner = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
-        moved = _copy(graph, step, (source, *step.inputs[1:]), inner, there.attributes)
+        moved = _copy(graph, step, (source, *step.inputs[1:]), inner, there.attributes, step.name)
         outer = graph.new_value(f"{result.name}__moved", result.type)
-        _copy(graph, mover, _on_integers(mover, inner, there), outer, dict(mover.attributes))
+        name = mover.name if graph.is_private(value) else ""
+        _copy(graph, mover, _on_integers(mover, inner, there), outer, dict(mover.attributes), name)
         _take_place(graph, result, outer)
         if not graph.uses(value) and not graph.is_output(value):
             graph.remove_op(mover)
@@ -65,12 +66,13 @@ def _move_before(graph: Graph, only_names: bool) -> None:
             if result is None or there is None or result.shape is None:
                 continue
             inner = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
-            _copy(graph, use.op, _on_integers(use.op, source, there), inner, dict(use.op.attributes))
+            name = step.name if graph.is_private(value) else ""
+            _copy(graph, use.op, _on_integers(use.op, source, there), inner, dict(use.op.attributes), use.op.name)
             inputs: list[Value | None] = [inner, *step.inputs[1:]]
             for index in there.numbers:
                 inputs[index] = _moved_numbers(graph, use.op, step.inputs[index])
             outer = graph.new_value(f"{result.name}__dequantized", result.type)
-            moved = _copy(graph, step, tuple(inputs), outer, there.attributes)
+            moved = _copy(graph, step, tuple(inputs), outer, there.attributes, name)
             _take_place(graph, result, outer)
             pending.append(moved)
         if not graph.uses(value) and not graph.is_output(value):
@@ -98,12 +100,17 @@ def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | N
         assert after is not None
         shape[after] = dim
     result = graph.new_value(f"{numbers.name}__moved", TensorType(numbers.type.dtype, tuple(shape)))
-    _copy(graph, rename, (numbers, *rename.inputs[1:]), result, dict(rename.attributes))
+    _copy(graph, rename, (numbers, *rename.inputs[1:]), result, dict(rename.attributes), "")
     return result
 
 
 def _copy(
-    graph: Graph, op: Op, inputs: tuple[Value | None, ...], result: Value, attributes: dict[str, Attribute]
+    graph: Graph,
+    op: Op,
+    inputs: tuple[Value | None, ...],
+    result: Value,
+    attributes: dict[str, Attribute],
+    name: str,
 ) -> Op:
     """An op of the same kind right behind `op`, that computes `result`."""
     copy = Op(
@@ -112,7 +119,7 @@ def _copy(
         (result,),
         domain=op.domain,
         version=op.version,
-        name=result.name,
+        name=name,
         attributes=attributes,
         origin=op.origin,
     )

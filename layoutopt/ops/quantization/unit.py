@@ -4,9 +4,8 @@
     w -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p         is         (q, w) -> Conv, Relu -> p
 
 An op in such a unit computes in fractions only on paper. A runtime finds the unit by its neighbours, so nothing may come
-between
-them: what has to be converted is converted where there are integers, outside. What the op costs is what a kernel for these
-integers costs, and the steps around it cost nothing. A product without a QuantizeLinear behind it leaves fractions; one
+between them: what has to be converted is converted where there are integers, outside. What the op costs is what a kernel for
+these integers costs, and the steps around it cost nothing. A product without a QuantizeLinear behind it leaves fractions; one
 of which only the weights are integers works on fractions.
 """
 
