@@ -11,6 +11,7 @@ as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import inf
 from typing import Any, TypeAlias
 
@@ -96,15 +97,14 @@ class RooflineModel:
         return seconds
 
     def _convert(self, type: TensorType, src: Storage, dst: Storage) -> float:
-        """One conversion; where its elements move one by one, two if they are cheaper, by way of a plain order."""
+        """One conversion; where its elements move one by one, up to three if they are cheaper, by way of plain orders."""
+        assert type.shape is not None
         direct = self._convert_once(type, src, dst)
-        if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format):
+        if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format, type.shape):
             return direct
-        rank = src.format.rank
-        orders = (tuple(range(rank)), (0, *range(2, rank), 1))
-        between = [Storage(Format.plain(order)) for order in orders if sorted(order) == list(range(rank))]
-        detours = [self._convert_once(type, src, each) + self._convert_once(type, each, dst) for each in between]
-        return min([direct, *detours])
+        between = [Storage(each) for each in _plain_beside(src.format, dst.format)]
+        steps = (((src, first), (first, last), (last, dst)) for first, last in product(between, repeat=2))
+        return min(direct, *(sum(self._convert_once(type, *step) for step in way) for way in steps))
 
     def _convert_once(self, type: TensorType, src: Storage, dst: Storage) -> float:
         assert type.shape is not None
@@ -118,9 +118,9 @@ class RooflineModel:
             is_plain = all(is_unblocked(key, type.shape) for key in keys)
         if is_plain:
             efficiency = memory.plain_cast_efficiency
-        elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format):
+        elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format, type.shape):
             efficiency = memory.scattered_cast_efficiency
-        elif memory.channels_last_cast_efficiency is not None and is_channels_last(src.format, dst.format):
+        elif memory.channels_last_cast_efficiency is not None and is_channels_last(src.format, dst.format, type.shape):
             efficiency = memory.channels_last_cast_efficiency
         else:
             efficiency = memory.blocked_cast_efficiency
@@ -299,22 +299,44 @@ def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
     return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
 
 
-def is_channels_last(one: Format, other: Format) -> bool:
+def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
     """Whether one of two formats is plain with an axis innermost that the other one blocks."""
     pairs = ((one, other), (other, one))
-    return any(plain.is_plain and plain.order[-1:] == blocked.blocked_axes[-1:] for plain, blocked in pairs)
+    return any(
+        plain.is_plain and _wide(plain.order, shape)[-1:] == _wide(blocked.blocked_axes, shape)[-1:]
+        for plain, blocked in pairs
+    )
 
 
-def is_scattered(one: Format, other: Format) -> bool:
+def is_scattered(one: Format, other: Format, shape: Shape) -> bool:
     """Whether elements have to move one by one: no kernel that reorders blocks knows these two orders."""
     if one == other:
         return False
     plain, blocked = (one, other) if one.is_plain else (other, one)
-    if not plain.is_plain or len(blocked.blocked_axes) != 1 or len(blocked.parts) != blocked.rank + 1:
-        return True
-    outer = [part.axis for part in blocked.parts[:-1]]
-    last = [axis for axis in outer if axis not in blocked.blocked_axes] + list(blocked.blocked_axes)
-    return not blocked.parts[-1].block or list(plain.order) not in (outer, last)
+    orders = [_wide(order, shape) for order in _orders(blocked)]
+    return not plain.is_plain or not orders or _wide(plain.order, shape) not in orders
+
+
+def _orders(format: Format) -> list[tuple[int, ...]]:
+    """The plain orders that a format with one block is made from: the block's axis in its place, or innermost."""
+    blocked, parts = format.blocked_axes, format.parts
+    if len(blocked) != 1 or len(parts) != format.rank + 1 or not parts[-1].block:
+        return []
+    outer = tuple(part.axis for part in parts[:-1])
+    return [outer, (*(axis for axis in outer if axis not in blocked), *blocked)]
+
+
+def _wide(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
+    """The axes along which there is more than one element: where the others stand changes no offset."""
+    return tuple(axis for axis in axes if shape[axis] != 1)
+
+
+def _plain_beside(*formats: Format) -> list[Format]:
+    """Plain formats by way of which a conversion between some formats may be faster."""
+    rank = formats[0].rank
+    own = (order for each in formats for order in ([each.order] if each.is_plain else _orders(each)))
+    orders = [(*range(rank),), (0, *range(2, rank), 1), *own]
+    return [Format.plain(order) for order in dict.fromkeys(orders) if sorted(order) == list(range(rank))]
 
 
 def operand_bytes(op: Op, formats: Formats) -> float:

@@ -58,7 +58,7 @@ def sort_out(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSp
             assert x is not None and isinstance(x.type, TensorType) and x.shape is not None and source and target
             nbytes = sum(physical_bytes(x.type, each.format) for each in (source, target))
             plain = all(is_unblocked(each.format.key(x.shape), x.shape) for each in (source, target))
-            last = is_channels_last(source.format, target.format)
+            last = is_channels_last(source.format, target.format, x.shape)
             group, operations = PLAIN if plain else CHANNELS_LAST if last else BLOCKED, 0.0
         else:
             work = model.work(op, op.signature)
