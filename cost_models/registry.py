@@ -1,4 +1,4 @@
-"""Targets by name: those that come with layoutopt, the machine at hand, and files of the user's own.
+"""Targets by name: those that come with layoutopt, the machine at hand, files of the user's own, and other packages' models.
 
 A built-in target is a file `targets/<name>.toml`. Files whose names start with an underscore hold what
 several targets have in common; they are inherited, never loaded.
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from layoutopt.cost import CostModel, Several
+from layoutopt.cost_models.plugins import load_plugin, plugins
 from layoutopt.cost_models.reading import read_target
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
@@ -25,6 +27,36 @@ _CPUINFO = Path("/proc/cpuinfo")
 def target_names() -> tuple[str, ...]:
     """The built-in targets, in alphabetical order."""
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml") if not path.stem.startswith("_")))
+
+
+def find_target(text: str) -> CostModel:
+    """The cost model that a user means.
+
+    Args:
+        text: what `load_target` takes, a name that an installed package gives to its cost model, or several of them with
+            commas between.
+
+    Raises:
+        TargetError: there is no such target, it is named twice, or its file is malformed.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(names) == 1:
+        return _find_one(text)
+    twice = [name for name in names if not name or names.count(name) > 1]
+    if twice:
+        what = f"{twice[0]} is named twice" if twice[0] else "a name is missing"
+        raise TargetError(what, where=text, hint="write different targets with commas between")
+    models = [_find_one(name) for name in names]
+    if len({model.name for model in models}) < len(models):
+        raise TargetError("two of them are the same target", where=text, hint="write different targets")
+    return Several(models)
+
+
+def _find_one(name: str) -> CostModel:
+    if name in (HOST, *target_names()):  # before packages are looked through, which takes longer than a small model
+        return load_target(name)
+    known = plugins()
+    return load_plugin(known[name]) if name in known else load_target(name)
 
 
 def load_target(name_or_path: str) -> RooflineModel:
@@ -58,7 +90,7 @@ def builtin(name: str) -> Path:
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
-    names = (HOST, *target_names())
+    names = (HOST, *target_names(), *plugins())
     close = get_close_matches(name, names, n=1)
     guess = f"did you mean {close[0]}? " if close else ""
     raise TargetError(f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml")
@@ -120,4 +152,4 @@ def host_features() -> set[str]:
     return found | ({"avx2"} if "x86_v3" in found else set()) | ({"avx512f"} if "x86_v4" in found else set())
 
 
-__all__ = ["load_target", "target_names"]
+__all__ = ["find_target", "load_target", "target_names"]

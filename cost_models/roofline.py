@@ -46,6 +46,46 @@ class Work:
     is_aligned: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a roofline is made of, in seconds.
+
+    Attributes:
+        arithmetic: at the kernel's part of the peak rate.
+        traffic: at its part of the memory bandwidth.
+        overhead: however small the op is.
+        overlaps: whether arithmetic and traffic go on at the same time.
+    """
+
+    arithmetic: float
+    traffic: float
+    overhead: float
+    overlaps: bool
+
+    @property
+    def seconds(self) -> float:
+        """The time in all."""
+        both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
+        return self.overhead + both
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What an op would cost in one kernel.
+
+    Attributes:
+        formats: what the kernel reads and writes; canonical where it does not say.
+        work: what the op is to it.
+        terms: how long that takes.
+        conversions: seconds to bring operands into these formats, and results out of them, all being canonical outside.
+    """
+
+    formats: Formats
+    work: Work
+    terms: Terms
+    conversions: float
+
+
 class RooflineModel:
     """A cost model of the numbers in a target file. It remembers prices by structure, never by object."""
 
@@ -203,6 +243,10 @@ class RooflineModel:
 
     def seconds(self, work: Work) -> float:
         """The roofline."""
+        return self.terms(work).seconds
+
+    def terms(self, work: Work) -> Terms:
+        """What the roofline is made of."""
         memory, launch, kernel = self.spec.memory, self.spec.launch, work.kernel
         if kernel is None:
             rate, reached, overhead = self.spec.rate("vector", work.dtype), memory.kernel_efficiency, launch.overhead
@@ -212,9 +256,18 @@ class RooflineModel:
             rate = self.spec.rate(kernel.unit, work.dtype) * efficiency.value
             reached = kernel.bandwidth_efficiency or memory.kernel_efficiency
             overhead = kernel.overhead or launch.overhead
-        arithmetic, traffic = work.operations / rate, work.nbytes / (memory.bandwidth.value * reached.value)
-        overlaps = kernel is None or kernel.overlaps
-        return overhead.value + (max(arithmetic, traffic) if overlaps else arithmetic + traffic)
+        traffic = work.nbytes / (memory.bandwidth.value * reached.value)
+        return Terms(work.operations / rate, traffic, overhead.value, kernel is None or kernel.overlaps)
+
+    def estimates(self, op: Op) -> list[Estimate]:
+        """What the op would cost in every kernel that the target has for it, the cheapest from canonical operands first."""
+        profile, plain = self._profile(op), canonical(op)
+        found = []
+        for row, formats in _ways(op, profile):
+            work = _work(op, profile, row, formats)
+            conversions = sum(self._converted(op, plain, formats))
+            found.append(Estimate(formats, work, self.terms(work), conversions))
+        return sorted(found, key=lambda each: each.terms.seconds + each.conversions)
 
     def _run(self, op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> float:
         """A kernel on operands in formats that it takes; without a row, the vector unit or memory."""
@@ -355,4 +408,4 @@ def physical_bytes(type: TensorType, format: Format) -> float:
     return elements(format.padded_shape(type.shape)) * type.dtype.bits / 8
 
 
-__all__ = ["RooflineModel", "Work"]
+__all__ = ["Estimate", "RooflineModel", "Terms", "Work"]

@@ -1,6 +1,6 @@
 """What a planned graph amounts to: formats, casts and moved bytes per op, and why each cast is there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
@@ -9,8 +9,8 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
 from layoutopt.ops.bodies import control_flow, expected_runs
-from layoutopt.planner import integers_of
-from layoutopt.report import CastReport, Counts, OpReport
+from layoutopt.planner import Outcome, integers_of
+from layoutopt.report import CastReport, ChoiceReport, Counts, OpReport, TargetReport
 from layoutopt.sizes import NO_SIZES, Sizes
 
 
@@ -75,6 +75,51 @@ def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpR
         body=site.body,
         reason=_why_moved(graph, op, signature) if moves else "",
     )
+
+
+def outcome_reports(graph: Graph, outcomes: Sequence[Outcome]) -> list[TargetReport]:
+    """What a plan for several targets means for each, and where each would have chosen otherwise."""
+    ops = [site for site in sites(graph) if site.op.signature is not None and not is_cast(site.op)]
+    return [
+        TargetReport(
+            target=each.target,
+            seconds_before=each.baseline,
+            seconds_after=each.seconds,
+            seconds_alone=each.alone,
+            regret=each.regret,
+            differs=[
+                _choice(site, each.signatures[site.op])
+                for site in ops
+                if site.op in each.signatures and _formats(each.signatures[site.op]) != _formats(site.op.signature)
+            ],
+        )
+        for each in outcomes
+    ]
+
+
+def agreeing(outcomes: Sequence[Outcome]) -> int:
+    """For how many ops all targets by themselves would choose the same formats."""
+    first, *others = outcomes
+    return sum(
+        all(_formats(each.signatures[op]) == _formats(signature) for each in others)
+        for op, signature in first.signatures.items()
+    )
+
+
+def _choice(site: Site, signature: Signature) -> ChoiceReport:
+    count, formats = len(signature.inputs), _formats(signature)
+    return ChoiceReport(
+        name=site.op.name or _first_output(site.op),
+        kind=site.op.kind,
+        body=site.body,
+        inputs=formats[:count],
+        outputs=formats[count:],
+    )
+
+
+def _formats(signature: Signature | None) -> list[str | None]:
+    storages = (*signature.inputs, *signature.outputs) if signature is not None else ()
+    return [None if storage is None else str(storage.format) for storage in storages]
 
 
 def moves_data(op: Op) -> bool:

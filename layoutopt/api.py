@@ -16,24 +16,24 @@ import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
-from layoutopt.account import cast_reports, counts, op_reports
-from layoutopt.cost import CostModel, SizedCostModel
-from layoutopt.cost_models import load_target
+from layoutopt.account import agreeing, cast_reports, counts, op_reports, outcome_reports
+from layoutopt.cost import CostModel, sized
+from layoutopt.cost_models import find_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType
+from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.ops import rules
 from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.probes import Probe, found_again, inner, rounded, spread, squashed
+from layoutopt.probes import Probe, found_again, inner, rounded, spread, squashed, unrounded
 from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
-from layoutopt.rounding import step_by_step
+from layoutopt.rounding import margin, step_by_step
 from layoutopt.sizes import Dims, Sizes, as_range
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.verify import Verification, verify_models
@@ -134,7 +134,9 @@ def optimize(
 
     Args:
         model: a path, or a model of onnx or onnx_ir, which is not changed.
-        target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model.
+        target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model. Several
+            with commas between ("gpu-hopper,ascend-910b") make one plan, whose largest regret on any of them is the least:
+            `report.plan.targets`.
         dialect: "functions", "ascend", "onnxruntime" or "ops"; None for the target's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC".
@@ -184,6 +186,7 @@ def optimize(
     context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
     probes, tensors, integers = squashed(graph), inner(graph), rounded(graph)
+    job.margins = {name: margin(dtype) for name, dtype in unrounded(graph, integers).items()}
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -230,6 +233,7 @@ class _Job:
     stamp: Stamp
     given: Model
     steps: dict[Probe, DType] = field(default_factory=dict)
+    margins: dict[str, Array] = field(default_factory=dict)
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
@@ -246,7 +250,7 @@ class _Job:
         dims: Dims,
     ) -> "_Job":
         """Check the arguments."""
-        cost_model = load_target(target) if isinstance(target, str) else target
+        cost_model = find_target(target) if isinstance(target, str) else target
         dialect = dialect or cost_model.dialect
         if dialect not in DIALECTS:
             raise LayoutoptError("no such dialect", where=dialect, hint=f"there are {', '.join(sorted(DIALECTS))}")
@@ -323,9 +327,10 @@ class _Job:
     ) -> Verification:
         """Run two quantised models that differ piece by piece; what comes out then, if it passes."""
         names = [probe.original for probe in (*probes, *self.steps)]
+        cut = {probe.rewritten: dtype for probe, dtype in self.steps.items()}
         apart = step_by_step(
-            onnx_io.to_bytes_exposing(original, names),
-            onnx_io.to_bytes_cut(emitted, {probe.rewritten: dtype for probe, dtype in self.steps.items()}),
+            onnx_io.to_bytes_nudged(original, names, self.margins),
+            onnx_io.to_bytes_cut(emitted, cut, [probe.rewritten for probe in probes]),
             list(self.steps),
             probes,
             pins=self.pins,
@@ -340,7 +345,7 @@ class _Job:
         """The result; `unchanged` says why the model was left alone, if it was."""
         after = self.before if unchanged else counts(graph)
         sizes = context.sizes
-        cost_model = SizedCostModel(self.cost_model, sizes)
+        cost_model = sized(self.cost_model, sizes)
         context.notes += _assumptions(sizes)
         report = Report(
             layoutopt_version=VERSION,
@@ -350,7 +355,7 @@ class _Job:
             mode=self.mode,
             changed=not unchanged,
             reason=unchanged,
-            plan=_plan_report(context.plan, context.least_moves),
+            plan=_plan_report(context.plan, context.least_moves, graph),
             before=self.before,
             after=after,
             dims=[
@@ -405,10 +410,12 @@ def _is_pointless(plan: Plan | None, pipeline: Pipeline, results: list[PassResul
     return not any(result.changed and result.name in reasons for result in results)
 
 
-def _plan_report(plan: Plan | None, least_moves: int | None) -> PlanReport | None:
+def _plan_report(plan: Plan | None, least_moves: int | None, graph: Graph) -> PlanReport | None:
     if plan is None:
         return None
     return PlanReport(
+        targets=outcome_reports(graph, plan.outcomes),
+        agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
         lower_bound=plan.lower_bound,

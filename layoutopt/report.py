@@ -44,17 +44,45 @@ class CastReport(_Frozen):
     reason: str = Field(description="who wants which format, so why the cast is there")
 
 
+class ChoiceReport(_Frozen):
+    """What one target alone would choose for an op."""
+
+    name: str
+    kind: str
+    body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    inputs: list[str | None] = Field(description="format of every input, null where it has none")
+    outputs: list[str | None] = Field(description="format of every output")
+
+
+class TargetReport(_Frozen):
+    """What the plan means for one of several targets, in estimated seconds on it."""
+
+    target: str
+    seconds_before: float
+    seconds_after: float
+    seconds_alone: float = Field(description="under the plan that is the best for this target by itself")
+    regret: float = Field(description="how much longer it takes than that, as a fraction")
+    differs: list[ChoiceReport] = Field(description="ops for which that plan has other formats than the common one")
+
+
 class PlanReport(_Frozen):
-    """The planner's result, in estimated seconds on the target."""
+    """The planner's result, in estimated seconds on the target; for several, means over them."""
 
     seconds_before: float
     seconds_after: float
     lower_bound: float
-    gap: float
+    gap: float = Field(
+        description="how far the plan may be above the best, as a fraction; for several targets, its largest "
+        "ratio of seconds to those that a target takes alone"
+    )
     optimal: bool
     least_moves: int | None = Field(
         default=None, description="no plan of these formats has fewer casts and transposes; null unless asked for"
     )
+    agreeing: int | None = Field(
+        default=None, description="ops for which several targets, each alone, would choose the same formats"
+    )
+    targets: list[TargetReport] = Field(default_factory=list, description="each of several targets")
 
 
 class VerificationReport(_Frozen):

@@ -4,17 +4,28 @@ before: every op and value canonical
 after:  every op has its signature, every value lies where its producer leaves it; reader and writer may disagree
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
-from layoutopt.cost import SizedCostModel
+from layoutopt.cost import Several, sized
 from layoutopt.errors import PinError
+from layoutopt.formats import Format
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.bodies import boundary, control_flow, insides
 from layoutopt.pass_base import Pass, PassContext
-from layoutopt.planner import least_moves, make_plan
+from layoutopt.planner import least_moves, make_compromise, make_plan
+
+
+class _Settings(TypedDict):
+    """What every planner is told."""
+
+    pins: Mapping[Value, Format]
+    free_constants: bool
+    whole_units: bool
+    time_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +44,19 @@ class AssignFormats(Pass):
             if value is None:
                 raise PinError("there is no such tensor to pin", where=name, hint="name a tensor of the model")
             pins[value] = format
-        cost_model = SizedCostModel(context.cost_model, context.sizes)
-        is_packed, whole = context.mode == "inference", context.whole_units
-        context.plan = make_plan(
-            graph,
-            cost_model,
-            pins=pins,
-            free_constants=is_packed,
-            whole_units=whole,
-            time_limit=context.time_limit,
-        )
+        settings: _Settings = {
+            "pins": pins,
+            "free_constants": context.mode == "inference",
+            "whole_units": context.whole_units,
+            "time_limit": context.time_limit,
+        }
+        cost_model = sized(context.cost_model, context.sizes)
+        if isinstance(cost_model, Several):
+            context.plan = make_compromise(graph, cost_model, **settings)
+        else:
+            context.plan = make_plan(graph, cost_model, **settings)
         if context.counts_moves:
-            context.least_moves = least_moves(
-                graph,
-                cost_model,
-                pins=pins,
-                free_constants=is_packed,
-                whole_units=whole,
-                time_limit=context.time_limit,
-            )
+            context.least_moves = least_moves(graph, cost_model, **settings)
         for op, reasons in context.plan.notes.items():
             for reason in reasons:
                 context.note(self, op.name or op.kind, reason)

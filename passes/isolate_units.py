@@ -11,7 +11,7 @@ What is dequantised and quantised again by the same numbers is what it was.
 
 from dataclasses import dataclass
 
-from layoutopt.cost import SizedCostModel
+from layoutopt.cost import sized
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import is_dequantizer, move_outward, undoes
@@ -33,7 +33,7 @@ class IsolateUnits(Pass):
         move_outward(graph, only_names=True)
         for op in graph.ops:
             _drop_pair(graph, op)
-        integers = integers_of([graph], SizedCostModel(context.cost_model, context.sizes))
+        integers = integers_of([graph], sized(context.cost_model, context.sizes))
         for op in graph.ops:
             if is_dequantizer(op):
                 _split(graph, op, integers.integer)

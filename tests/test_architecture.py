@@ -102,7 +102,7 @@ def test_who_runs_models() -> None:
 
 
 def test_who_knows_the_solver_and_the_terminal() -> None:
-    assert importers("highspy") == {"planner.solver"}
+    assert importers("highspy") == {"planner.program", "planner.regret"}
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
 

@@ -1,10 +1,13 @@
 """Targets as tables."""
 
+from importlib.metadata import EntryPoint
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from layoutopt.cli.terminal import facts, indented, line, remark, section, show, show_json, table, text
 from layoutopt.cost_models import TargetSpec, load_target, target_names
+from layoutopt.cost_models.plugins import plugins
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
 
@@ -19,14 +22,23 @@ def print_targets(as_json: bool) -> None:
     here = _here()
     if as_json:
         records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
-        show_json([record | {"is_host": record["name"] == here} for record in records])
+        installed = [{"name": name, "package": _package(entry)} for name, entry in plugins().items()]
+        show_json([*(record | {"is_host": record["name"] == here} for record in records), *installed])
         return
     rows = table("=name", "=kind", "=dialect", "description")
     for spec in specs:
         about = line(spec.description, ("  this machine: cpu", "green")) if spec.name == here else spec.description
         rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
+    for name, entry in plugins().items():
+        rows.add_row(text(name, "bold"), "", "", line("cost model in Python, from ", _package(entry)))
     show(rows)
-    remark("A path that ends in .toml is a target too; it can inherit one of these.")
+    remark(
+        "A path that ends in .toml is a target too; it can inherit one of these. Several with commas between get one plan."
+    )
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
 
 
 def _here() -> str | None:
@@ -89,6 +101,8 @@ def _formats(kernel: Kernel) -> str:
     names = [f"{role}:{name}" for role, name in kernel.formats.items()]
     if kernel.strided:
         names.append("strided" if kernel.strided is True else f"strided by {kernel.strided}")
+    if kernel.results is not None:
+        names.append(f"into {'/'.join(kernel.results)}")
     return " ".join(names) or "any"
 
 
@@ -99,6 +113,8 @@ def _remarks(kernel: Kernel) -> list[str]:
         "elements aligned": kernel.align,
         "of the peak if not": kernel.unaligned_efficiency,
         "channels at most": kernel.max_channels,
+        "divides the channels": kernel.channel_multiple,
+        "samples at least": kernel.min_batch,
         "s at least": kernel.overhead,
     }
     given = ((number, what) for what, number in others.items() if number is not None)

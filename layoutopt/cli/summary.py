@@ -66,7 +66,26 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
     if after.weight_casts:
         aside = ("  at run time, because weights can change", "dim")
         rows.append(("weight casts", line(str(after.weight_casts), aside)))
+    if report.plan.targets:
+        return [*rows, *_compromise(report.plan, len(report.ops))]
     return [*rows, ("estimate", _estimate(report.plan)), ("lower bound", _bound(report.plan))]
+
+
+def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
+    """What the plan is to each of several targets, and where they agree."""
+    rows = []
+    for each in plan.targets:
+        change = f"{seconds(each.seconds_before)} → {seconds(each.seconds_after)}"
+        rest = f", {len(each.differs)} ops otherwise" if each.differs else ""
+        regret = (f"  regret {each.regret:.1%}", "bold")
+        rows.append((each.target, line(change, regret, (f"  alone {seconds(each.seconds_alone)}{rest}", "dim"))))
+    worst = max(each.regret for each in plan.targets)
+    proof = "no plan of these formats has less" if not plan.gap else f"gap {plan.gap:.2%}"
+    return [
+        *rows,
+        ("they agree", line(f"on {plan.agreeing} of {ops} ops")),
+        ("worst regret", line(f"{worst:.1%}", (f"  {proof}", "dim"))),
+    ]
 
 
 def _formats(ops: list[OpReport]) -> Text:

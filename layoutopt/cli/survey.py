@@ -10,8 +10,8 @@ from layoutopt.account import op_reports, planned_ops
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.progress import Steps
-from layoutopt.cost import CostModel, SizedCostModel
-from layoutopt.cost_models import load_target
+from layoutopt.cost import CostModel, sized
+from layoutopt.cost_models import find_target
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op
@@ -85,7 +85,7 @@ class _Before:
         if not self.ops:
             self.ops = planned_ops(graph)
             sizes = onnx_io.measure(graph, Sizes.of(graph.inputs, self.dims))
-            self.reports = op_reports(graph, SizedCostModel(self.cost_model, sizes))
+            self.reports = op_reports(graph, sized(self.cost_model, sizes))
 
 
 def survey(model: Path, target: str | None, dims: Dims) -> Planned | Recorded:
@@ -96,7 +96,7 @@ def survey(model: Path, target: str | None, dims: Dims) -> Planned | Recorded:
         DimensionError: the model has no such symbolic dimension.
     """
     with Steps() as steps:
-        cost_model = load_target(target or "cpu")
+        cost_model = find_target(target or "cpu")
         if target is None and (recorded := _recorded(model)) is not None:
             return recorded
         before = _Before(cost_model, dims)

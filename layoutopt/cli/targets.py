@@ -4,10 +4,23 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.exit_codes import UsageError
+
 
 def targets(
     name: Annotated[
         str | None, Argument(metavar="NAME", help="A target, `cpu` for this machine, or a file T.toml.")
+    ] = None,
+    explain: Annotated[
+        bool, Option("--explain", help="Show, too, what the numbers mean for an op: each kernel's time, and why.")
+    ] = False,
+    op: Annotated[
+        str | None,
+        Option(
+            "--op",
+            metavar="TEXT",
+            help="That op, in ONNX's text form: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
+        ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -15,9 +28,16 @@ def targets(
 
     With NAME it shows every number with its source, and the kernels.
     """
+    from layoutopt.cli.explained import print_estimates
     from layoutopt.cli.hardware import print_target, print_targets
 
     if name is None:
+        if explain or op is not None:
+            raise UsageError("no target to explain", hint="name one: layoutopt targets --explain NAME")
         print_targets(as_json)
+    elif op is not None or (explain and as_json):
+        print_estimates(name, op, as_json)
     else:
         print_target(name, as_json)
+        if explain:
+            print_estimates(name, op, as_json)

@@ -7,12 +7,13 @@ from layoutopt.onnx_io.beside import has_training
 from layoutopt.onnx_io.check import check
 from layoutopt.onnx_io.emit import emit
 from layoutopt.onnx_io.evaluate import evaluate, is_foldable
-from layoutopt.onnx_io.expose import COMPUTED, to_bytes_cut, to_bytes_exposing
+from layoutopt.onnx_io.expose import COMPUTED, LEAST, MARGIN, MOST, to_bytes_cut, to_bytes_exposing, to_bytes_nudged
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.inline import inline, inline_functions
 from layoutopt.onnx_io.lift import infer_again, lift
 from layoutopt.onnx_io.measure import measure
 from layoutopt.onnx_io.nature import Nature, nature
+from layoutopt.onnx_io.one_op import one_op
 from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.serialize import to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
@@ -20,6 +21,9 @@ from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
     "COMPUTED",
+    "LEAST",
+    "MARGIN",
+    "MOST",
     "Nature",
     "check",
     "copy",
@@ -37,11 +41,13 @@ __all__ = [
     "lift",
     "measure",
     "nature",
+    "one_op",
     "read",
     "settle",
     "to_bytes",
     "to_bytes_cut",
     "to_bytes_exposing",
+    "to_bytes_nudged",
     "weights",
     "write",
 ]

@@ -1,24 +1,30 @@
 """Which signature should every op have? An optimisation problem, solved exactly, with its proof in the result."""
 
 from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.compromise import make_compromise
 from layoutopt.planner.integers import integers_of
 from layoutopt.planner.least import least_moves
 from layoutopt.planner.nest import Handover, Nest
-from layoutopt.planner.plan import Plan, make_plan
+from layoutopt.planner.plan import Outcome, Plan, make_plan
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
+from layoutopt.planner.regret import Agreement, least_regret
 from layoutopt.planner.solver import solve
 
 __all__ = [
+    "Agreement",
     "Candidates",
     "Handover",
     "Nest",
     "Option",
+    "Outcome",
     "Plan",
     "Problem",
     "Solution",
     "Tensor",
     "integers_of",
     "least_moves",
+    "least_regret",
+    "make_compromise",
     "make_plan",
     "propose",
     "solve",

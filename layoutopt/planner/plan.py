@@ -1,6 +1,6 @@
 """From a graph to a plan: candidates, prices, the problem, its solution, and what it means for the graph."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isinf
 
@@ -8,13 +8,39 @@ from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
-from layoutopt.ops import IntegerUnits, Known, canonical_storage, is_dequantizer, respelled, rule_of
-from layoutopt.planner.candidates import Candidates, Key, propose, storage_key
+from layoutopt.ir.types import Op, Signature, Value
+from layoutopt.ops import respelled
+from layoutopt.planner.candidates import propose
+from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.integers import integers_of
-from layoutopt.planner.nest import Nest, Unit
-from layoutopt.planner.problem import TOLERANCE, Option, Problem, Tensor
+from layoutopt.planner.nest import Nest
+from layoutopt.planner.pins import check_pins, enforce_pins
+from layoutopt.planner.problem import TOLERANCE
 from layoutopt.planner.solver import solve
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan for several targets means for one of them.
+
+    Attributes:
+        target: its name.
+        seconds: estimated time under the plan.
+        baseline: estimated time of the graph as it is.
+        alone: estimated time under the plan that is the best for this target, of the same candidates.
+        signatures: that plan.
+    """
+
+    target: str
+    seconds: float
+    baseline: float
+    alone: float
+    signatures: Mapping[Op, Signature]
+
+    @property
+    def regret(self) -> float:
+        """How much longer it takes than the target's own plan, as a fraction."""
+        return self.seconds / self.alone - 1 if self.alone else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +55,8 @@ class Plan:
         gap: how far `seconds` may be above the best, as a fraction; 0 if proven.
         optimal: whether the solver finished.
         notes: per op, why a format that was proposed to it was not applicable.
+        outcomes: what the plan means for each target where it is for several. Then seconds are means over them, the bound is
+            that of each by itself, and the gap is that of the worst ratio of seconds to what the target would take alone.
     """
 
     signatures: Mapping[Op, Signature]
@@ -38,10 +66,14 @@ class Plan:
     gap: float
     optimal: bool
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
+    outcomes: tuple[Outcome, ...] = ()
 
     @property
     def improves(self) -> bool:
-        """Whether the plan is better than leaving the graph as it is."""
+        """Whether the plan is better than leaving the graph as it is; for several targets, where that is worst."""
+        if self.outcomes:
+            before = max(each.baseline / (each.alone or 1.0) for each in self.outcomes)
+            return max(each.regret for each in self.outcomes) + 1 < before * (1 - TOLERANCE)
         return self.seconds < self.baseline * (1 - TOLERANCE)
 
 
@@ -75,7 +107,7 @@ def make_plan(
     integers = integers_of(nest.runs, cost_model, whole=whole_units)
     candidates = propose(nest, cost_model, pins, integers, whole_units)
     enforce_pins(nest, candidates, pins)
-    formulation = _Formulation(nest, cost_model, candidates, integers, pins, free_constants)
+    formulation = Formulation(nest, cost_model, candidates, integers, pins, free_constants)
     problem = formulation.problem
     start = formulation.start
     baseline = problem.price(start)
@@ -83,11 +115,7 @@ def make_plan(
     better = pins or solution.price < baseline * (1 - TOLERANCE)
     choice = formulation.tightened(formulation.packed(solution.choice)) if better else start
     if isinf(problem.price(choice)):
-        raise PinError(
-            "no plan meets it: a quantised unit would have to be torn apart",
-            where=", ".join(value.name for value in pins) or graph.name,
-            hint="pin the integers before or behind the unit, or a graph input or output",
-        )
+        raise torn(graph, pins)
     chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
     return Plan(
         respelled(nest.runs, integers, nest.signatures(chosen)),
@@ -100,267 +128,10 @@ def make_plan(
     )
 
 
-def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
-    """Whether every pinned format fits its tensor, and is the only one that is wanted under its name."""
-    for value, format in pins.items():
-        if value.shape is None:
-            raise PinError(
-                f"cannot be pinned to {format}: its rank is unknown", where=value.name, hint="pin another value"
-            )
-        if not format.fits(value.shape):
-            raise PinError(
-                f"cannot be pinned to {format}: its shape is {value.type}",
-                where=value.name,
-                hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
-            )
-
-
-def enforce_pins(nest: Nest, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
-    """Drop the signatures that compute a pinned value in another format."""
-    for value, format in pins.items():
-        if value not in nest.writers or nest.is_output(value):
-            continue
-        wanted = storage_key(value, Storage(format))
-        writer, index = nest.writers[value]
-        signatures = candidates.signatures[writer]
-        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
-        if not kept:
-            offered = sorted({str(each.outputs[index]) for each in signatures})
-            op = writer if isinstance(writer, Op) else writer.op
-            raise PinError(
-                f"pinned to {format}, which no signature of {op.kind} computes",
-                where=value.name,
-                hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
-            )
-        candidates.signatures[writer] = kept
-
-
-class _Formulation:
-    """The planning problem of a graph and its bodies, and which unit and which tensor stands for what."""
-
-    def __init__(
-        self,
-        nest: Nest,
-        cost_model: CostModel,
-        candidates: Candidates,
-        integers: IntegerUnits,
-        pins: Mapping[Value, Format],
-        free_constants: bool,
-    ) -> None:
-        self.nest = nest
-        self.cost_model = cost_model
-        self.signatures = candidates.signatures
-        self.integers = integers
-        self.pins = pins
-        self.free_constants = free_constants
-        self.tensors: list[Tensor] = []
-        self.index: dict[Value, int] = {}
-        self.states: dict[Value, dict[tuple[Key, Lanes, bool], int]] = {}
-        self.storages: dict[Value, list[Storage]] = {}
-        for value in nest.values:
-            self._collect(value)
-        self.problem = Problem([self._options(unit) for unit in nest.units], self.tensors)
-        self.start = self._starts()
-
-    def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
-        """The number of a state; one that is needed inside of a quantised unit is another one, as nothing is cast there."""
-        states = self.states.setdefault(value, {})
-        number = states.setdefault((storage_key(value, storage), storage.lanes, is_inner), len(states))
-        if number == len(self.storages.setdefault(value, [])):
-            self.storages[value].append(storage)
-        return number
-
-    def _collect(self, value: Value) -> None:
-        """Take in a value with the states it may be given and needed in."""
-        readers = self.nest.readers.get(value, ())
-        if value.rank is None or (value.is_constant and self.free_constants and not self.nest.is_output(value)):
-            return
-        canonical = canonical_storage(value)
-        assert canonical is not None
-        pinned = Storage(self.pins[value]) if value in self.pins else canonical
-        given: set[int] = set()
-        if value not in self.nest.writers:
-            given.add(self._state(value, pinned))
-        else:
-            writer, index = self.nest.writers[value]
-            given.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
-        needed = [self._state(value, pinned)] if self.nest.is_output(value) else []
-        wanted = set(needed)
-        for reader, index in readers:
-            is_inner = (reader, index) in self.integers.inner
-            wanted.update(
-                self._state(value, each.inputs[index] or canonical, is_inner) for each in self.signatures[reader]
-            )
-        self.index[value] = len(self.tensors)
-        source = next(iter(given)) if value not in self.nest.writers else None
-        casts, prices = self._casts(value, given, wanted)
-        self.tensors.append(Tensor(casts, prices, source, needed))
-
-    def _casts(
-        self, value: Value, given: set[int], needed: set[int]
-    ) -> tuple[dict[tuple[int, int], int | None], list[float]]:
-        """Which cast each pair of states is due. A cast always leaves zero lanes, so lane states share casts."""
-        casts: dict[tuple[int, int], int | None] = {}
-        inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
-        numbers: dict[tuple[int, Key], int] = {}
-        prices: list[float] = []
-        for has in sorted(given):
-            src = self.storages[value][has]
-            for wants in sorted(needed):
-                dst = self.storages[value][wants]
-                key = storage_key(value, dst)
-                if key == storage_key(value, src) and src.lanes <= dst.lanes:
-                    casts[has, wants] = None
-                    continue
-                if wants in inner:
-                    continue
-                if (has, key) not in numbers:
-                    numbers[has, key] = len(prices)
-                    seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
-                    prices.append(seconds * self.nest.casts(value))
-                casts[has, wants] = numbers[has, key]
-        return casts, prices
-
-    def _options(self, unit: Unit) -> list[Option]:
-        return [self._option(unit, signature) for signature in self.signatures[unit]]
-
-    def _option(self, unit: Unit, signature: Signature) -> Option:
-        def pairs(
-            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
-        ) -> tuple[tuple[int, int], ...]:
-            return tuple(
-                (self.index[value], self._state(value, storage, are_read and (unit, number) in self.integers.inner))
-                for number, (value, storage) in enumerate(zip(values, storages, strict=True))
-                if value is not None and value in self.index and storage is not None
-            )
-
-        price = 0.0
-        if isinstance(unit, Op) and unit not in self.integers.free:
-            price = self.cost_model.kernel_seconds(self.integers.priced(unit), signature) * self.nest.times(unit)
-        return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
-
-    def packed(self, choice: Sequence[int]) -> list[int]:
-        """The same with constants as a kernel wants them, if they are free: the solver takes them in any format."""
-        numbers = list(choice)
-        packers = self._packers()
-        for place, (unit, options) in enumerate(zip(self.nest.units, self.problem.ops, strict=True)):
-            chosen = _apart(options[numbers[place]], packers)
-            alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
-            values = [value for value in unit.inputs if value is not None]
-            is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
-            if len(alike) > 1 and is_packed and isinstance(unit, Op):
-                wishes = self.cost_model.kernels(self.integers.priced(unit))
-                native = (
-                    number for wish in wishes for number in alike if _is(unit, self.signatures[unit][number], wish)
-                )
-                for number in native:
-                    packing = self._packing(options[number], packers)
-                    if packing is not None:
-                        numbers[place] = number
-                        for packer, its_number in packing.items():
-                            numbers[packer] = its_number
-                        break
-        return numbers
-
-    def _packing(self, option: Option, packers: Mapping[int, int]) -> dict[int, int] | None:
-        """The options of those that pack for an option, so that they give what it needs; None if one cannot."""
-        found = {}
-        for tensor, state in option.needs:
-            if tensor in packers:
-                casts, options = self.tensors[tensor].casts, self.problem.ops[packers[tensor]]
-                given = (dict(each.gives)[tensor] for each in options)
-                fits = (number for number, has in enumerate(given) if casts.get((has, state), 0) is None)
-                found[packers[tensor]] = next(fits, -1)
-        return None if -1 in found.values() else found
-
-    def _packers(self) -> dict[int, int]:
-        """Tensors that are dequantised from constants for one reader, at no cost in any format; and where that is done."""
-        found = {}
-        for place, unit in enumerate(self.nest.units):
-            if not isinstance(unit, Op) or unit not in self.integers.free or not is_dequantizer(unit):
-                continue
-            value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
-            if is_constant and value in self.index and len(self.nest.readers.get(value, ())) == 1:
-                found[self.index[value]] = place
-        return found
-
-    def tightened(self, choice: Sequence[int]) -> list[int]:
-        """The same formats with lanes no worse than they have to be: among signatures that tie the solver takes any."""
-        numbers = dict(zip(self.nest.units, choice, strict=True))
-        for unit, options in zip(self.nest.units, self.problem.ops, strict=True):
-            signatures = self.signatures[unit]
-            chosen = signatures[numbers[unit]]
-            if not any(_lanes(chosen)):
-                continue
-            reads = [
-                self._lanes_read(value, storage, numbers)
-                for value, storage in zip(unit.inputs, chosen.inputs, strict=True)
-            ]
-            alike = [
-                number
-                for number, each in enumerate(signatures)
-                if _formats(each) == _formats(chosen)
-                and options[number].price <= options[numbers[unit]].price
-                and all(has <= stands for has, stands in zip(reads, _lanes(each), strict=False))
-            ]
-            numbers[unit] = min(alike, key=lambda number: _lanes(signatures[number])[::-1])
-        return [numbers[unit] for unit in self.nest.units]
-
-    def _lanes_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Unit, int]) -> Lanes:
-        """What the lanes of an operand hold under a choice; a cast leaves zeros."""
-        if value is None or wanted is None or value not in self.nest.writers:
-            return Lanes.ZERO
-        writer, index = self.nest.writers[value]
-        given = self.signatures[writer][numbers[writer]].outputs[index]
-        if given is None or given.lanes > wanted.lanes or storage_key(value, given) != storage_key(value, wanted):
-            return Lanes.ZERO
-        return given.lanes
-
-    def _starts(self) -> list[int]:
-        """The signatures of the units as they stand, each behind what it reads."""
-        given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
-        numbers = []
-        for unit in self.nest.units:
-            numbers.append(self._start(unit, given))
-            for value, storage in zip(unit.outputs, self.signatures[unit][numbers[-1]].outputs, strict=True):
-                if value is not None:
-                    given[value] = storage_key(value, storage)
-        return numbers
-
-    def _start(self, unit: Unit, given: Mapping[Value, Key]) -> int:
-        """The signature of a unit as it stands: canonical inputs, and canonical outputs unless it is a rename.
-
-        Inside of a quantised unit, where nothing is cast, it reads what it is given, be it that of a rename or a pin.
-        """
-        rule = rule_of(unit) if isinstance(unit, Op) else None
-        values = {slot: value for slot in unit.slots() if (value := unit.operand(slot)) is not None}
-        canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
-        inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.integers.inner]
-        wanted = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
-        if (rule is not None and rule.is_rename) or wanted != canonical:
-            wanted = {slot: key for slot, key in wanted.items() if slot.side == "in"}
-        for number, signature in enumerate(self.signatures[unit]):
-            if all(storage_key(values[slot], signature[slot]) == key for slot, key in wanted.items()):
-                return number
-        return 0
-
-
-def _apart(option: Option, tensors: Collection[int]) -> Option:
-    """An option but for what it needs some tensors in."""
-    return Option(option.price, option.gives, tuple(need for need in option.needs if need[0] not in tensors))
-
-
-def _is(op: Op, signature: Signature, wish: Known) -> bool:
-    """Whether operands lie as a kernel wants them."""
-    operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in wish.items())
-    return all(
-        value is not None and storage_key(value, has) == storage_key(value, want) for value, has, want in operands
+def torn(graph: Graph, pins: Mapping[Value, Format]) -> PinError:
+    """What to say where every plan needs a cast inside of a quantised unit."""
+    return PinError(
+        "no plan meets it: a quantised unit would have to be torn apart",
+        where=", ".join(value.name for value in pins) or graph.name,
+        hint="pin the integers before or behind the unit, or a graph input or output",
     )
-
-
-def _formats(signature: Signature) -> list[Format | None]:
-    return [storage.format if storage else None for storage in (*signature.inputs, *signature.outputs)]
-
-
-def _lanes(signature: Signature) -> list[Lanes]:
-    return [storage.lanes if storage else Lanes.ZERO for storage in (*signature.inputs, *signature.outputs)]

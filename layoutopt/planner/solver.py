@@ -1,31 +1,18 @@
-"""Solves a planning problem exactly, as a mixed-integer linear program in HiGHS.
+"""Solves a planning problem exactly.
 
-    x[op, option]            binary: the op takes the option; exactly one per op
-    w[use, given, needed]    flow: the tensor is given in one state and needed there in another
-                             sum over needed = what the producer gives;  sum over given = what the consumer needs
-    y[tensor, cast]          the cast is due:  y >= sum of the flows of each single use that are due it
-
-Ops with one option left are no variables, and the rest falls apart into independent parts. The flows make the relaxation
-tight: with two states per tensor it is a cut problem and its vertices are integral. So the relaxation is solved first, and
-only where its answer is fractional the integer program. What is minimised is the excess over the cheapest option of every op.
-
-The bound does not rest on the solver's tolerances: with all variables in [0, 1], any multipliers u of the rows prove
-
-    min cx  >=  sum of u_i * (the bound of row i that u_i pushes against)  +  sum of min(0, (c - uA)_j)
+Ops with one option left are no variables, and the rest falls apart into independent parts. Of each part the relaxation of its
+linear program is solved first, and only where its answer is fractional the integer program.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from typing import Any
 
-import highspy
 import networkx as nx
-import numpy as np
 
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
+from layoutopt.planner.program import Program
 
 MUCH = 10.0  # the range of prices that floating-point tolerances of 1e-7 leave room for
 
@@ -96,164 +83,9 @@ def _solve_part(problem: Problem, start: list[int], time_limit: float | None) ->
         while not best.optimal and min(best.price, ceiling) - floor < limit / MUCH:
             limit = (min(best.price, ceiling) - floor) or 1.0  # nothing to tell apart where the start is impossible
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
-            choice, bound = _Program(problem, limit).run(integral, best.choice, remaining)
+            choice, bound = Program(problem, limit).run(integral, best.choice, remaining)
             price, choice = min((problem.price(choice), choice), (best.price, best.choice))
             if integral and price - floor < limit / MUCH:
                 bound = 0.0  # it is right by the limit's standards only
             best = Solution(choice, price, max(best.lower_bound, floor + bound), False).closed()
     return best
-
-
-@dataclass(slots=True)
-class _Rows:
-    """A sparse matrix with bounds on its rows, as it grows."""
-
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-
-    def add(self, plus: Sequence[int], minus: Sequence[int], lower: float, upper: float) -> None:
-        """lower <= sum of some columns - sum of others <= upper."""
-        self.columns += (*plus, *minus)
-        self.factors += (*(1.0,) * len(plus), *(-1.0,) * len(minus))
-        self.starts.append(len(self.columns))
-        self.lower.append(lower)
-        self.upper.append(upper)
-
-
-class _Program:
-    """The linear program of a part.
-
-    Args:
-        problem: the part.
-        limit: the excess of a known choice. What is dearer than that cannot be in a better one, and is priced at the limit,
-            which keeps the prices in a range that floating-point numbers can tell apart.
-    """
-
-    def __init__(self, problem: Problem, limit: float) -> None:
-        self.problem = problem
-        self.limit = limit
-        self.prices: list[float] = []
-        self.rows = _Rows()
-        self.first: list[int] = []
-        for options in problem.ops:
-            least = min(option.price for option in options)
-            self.first.append(len(self.prices))
-            columns = [self._column(option.price - least) for option in options]
-            self.rows.add(columns, (), 1.0, 1.0)
-        self.binaries = len(self.prices)
-        self._add_tensors()
-
-    def _add_tensors(self) -> None:
-        gives: list[dict[int, list[int]]] = [{} for _ in self.problem.tensors]
-        needs: list[list[dict[int, list[int]]]] = [
-            [{state: []} for state in tensor.needed] for tensor in self.problem.tensors
-        ]
-        for first, options in zip(self.first, self.problem.ops, strict=True):
-            uses: dict[tuple[int, int], dict[int, list[int]]] = {}
-            for column, option in enumerate(options, first):
-                for index, state in option.gives:
-                    gives[index].setdefault(state, []).append(column)
-                for place, (index, state) in enumerate(option.needs):
-                    uses.setdefault((place, index), {}).setdefault(state, []).append(column)
-            for (_, index), states in uses.items():
-                needs[index].append(states)
-        for tensor, given, used in zip(self.problem.tensors, gives, needs, strict=True):
-            if tensor.given is not None:
-                given = {tensor.given: []}
-            self._add_tensor(tensor, given, used)
-
-    def _add_tensor(self, tensor: Tensor, given: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
-        """Flows and casts of one tensor. An empty column list stands for a state that is certain."""
-        shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
-        for use in uses:
-            flows: dict[tuple[int, int], int] = {}
-            due: dict[int, list[int]] = defaultdict(list)
-            for pair in ((g, n) for g in given for n in use):
-                if pair not in tensor.casts:
-                    continue
-                cast = tensor.casts[pair]
-                flows[pair] = self._column(0.0 if cast is None or shared is not None else tensor.prices[cast])
-                if cast is not None:
-                    due[cast].append(flows[pair])
-            for state, columns in given.items():
-                self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
-            for state, columns in use.items():
-                self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
-            if shared is not None:
-                for cast, parts in due.items():
-                    self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
-
-    def _column(self, price: float) -> int:
-        self.prices.append(min(price / self.limit, 1.0))
-        return len(self.prices) - 1
-
-    def _balance(self, flows: list[int], columns: list[int]) -> None:
-        right = 0.0 if columns else 1.0
-        self.rows.add(flows, columns, right, right)
-
-    def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> tuple[tuple[int, ...], float]:
-        """A choice, the start if none is found in time, and a bound on the excess of all choices."""
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        settings: dict[str, object] = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "mip_rel_gap": 0.0,
-            "mip_abs_gap": 0.0,
-        }
-        if not integral:
-            settings["presolve"] = "off"  # the dual simplex method is faster than what it saves here
-        if time_limit is not None:
-            settings["time_limit"] = time_limit
-        for name, setting in settings.items():
-            solver.setOptionValue(name, setting)
-        solver.passModel(self._model(integral))
-        if integral:
-            self._suggest(solver, start)
-        solver.run()
-        info, solution = solver.getInfo(), solver.getSolution()
-        bound = info.mip_dual_bound if integral else self._bound(np.asarray(solution.row_dual))
-        values = np.asarray(solution.col_value[: self.binaries])
-        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return tuple(start), bound * self.limit
-        ends = [*self.first[1:], self.binaries]
-        choice = tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
-        return choice, bound * self.limit
-
-    def _bound(self, multipliers: Any) -> float:
-        """What multipliers of the rows prove; see the module's docstring."""
-        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
-        if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
-            return 0.0
-        multipliers = np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
-        spread = np.repeat(multipliers, np.diff(self.rows.starts)) * self.rows.factors
-        reduced = np.asarray(self.prices) - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
-        return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
-
-    def _model(self, integral: bool) -> Any:
-        model = highspy.HighsLp()
-        count = len(self.prices)
-        model.num_col_ = count
-        model.num_row_ = len(self.rows.lower)
-        model.col_cost_ = np.asarray(self.prices)
-        model.col_lower_ = np.zeros(count)
-        model.col_upper_ = np.ones(count)
-        model.row_lower_ = np.asarray(self.rows.lower)
-        model.row_upper_ = np.asarray(self.rows.upper)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = np.asarray(self.rows.starts, dtype=np.int32)
-        model.a_matrix_.index_ = np.asarray(self.rows.columns, dtype=np.int32)
-        model.a_matrix_.value_ = np.asarray(self.rows.factors)
-        if integral:
-            kinds = [highspy.HighsVarType.kInteger] * self.binaries
-            model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (count - self.binaries)
-        return model
-
-    def _suggest(self, solver: Any, start: Sequence[int]) -> None:
-        """Hand in the start as an incumbent; the solver completes flows and casts."""
-        values = np.zeros(self.binaries)
-        values[[first + option for first, option in zip(self.first, start, strict=True)]] = 1.0
-        solver.setSolution(self.binaries, np.arange(self.binaries, dtype=np.int32), values)

@@ -20,6 +20,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.report import Report
 
 TARGET = "gpu-hopper"
+CONV = "Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,28 @@ def test_targets(cli: Cli) -> None:
     assert TARGET in {target["name"] for target in json.loads(cli("targets", "--json").out)}
 
 
+def test_a_target_explained_for_an_op(cli: Cli) -> None:
+    said = cli("targets", "--explain", TARGET).out
+    assert "memory.bandwidth" in said and "x:NHWC w:NHWC y:NHWC" in said
+    record = json.loads(cli("targets", TARGET, "--json", "--op", CONV).out)
+    best = min(record["kernels"], key=lambda each: each["seconds"])
+    assert best["formats"] == {"x": "NHWC", "w": "NHWC", "y": "NHWC"}
+    assert best["operations"] == 2 * 64 * 64 * 9 * 56 * 56
+    assert best["bytes"] == 2 * (2 * 64 * 56 * 56 + 64 * 64 * 9)
+    for each in record["kernels"]:
+        parts = (each["arithmetic_seconds"], each["traffic_seconds"])
+        both = max(parts) if each["overlaps"] else sum(parts)
+        assert each["seconds"] == pytest.approx(each["overhead_seconds"] + both)
+    odd = cli("targets", TARGET, "--op", CONV.replace("64", "63")).out
+    assert "no multiples of 8" in odd
+    for op in (
+        "Relu (float32[N,3] x)",
+        "MatMul (float[4,8,16] a, float[16,5] b)",
+        "MaxPool <kernel_shape=[2]> (float[1,8,6] x)",
+    ):
+        assert cli("targets", TARGET, "--op", op).code == 0, op
+
+
 def test_passes_and_dialects(cli: Cli) -> None:
     said = cli("passes").out
     assert said.index("fold-constants") < said.index("assign-formats") < said.index("pretransform-weights")
@@ -350,6 +373,13 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "shape of another rank": (5, "has 4 axes", "formats NHWC --shape 1,2"),
     "pin of another rank": (6, "cannot be pinned", "optimize model.onnx -o out.onnx --pin y=MN"),
     "pin of nothing": (6, "no such tensor", "optimize model.onnx -o out.onnx --pin q=NHWC"),
+    "target twice": (4, "is named twice", "optimize model.onnx -o out.onnx -t gpu-hopper,gpu-hopper"),
+    "half a target": (4, "a name is missing", "optimize model.onnx -o out.onnx -t gpu-hopper,"),
+    "nothing to explain": (2, "no target to explain", "targets --explain"),
+    "no op to explain": (2, "is no op", "targets gpu-hopper --op Relu"),
+    "no such op to explain": (2, "no such operator", "targets gpu-hopper --op Frobnicate(float[1]x)"),
+    "op without operands": (2, "out of bounds", "targets gpu-hopper --op Conv()"),
+    "op that is free": (2, "only renames axes", "targets gpu-hopper --op Transpose(float[1,2]x)"),
     "no folder": (8, "the folder does not exist", "optimize model.onnx -o none/out.onnx"),
     "output is a folder": (8, "is a folder", "optimize model.onnx -o folder"),
     "output in a file": (8, "the folder is a file", "optimize model.onnx -o empty.onnx/out.onnx"),

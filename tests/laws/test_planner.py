@@ -7,7 +7,7 @@ from math import inf, isfinite
 import numpy as np
 import pytest
 
-from layoutopt.planner import Option, Problem, Tensor, solve
+from layoutopt.planner import Option, Problem, Tensor, least_regret, solve
 
 SEEDS = range(1200)
 EXACT = 1e-6
@@ -126,3 +126,50 @@ def test_solving_again_gives_the_same() -> None:
         problem = random_problem(seed)
         start = [0] * len(problem.ops)
         assert solve(problem, start) == solve(random_problem(seed), start), seed
+
+
+def priced_anew(problem: Problem, seed: int) -> Problem:
+    """The same choices at other prices."""
+    rng = np.random.default_rng(seed)
+
+    def price(old: float) -> float:
+        return old * float(10 ** rng.normal(scale=0.5))
+
+    ops = [[Option(price(each.price), each.gives, each.needs) for each in options] for options in problem.ops]
+    tensors = [Tensor(each.casts, [*map(price, each.prices)], each.given, each.needed) for each in problem.tensors]
+    return Problem(ops, tensors)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("block", range(4))
+def test_the_compromise_has_the_least_worst_regret(block: int, count: int) -> None:
+    apart = 0
+    for seed in SEEDS[block:240:4]:
+        first = random_problem(seed)
+        problems = [first, *(priced_anew(first, 1000 * other + seed) for other in range(1, count))]
+        start = [0] * len(first.ops)
+        agreement = least_regret(problems, start)
+        alone = [min(paid(problem, choice) for choice in choices(problem)) for problem in problems]
+        ratios = {
+            choice: max(paid(problem, choice) / (own or 1.0) for problem, own in zip(problems, alone, strict=True))
+            for choice in choices(first)
+        }
+        assert agreement.gap == 0, seed
+        assert [each.price for each in agreement.own] == pytest.approx(alone, rel=EXACT, abs=1e-300), seed
+        assert ratios[agreement.choice] == pytest.approx(min(ratios.values()), rel=3 * EXACT), seed
+        apart += len({each.choice for each in agreement.own}) > 1
+    assert apart > 8
+
+
+def test_without_time_the_gap_of_a_compromise_is_honest() -> None:
+    for seed in SEEDS[:60]:
+        first = random_problem(seed)
+        problems = [first, priced_anew(first, seed)]
+        hasty = least_regret(problems, [0] * len(first.ops), time_limit=0.0)
+        alone = [each.price for each in hasty.own]  # the best that is known of each
+        best = min(
+            max(paid(problem, choice) / (own or 1.0) for problem, own in zip(problems, alone, strict=True))
+            for choice in choices(first)
+        )
+        worst = max(paid(problem, hasty.choice) / (own or 1.0) for problem, own in zip(problems, alone, strict=True))
+        assert worst * (1 - hasty.gap) <= best * (1 + EXACT), seed

@@ -26,7 +26,7 @@ from layoutopt.ops import Known, Rename, canonical_storage, rule_of
 from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.planner import Nest, Plan, make_plan, propose
-from layoutopt.planner.plan import enforce_pins
+from layoutopt.planner.pins import enforce_pins
 
 BLOCKS = 10
 GRAPHS_PER_BLOCK = 110

@@ -1,0 +1,45 @@
+"""Formats that values must have: whether they can, and what is left of the candidates then."""
+
+from collections.abc import Mapping
+
+from layoutopt.errors import PinError
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Storage, Value
+from layoutopt.planner.candidates import Candidates, storage_key
+from layoutopt.planner.nest import Nest
+
+
+def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
+    """Whether every pinned format fits its tensor, and is the only one that is wanted under its name."""
+    for value, format in pins.items():
+        if value.shape is None:
+            raise PinError(
+                f"cannot be pinned to {format}: its rank is unknown", where=value.name, hint="pin another value"
+            )
+        if not format.fits(value.shape):
+            raise PinError(
+                f"cannot be pinned to {format}: its shape is {value.type}",
+                where=value.name,
+                hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
+            )
+
+
+def enforce_pins(nest: Nest, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
+    """Drop the signatures that compute a pinned value in another format."""
+    for value, format in pins.items():
+        if value not in nest.writers or nest.is_output(value):
+            continue
+        wanted = storage_key(value, Storage(format))
+        writer, index = nest.writers[value]
+        signatures = candidates.signatures[writer]
+        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
+        if not kept:
+            offered = sorted({str(each.outputs[index]) for each in signatures})
+            op = writer if isinstance(writer, Op) else writer.op
+            raise PinError(
+                f"pinned to {format}, which no signature of {op.kind} computes",
+                where=value.name,
+                hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
+            )
+        candidates.signatures[writer] = kept

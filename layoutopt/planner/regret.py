@@ -1,0 +1,202 @@
+"""One choice for several planning problems: the one whose worst regret is the smallest.
+
+The problems are of the same ops, options and casts, and differ in prices. The regret of a choice in one of them is how much
+more it costs there than the best, as a fraction. Every choice has a point of ratios r_k = (its price in problem k) / (the best
+price in problem k); for weights w that sum to one
+
+    max over w  of  min over choices  of  sum of w_k r_k     <=     min over choices  of  max over k  of  r_k
+
+The inner minimum is a planning problem as any other, with weighted prices. The outer maximum is found by cutting planes
+(Kelley, 1960): every choice found so far is a line over the weights, and the next weights are where their lower envelope is
+highest, by a small linear program. Where no single choice lies on the envelope a gap remains, and the integer program of the
+right side is solved from there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from time import monotonic
+from typing import Any, TypeAlias
+
+import highspy
+import numpy as np
+
+from layoutopt.planner.problem import TOLERANCE, Option, Problem, Solution, Tensor
+from layoutopt.planner.program import Program
+from layoutopt.planner.solver import solve
+
+ROUNDS = 24  # of cutting planes; two problems need about six
+PATIENCE = 20.0  # seconds for the integer program, where the caller sets no limit
+
+Choice: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A choice that is good in every problem.
+
+    Attributes:
+        choice: the number of the chosen option, per op.
+        own: the best of each problem by itself.
+        gap: how far the worst ratio may be above the least possible one, as a fraction of it; 0 if that is proven.
+    """
+
+    choice: Choice
+    own: tuple[Solution, ...]
+    gap: float
+
+
+def least_regret(problems: Sequence[Problem], start: Sequence[int], time_limit: float | None = None) -> Agreement:
+    """The choice with the smallest worst regret.
+
+    Args:
+        problems: of the same ops, options and casts.
+        start: a choice that is feasible, and the answer where no other is better.
+        time_limit: seconds in all; past it the best choice so far, with its gap.
+    """
+    clock = _Clock(time_limit)
+    own = tuple(solve(problem, start, clock.left) for problem in problems)
+    search = _Search(problems, own, clock)
+    for choice in (tuple(start), *(solution.choice for solution in own)):
+        search.add(choice)
+    if not search.found:
+        return Agreement(own[0].choice, own, 1.0)
+    choice, gap = search.run()
+    return Agreement(choice, own, gap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """How much of the time is left."""
+
+    limit: float | None
+    start: float = field(default_factory=monotonic)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds; None where there is no limit."""
+        return None if self.limit is None else max(0.0, self.start + self.limit - monotonic())
+
+
+class _Search:
+    """The smallest worst ratio, from both sides.
+
+    Args:
+        problems: one per target, of the same ops, options and casts; only prices differ.
+        own: the best of each by itself.
+        clock: how much time there is.
+    """
+
+    def __init__(self, problems: Sequence[Problem], own: Sequence[Solution], clock: _Clock) -> None:
+        self.problems = problems
+        self.own = own
+        self.scales = [solution.price or 1.0 for solution in own]
+        self.clock = clock
+        self.found: dict[Choice, list[float]] = {}
+
+    def add(self, choice: Choice) -> bool:
+        """Take in a choice with its ratio on every target; whether it was new."""
+        prices = [problem.price(choice) for problem in self.problems]
+        is_new = choice not in self.found and all(map(isfinite, prices))
+        if is_new:
+            self.found[choice] = [price / scale for price, scale in zip(prices, self.scales, strict=True)]
+        return is_new
+
+    def run(self) -> tuple[Choice, float]:
+        """The best choice and its gap."""
+        bound = self._cut()
+        if self._worst() > bound * (1 + TOLERANCE):
+            bound = max(bound, self._finish(bound))
+        worst = self._worst()
+        return self._best(), 0.0 if worst <= bound * (1 + TOLERANCE) else (worst - bound) / worst
+
+    def _best(self) -> Choice:
+        return min(self.found, key=lambda choice: max(self.found[choice]))
+
+    def _worst(self) -> float:
+        return max(self.found[self._best()])
+
+    def _cut(self) -> float:
+        """Find choices until the envelope has no better weights; a bound on the worst ratio of all choices."""
+        bound = max(each.lower_bound / scale for each, scale in zip(self.own, self.scales, strict=True))
+        for _ in range(ROUNDS):
+            weights, height = self._highest()
+            means = [(float(np.dot(weights, ratios)), choice) for choice, ratios in self.found.items()]
+            solution = solve(self._weighted(weights), min(means)[1], self.clock.left)
+            bound = max(bound, solution.lower_bound)
+            if not self.add(solution.choice) or height <= bound * (1 + TOLERANCE) or self.clock.left == 0.0:
+                break
+        return bound
+
+    def _highest(self) -> tuple[list[float], float]:
+        """The weights at which the cheapest choice found so far is dearest: max t, t <= w.r for every choice, sum of w = 1."""
+        solver = _solver()
+        weights = [solver.addVariable(0.0, 1.0) for _ in self.problems]
+        height = solver.addVariable(-highspy.kHighsInf, highspy.kHighsInf)
+        solver.addConstr(sum(weights) == 1.0)
+        for ratios in self.found.values():
+            solver.addConstr(height <= sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True)))
+        solver.maximize(height)
+        values = solver.getSolution().col_value
+        return [max(0.0, value) for value in values[:-1]], float(values[-1])
+
+    def _finish(self, bound: float) -> float:
+        """Solve the integer program: min t, t >= the ratio in every problem. Returns the bound that it proves.
+
+        What is dearer in a problem than the worst ratio so far allows is in no better choice, so prices are cut off there.
+        """
+        worst = self._worst()
+        floors = [sum(min(option.price for option in options) for options in problem.ops) for problem in self.problems]
+        limits = [max(worst * scale - floor, TOLERANCE * scale) for scale, floor in zip(self.scales, floors, strict=True)]
+        programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
+        model = programs[0].model(integral=True)
+        count = model.num_col_
+        left = self.clock.left
+        solver = _solver(mip_rel_gap=TOLERANCE, time_limit=PATIENCE if left is None else left)
+        model.col_cost_ = np.zeros(count)
+        solver.passModel(model)
+        solver.addCol(1.0, bound, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
+        for program, limit, floor, scale in zip(programs, limits, floors, self.scales, strict=True):
+            prices = np.asarray(program.prices) * (limit / scale)
+            (used,) = np.nonzero(prices)
+            columns = np.append(used, count).astype(np.int32)
+            factors = np.append(-prices[used], 1.0)
+            solver.addRow(floor / scale, highspy.kHighsInf, len(columns), columns, factors)
+        programs[0].suggest(solver, self._best())
+        solver.run()
+        info, values = solver.getInfo(), np.asarray(solver.getSolution().col_value)
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            self.add(programs[0].choice(values))
+        return float(info.mip_dual_bound)
+
+    def _weighted(self, weights: Sequence[float]) -> Problem:
+        """The problem with the weighted ratios as prices."""
+        factors = [weight / scale for weight, scale in zip(weights, self.scales, strict=True)]
+
+        def mixed(prices: Sequence[float]) -> float:
+            return sum(factor * price for factor, price in zip(factors, prices, strict=True))
+
+        ops = [
+            [
+                Option(mixed([each.price for each in options]), options[0].gives, options[0].needs)
+                for options in zip(*several, strict=True)
+            ]
+            for several in zip(*(problem.ops for problem in self.problems), strict=True)
+        ]
+        tensors = [
+            Tensor(
+                several[0].casts,
+                [mixed(prices) for prices in zip(*(each.prices for each in several), strict=True)],
+                several[0].given,
+                several[0].needed,
+            )
+            for several in zip(*(problem.tensors for problem in self.problems), strict=True)
+        ]
+        return Problem(ops, tensors)
+
+
+def _solver(**settings: object) -> Any:
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **settings}.items():
+        solver.setOptionValue(name, setting)
+    return solver

@@ -1,0 +1,136 @@
+"""One plan for several targets: what it says of each, and that it computes the same."""
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import light
+import onnx
+import pytest
+
+import layoutopt
+from layoutopt.cli import main
+from layoutopt.cost import Several
+from layoutopt.cost_models import find_target, load_target, plugins
+from layoutopt.errors import TargetError
+from layoutopt.report import Report
+
+BOTH = "gpu-hopper,ascend-910b"
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return light.load("light_squeezenet")
+
+
+def test_each_target_is_told_what_it_gets(model: onnx.ModelProto) -> None:
+    result = layoutopt.optimize(model, BOTH)
+    plan, report = result.plan, result.report
+    assert plan is not None and report.plan is not None and report.verification.status == "passed"
+    assert report.target == BOTH
+    assert [each.target for each in report.plan.targets] == BOTH.split(",")
+    for each in report.plan.targets:
+        assert each.seconds_alone <= min(each.seconds_after, each.seconds_before) * (1 + 1e-6)
+        assert each.regret == pytest.approx(each.seconds_after / each.seconds_alone - 1)
+        assert bool(each.differs) == (each.regret > 0) or each.regret == 0
+    assert plan.gap == 0
+    before = max(each.seconds_before / each.seconds_alone for each in report.plan.targets)
+    assert max(each.regret for each in report.plan.targets) + 1 < before
+    assert report.plan.agreeing is not None and 0 < report.plan.agreeing < len(report.ops)
+    assert not layoutopt.optimize(result.proto, BOTH).report.changed
+
+
+def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto) -> None:
+    """Among the candidates for all targets are those for each."""
+    both = layoutopt.optimize(model, BOTH, verify=False).report.plan
+    assert both is not None
+    for each in both.targets:
+        own = layoutopt.optimize(model, each.target, verify=False).report.plan
+        assert own is not None
+        assert each.seconds_alone <= own.seconds_after * (1 + 1e-6)
+        assert own.seconds_before == pytest.approx(each.seconds_before)
+
+
+def test_the_same_target_twice_regrets_nothing(model: onnx.ModelProto) -> None:
+    twin = load_target("gpu-hopper")
+    plan = layoutopt.optimize(model, Several([twin, twin]), verify=False).plan
+    assert plan is not None
+    assert [each.regret for each in plan.outcomes] == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_on_the_command_line(model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out, report = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
+    onnx.save(model, path)
+    assert main(["optimize", str(path), "-o", str(out), "-t", BOTH, "--report", str(report)]) == 0
+    printed = capsys.readouterr().out
+    assert "worst regret" in printed and "they agree" in printed
+    assert [each.target for each in Report.model_validate(json.loads(report.read_text())).plan.targets] == BOTH.split(
+        ","
+    )  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gpu-hopper,", "a name is missing"),
+        ("gpu-hopper,gpu-hopper", "gpu-hopper is named twice"),
+        ("gpu-hopper,gpu-turin", "did you mean gpu-turing?"),
+    ],
+)
+def test_names_that_are_wrong(text: str, says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        find_target(text)
+
+
+class _Npu:
+    """A cost model of a package: that of a built-in target under another name."""
+
+    def __init__(self) -> None:
+        self._model = load_target("ascend-910b")
+        self.name, self.dialect = "my-npu", "functions"
+        self.kernels = self._model.kernels
+        self.kernel_seconds, self.conversion_seconds = self._model.kernel_seconds, self._model.conversion_seconds
+
+
+npu = _Npu()
+not_a_model = "a string"
+
+
+def broken() -> None:
+    raise RuntimeError("no licence\nfound")
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three entry points of a package that is this file."""
+    values = {"my-npu": "_Npu", "ready": "npu", "wrong": "not_a_model", "broken": "broken", "gone": "nothing"}
+    entries = tuple(EntryPoint(name, f"{__name__}:{value}", plugins.GROUP) for name, value in values.items())
+    monkeypatch.setattr(plugins, "entry_points", lambda group: entries if group == plugins.GROUP else ())
+
+
+@pytest.mark.usefixtures("installed")
+def test_cost_models_of_other_packages(model: onnx.ModelProto, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("my-npu", "ready"):
+        report = layoutopt.optimize(model, name, verify=False).report
+        assert (report.target, report.changed) == ("my-npu", True)
+    assert [each.target for each in layoutopt.optimize(model, "gpu-hopper,my-npu", verify=False).plan.outcomes] == [  # type: ignore[union-attr]
+        "gpu-hopper",
+        "my-npu",
+    ]
+    assert main(["targets"]) == 0
+    assert "my-npu" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("wrong", "is no cost model but a str"),
+        ("broken", "cannot be loaded: RuntimeError: no licence found"),
+        ("gone", "cannot be loaded: AttributeError"),
+        ("my-nup", "did you mean my-npu?"),
+    ],
+)
+def test_packages_with_something_else(name: str, says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        find_target(name)
