@@ -1,27 +1,27 @@
 """From a target file to its schema: TOML, inheritance, and errors of one line each.
 
 A file may inherit another. Tables are merged key by key; a number and its source are replaced together. A
-kernel row replaces the inherited row of the same family, ops, variant, dtypes, formats, strided and direct, or
-with `removed = true` takes it out; others are added.
+kernel row replaces the inherited row of the same family, ops, variant, dtypes, results, formats, strided and direct,
+or with `removed = true` takes it out; others are added.
 """
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import ValidationError
 
+from layoutopt.cost_models.places import Table, place_of
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
 
-Table: TypeAlias = dict[str, Any]
-
-_IDENTITY = ("family", "ops", "variant", "dtypes", "formats", "strided", "direct")
+_IDENTITY = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
 _FORM = 'write { value = ..., source = "..." }'
 _SEE = "see the targets that come with layoutopt"
+_ROW = re.compile(r"Value error, kernel\[(\d+)\]")
 _LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -36,27 +36,28 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         TargetError: it cannot be read, is no TOML, or says something that is not in the schema.
     """
     chain: list[Path] = []
-    layers: list[Table] = []
+    layers: list[tuple[Path, Table]] = []
     here: Path | None = path
     while here is not None:
         if here.resolve() in chain:
             raise TargetError(
-                f"inherits itself by way of {layers[-1]['name']}", where=str(path), hint="break the circle"
+                f"inherits itself by way of {layers[-1][1]['name']}", where=str(path), hint="break the circle"
             )
         chain.append(here.resolve())
         table = read_toml(here)
         parent = table.pop("inherits", None)
         if parent is not None and not isinstance(parent, str):
-            raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=str(here))
-        layers.append({"name": here.stem, **table})
+            where = place_of(("inherits",), {}, [(here, {"inherits": parent})])
+            raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
+        layers.append((here, {"name": here.stem, **table}))
         here = resolve(parent, here) if parent is not None else None
     merged: Table = {}
-    for layer in reversed(layers):
+    for _, layer in reversed(layers):
         merged = merge(merged, layer)
     try:
         return TargetSpec.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, path) from None
+        raise schema_error(error, merged, layers) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -110,8 +111,8 @@ def identity(row: Any) -> Any:
     return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY)]
 
 
-def schema_error(error: ValidationError, path: Path) -> TargetError:
-    """The first violation of the schema, as one line: key path, what was expected, what was found."""
+def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]]) -> TargetError:
+    """The first violation of the schema, as one line: file and line, key path, what was expected, what was found."""
     problems = error.errors()
     # A misspelt key is also a missing one; the misspelling says more.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
@@ -129,7 +130,10 @@ def schema_error(error: ValidationError, path: Path) -> TargetError:
         what = message if not key else f"{key}: {message[0].lower()}{message[1:]}"
         what += f", found {found}" if key and not isinstance(first["input"], dict) else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return TargetError(what + more, where=str(path), hint=hint)
+    named = _ROW.match(first["msg"]) if not first["loc"] else None
+    keys = ("kernel", int(named[1])) if named is not None else tuple(step for step in first["loc"] if step != "[key]")
+    where = place_of(keys, merged, layers)
+    return TargetError(what + more, where=where, hint=hint)
 
 
 def key_path(loc: tuple[int | str, ...]) -> str:

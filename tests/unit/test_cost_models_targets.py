@@ -2,12 +2,14 @@
 
 import platform
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import TargetSpec, load_target, registry, target_names
+from layoutopt.cost_models.places import line_of
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.cost_models.templates import check, expand
 from layoutopt.errors import FormatError, TargetError
@@ -188,6 +190,15 @@ efficiency = { value = 0.5, source = "estimate: usual" }
 """
 
 
+ROW = """[[kernel]]
+family = "pooling"
+dtypes = "float32"
+formats = { x = "NC*", y = "NC*" }
+unit = "vector"
+efficiency = { value = 0.5, source = "estimate: usual" }
+"""
+
+
 def write(path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8")
     return str(path)
@@ -318,6 +329,53 @@ def test_malformed_files_are_told_in_one_line(old: str, new: str, expected: list
     assert "Traceback" not in text
     for part in expected:
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("value = 1e11", "value = -1.0", "bandwidth"),
+        ("bandwidth =", "bandwith =", "bandwith"),
+        (', source = "datasheet" }', " }", "bandwidth"),
+        ("NC*8c", "NC*8q", "formats"),
+        ('dtypes = "float32"', 'dtypes = "float33"', "dtypes"),
+        ('dtypes = "float32"', 'dtypes = [\n  "float32",\n  "float33",\n]', "dtypes"),
+        ('unit = "vector"', 'unit = "cube"', "[[kernel]]"),
+        ("unit =", "strided = true\nunit =", "[[kernel]]"),
+        ('family = "npu"', 'family = "npu"\ninherits = 3', "inherits"),
+    ],
+)
+def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> None:
+    """In the file that says it, which may be one that is inherited."""
+    text = MINIMAL.replace(old, new, 1)
+    number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
+    base = write(tmp_path / "base.toml", text)
+    child = write(tmp_path / "child.toml", f'inherits = "base.toml"\n{ROW}')
+    for path in (base, child):
+        with pytest.raises(TargetError) as error:
+            load_target(path)
+        assert f"base.toml:{number}: " in message(error)
+
+
+def test_a_wrong_row_is_found_in_the_file_that_has_it(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL)
+    child = f'inherits = "base.toml"\n\n{ROW}\n{ROW.replace("NC*", "NC*5").replace("pooling", "resize")}'
+    with pytest.raises(TargetError) as error:
+        load_target(write(tmp_path / "child.toml", child))
+    line = next(number for number, each in enumerate(child.splitlines(), 1) if "NC*5" in each)
+    assert f"child.toml:{line}: " in message(error)
+
+
+def test_every_key_of_a_file_is_found_on_its_line() -> None:
+    text = (registry.TARGETS / "gpu-turing.toml").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for key, value in tomllib.loads(text).items():
+        keys = [(key, inner) for inner in value] if isinstance(value, dict) else [(key,)]
+        for each in keys:
+            number = line_of(text, each)
+            assert number is not None
+            assert lines[number - 1].startswith((each[-1], f"[{key}.{each[-1]}]", f"[[{key}]]"))
+    assert line_of(text, ("memory", "nothing")) is None
 
 
 def test_a_circle_of_two(tmp_path: Path) -> None:
