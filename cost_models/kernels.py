@@ -116,7 +116,6 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
     if value is None or value.dtype is None or value.shape is None:
         return []
     variant = rule.variant(op)
-    channels = value.shape[1] if len(value.shape) > 1 else 1
     bound: list[BoundKernel] = []
     for kernel in spec.kernel:
         if (
@@ -124,13 +123,33 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             or value.dtype.label not in kernel.dtypes
             or (kernel.ops is not None and op.op_type not in kernel.ops)
             or (kernel.variant is not None and variant not in kernel.variant)
-            or (kernel.max_channels is not None and (isinstance(channels, str) or channels > kernel.max_channels.value))
+            or not _suits(kernel, op, value.shape)
         ):
             continue
         row = _bind_row(spec, kernel, op, rule, roles)
         if row is not None:
             bound.append(row)
     return bound
+
+
+def _suits(kernel: Kernel, op: Op, shape: Shape) -> bool:
+    """Whether samples, channels and result of an op are what the kernel is for; extents without a number are not."""
+    result = op.outputs[0] if op.outputs else None
+    if kernel.results is not None and (
+        result is None or result.dtype is None or result.dtype.label not in kernel.results
+    ):
+        return False
+    batch, channels = (*shape, 1, 1)[:2]
+    least, most, multiple = kernel.min_batch, kernel.max_channels, kernel.channel_multiple
+    if least is not None and (isinstance(batch, str) or batch < least.value):
+        return False
+    if most is None and multiple is None:
+        return True
+    return not (
+        isinstance(channels, str)
+        or (most is not None and channels > most.value)
+        or (multiple is not None and channels % multiple.value)
+    )
 
 
 def _bind_row(

@@ -166,7 +166,7 @@ class RooflineModel:
             efficiency = memory.blocked_cast_efficiency
         moved = sum(physical_bytes(type, storage.format) for storage in (src, dst))
         overhead = launch.cast_overhead or launch.overhead
-        return overhead.value + moved / (memory.bandwidth.value * efficiency.value)
+        return overhead.value + moved / (memory.serving(moved) * efficiency.value)
 
     def _profile(self, op: Op) -> "_Profile":
         key = structure(op)
@@ -256,7 +256,7 @@ class RooflineModel:
             rate = self.spec.rate(kernel.unit, work.dtype) * efficiency.value
             reached = kernel.bandwidth_efficiency or memory.kernel_efficiency
             overhead = kernel.overhead or launch.overhead
-        traffic = work.nbytes / (memory.bandwidth.value * reached.value)
+        traffic = work.nbytes / (memory.serving(work.nbytes) * reached.value)
         return Terms(work.operations / rate, traffic, overhead.value, kernel is None or kernel.overlaps)
 
     def estimates(self, op: Op) -> list[Estimate]:

@@ -87,7 +87,7 @@ def _several(value: Any) -> Any:
 def _rows(value: Any) -> Any:
     """TOML has lists for tuples."""
     if isinstance(value, dict):
-        raise ValueError("expected rows, found a table; write [[kernel]] with two brackets")
+        raise ValueError("expected rows, found a table; write [[...]] with two brackets")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -133,7 +133,28 @@ class Count(_Model):
     source: Text
 
 
-Sourced = Rate | Duration | Fraction | Count
+class Bytes(_Model):
+    """How much fits into a memory, and where the number is from."""
+
+    value: int = Field(ge=1)
+    source: Text
+
+
+Sourced = Rate | Duration | Fraction | Count | Bytes
+
+
+class Level(_Model):
+    """A memory between the units and main memory: what an op or a conversion moves comes from there if all of it fits.
+
+    Attributes:
+        name: what people call it.
+        capacity: in bytes, of what one op may count on.
+        bandwidth: peak bytes per second, reads and writes together.
+    """
+
+    name: Text
+    capacity: Bytes
+    bandwidth: Rate
 
 
 class Memory(_Model):
@@ -150,6 +171,7 @@ class Memory(_Model):
             or both are blocked, so that single elements move; as above when absent.
         short_run: what counts as a blocked format in conversions: runs of at most so many elements on one of the two sides,
             whatever the formats are called; blocks when absent.
+        level: caches, in any order; main memory serves everything when absent.
     """
 
     bandwidth: Rate
@@ -159,6 +181,12 @@ class Memory(_Model):
     channels_last_cast_efficiency: Fraction | None = None
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
+    level: Annotated[tuple[Level, ...], BeforeValidator(_rows)] = ()
+
+    def serving(self, nbytes: float) -> float:
+        """Peak bytes per second of the fastest memory that so many bytes fit into."""
+        levels = (level.bandwidth.value for level in self.level if nbytes <= level.capacity.value)
+        return max(levels, default=self.bandwidth.value)
 
 
 class Launch(_Model):
@@ -181,6 +209,7 @@ class Kernel(_Model):
         ops: op types; all of the family when absent.
         variant: of the op, `dense` or `depthwise` for example; all when absent.
         dtypes: element types of the operand x (or a).
+        results: element types of the result; all when absent.
         formats: of the operands that the kernel is particular about.
         strided: a matrix product with leading dimensions and transposed operands; with a pointer for each matrix of a batch
             if this is "pointers", with any number of strides if it is "modes". Formats then say which axes have stride 1.
@@ -191,6 +220,8 @@ class Kernel(_Model):
         align: what the unit-stride extents of the activations must be multiples of; in elements.
         unaligned_efficiency: fraction of the peak where they are not.
         max_channels: the kernel is for at most so many input channels.
+        channel_multiple: it is for input channels in multiples of this.
+        min_batch: it is for at least so many samples.
         overhead: what it costs however small; the target's when absent.
         overlaps: whether arithmetic and memory traffic go on at the same time, as in a roofline, or one after the other.
     """
@@ -199,6 +230,7 @@ class Kernel(_Model):
     ops: Texts | None = None
     variant: Texts | None = None
     dtypes: DTypeNames
+    results: DTypeNames | None = None
     formats: dict[Role, Template] = Field(default_factory=dict)
     strided: Strided = False
     direct: bool = False
@@ -208,6 +240,8 @@ class Kernel(_Model):
     align: Count | None = None
     unaligned_efficiency: Fraction | None = None
     max_channels: Count | None = None
+    channel_multiple: Count | None = None
+    min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True
 
@@ -269,7 +303,7 @@ class TargetSpec(_Model):
     @classmethod
     def known_keys(cls) -> frozenset[str]:
         """Every key that the schema has."""
-        models: tuple[type[BaseModel], ...] = (cls, Memory, Launch, Kernel, Rate)
+        models: tuple[type[BaseModel], ...] = (cls, Memory, Level, Launch, Kernel, Rate)
         return frozenset(key for model in models for key in model.model_fields)
 
     def block(self, dtype: DType) -> int:
@@ -298,4 +332,16 @@ class TargetSpec(_Model):
                 queue += [(f"{path}[{index}]", item) for index, item in enumerate(node)]
 
 
-__all__ = ["Count", "Duration", "Fraction", "Kernel", "Launch", "Memory", "Rate", "Sourced", "TargetSpec"]
+__all__ = [
+    "Bytes",
+    "Count",
+    "Duration",
+    "Fraction",
+    "Kernel",
+    "Launch",
+    "Level",
+    "Memory",
+    "Rate",
+    "Sourced",
+    "TargetSpec",
+]

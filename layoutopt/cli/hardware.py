@@ -12,7 +12,7 @@ from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
 
 _KEYS = ("name", "family", "dialect", "description")
-_UNITS = {"memory.bandwidth": "B/s", "launch.overhead": "s", "rates": "op/s"}
+_UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -122,7 +122,7 @@ def _remarks(kernel: Kernel) -> list[str]:
 
 
 def _quantity(key: str, number: Sourced) -> str:
-    unit = next((unit for start, unit in _UNITS.items() if key.startswith(start)), "")
+    unit = "op/s" if key.startswith("rates") else _UNITS.get(key.rpartition(".")[2], "")
     if not unit or not number.value:
         return f"{number.value:g}"
     scale, prefix = next((pair for pair in _PREFIXES if number.value >= pair[0]), _PREFIXES[-1])

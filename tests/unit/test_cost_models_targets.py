@@ -14,7 +14,8 @@ from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.cost_models.templates import check, expand
 from layoutopt.errors import FormatError, TargetError
 from layoutopt.formats import Format
-from layoutopt.ir.types import DType
+from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
+from layoutopt.ops import canonical_signature
 
 BUILT_IN = (
     "ascend-310",
@@ -316,7 +317,7 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
         ('family = "npu"', 'family = "npu"\ninherits = 3', ["inherits: expected a name or a path, found 3"]),
         ('family = "npu"', 'family = "npu"\ninherits = "ours.toml"', ["inherits itself"]),
         ('family = "npu"', 'family = "npu"\ninherits = "no.toml"', ["no.toml", "cannot be read"]),
-        ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table"]),
+        ("[[kernel]]", "[kernel]", ["kernel: expected rows, found a table", "[[...]]"]),
     ],
 )
 def test_malformed_files_are_told_in_one_line(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
@@ -329,6 +330,27 @@ def test_malformed_files_are_told_in_one_line(old: str, new: str, expected: list
     assert "Traceback" not in text
     for part in expected:
         assert part in text
+
+
+def test_what_fits_into_a_cache_comes_from_there(tmp_path: Path) -> None:
+    level = """
+[[memory.level]]
+name = "L2"
+capacity = { value = 1000000, source = "datasheet" }
+bandwidth = { value = 1e12, source = "datasheet" }
+
+[launch]"""
+    models = [
+        load_target(write(tmp_path / "ours.toml", text)) for text in (MINIMAL, MINIMAL.replace("[launch]", level))
+    ]
+    plain, nhwc = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
+    for channels, times in ((8, 10.0), (1000, 1.0)):
+        x = Value("x", TensorType(DType.FLOAT32, (1, channels, 100, 100)))
+        main, cached = (model.conversion_seconds(x, plain, nhwc) for model in models)
+        assert main == pytest.approx(times * cached)
+        relu = Op("Relu", (x,), (Value("y", x.type),), version=14)
+        main, cached = (model.kernel_seconds(relu, canonical_signature(relu)) for model in models)
+        assert main == pytest.approx(times * cached)
 
 
 @pytest.mark.parametrize(
@@ -405,3 +427,10 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_the_schema_is_closed() -> None:
     assert TargetSpec.model_config.get("extra") == "forbid"
     assert TargetSpec.model_config.get("strict") is True
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    text = re.sub("```.*?```", "", text, flags=re.DOTALL)
+    quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
+    assert TargetSpec.known_keys() - {"value", "source"} <= quoted
