@@ -12,12 +12,19 @@ as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
 from typing import Any, TypeAlias
 
+from layoutopt.cost_models.conversions import (
+    is_channels_last,
+    is_scattered,
+    is_unblocked,
+    physical_bytes,
+    plain_beside,
+    shortest_run,
+)
 from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import Kernel, TargetSpec
-from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
+from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import Known, elements, rule_of
 
@@ -142,7 +149,7 @@ class RooflineModel:
         direct = self._convert_once(type, src, dst)
         if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format, type.shape):
             return direct
-        between = [Storage(each) for each in _plain_beside(src.format, dst.format)]
+        between = [Storage(each) for each in plain_beside(src.format, dst.format)]
         steps = (((src, first), (first, last), (last, dst)) for first, last in product(between, repeat=2))
         return min(direct, *(sum(self._convert_once(type, *step) for step in way) for way in steps))
 
@@ -339,59 +346,6 @@ def dtype_of(op: Op) -> DType:
     return next(found, DType.FLOAT32)
 
 
-def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
-    """How many neighbouring elements stay neighbours, or begin or end as such, where a conversion transposes."""
-    steps = [step for step in Conversion(src, dst).steps(shape) if isinstance(step, Transpose)]
-    ends = [dim for step in steps for dim in (step.before[-1], step.after[-1]) if isinstance(dim, int)]
-    return min(ends, default=inf)
-
-
-def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
-    """Whether a format's key is that of a plain format: NCHW16c is NHWC for C = 16."""
-    size, *axes = key
-    return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
-
-
-def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
-    """Whether one of two formats is plain with an axis innermost that the other one blocks."""
-    pairs = ((one, other), (other, one))
-    return any(
-        plain.is_plain and _wide(plain.order, shape)[-1:] == _wide(blocked.blocked_axes, shape)[-1:]
-        for plain, blocked in pairs
-    )
-
-
-def is_scattered(one: Format, other: Format, shape: Shape) -> bool:
-    """Whether elements have to move one by one: no kernel that reorders blocks knows these two orders."""
-    if one == other:
-        return False
-    plain, blocked = (one, other) if one.is_plain else (other, one)
-    orders = [_wide(order, shape) for order in _orders(blocked)]
-    return not plain.is_plain or not orders or _wide(plain.order, shape) not in orders
-
-
-def _orders(format: Format) -> list[tuple[int, ...]]:
-    """The plain orders that a format with one block is made from: the block's axis in its place, or innermost."""
-    blocked, parts = format.blocked_axes, format.parts
-    if len(blocked) != 1 or len(parts) != format.rank + 1 or not parts[-1].block:
-        return []
-    outer = tuple(part.axis for part in parts[:-1])
-    return [outer, (*(axis for axis in outer if axis not in blocked), *blocked)]
-
-
-def _wide(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
-    """The axes along which there is more than one element: where the others stand changes no offset."""
-    return tuple(axis for axis in axes if shape[axis] != 1)
-
-
-def _plain_beside(*formats: Format) -> list[Format]:
-    """Plain formats by way of which a conversion between some formats may be faster."""
-    rank = formats[0].rank
-    own = (order for each in formats for order in ([each.order] if each.is_plain else _orders(each)))
-    orders = [(*range(rank),), (0, *range(2, rank), 1), *own]
-    return [Format.plain(order) for order in dict.fromkeys(orders) if sorted(order) == list(range(rank))]
-
-
 def operand_bytes(op: Op, formats: Formats) -> float:
     """Bytes that the op reads and writes, lanes included."""
     total = 0.0
@@ -400,12 +354,6 @@ def operand_bytes(op: Op, formats: Formats) -> float:
         if value is not None and isinstance(value.type, TensorType):
             total += physical_bytes(value.type, format)
     return total
-
-
-def physical_bytes(type: TensorType, format: Format) -> float:
-    """Bytes of a tensor in a format."""
-    assert type.shape is not None
-    return elements(format.padded_shape(type.shape)) * type.dtype.bits / 8
 
 
 __all__ = ["Estimate", "RooflineModel", "Terms", "Work"]

@@ -19,7 +19,7 @@ import numpy as np
 from layoutopt.calibrate.case import Case
 from layoutopt.calibrate.fit import Roofline, Sample, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
-from layoutopt.cost_models.roofline import is_channels_last, is_unblocked, physical_bytes
+from layoutopt.cost_models.conversions import is_channels_last, is_unblocked, physical_bytes
 from layoutopt.cost_models.spec import Duration, Fraction, Kernel, Launch, Memory, Rate
 from layoutopt.ir.types import TensorType
 
