@@ -9,7 +9,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
 from layoutopt.ops.bodies import control_flow, expected_runs
-from layoutopt.planner import Outcome, integers_of
+from layoutopt.planner import Outcome, Plan, integers_of
 from layoutopt.report import CastReport, ChoiceReport, Counts, OpReport, TargetReport
 from layoutopt.sizes import NO_SIZES, Sizes
 
@@ -77,9 +77,9 @@ def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpR
     )
 
 
-def outcome_reports(graph: Graph, outcomes: Sequence[Outcome]) -> list[TargetReport]:
+def outcome_reports(graph: Graph, plan: Plan) -> list[TargetReport]:
     """What a plan for several targets means for each, and where each would have chosen otherwise."""
-    ops = [site for site in sites(graph) if site.op.signature is not None and not is_cast(site.op)]
+    ops = [site for site in sites(graph) if site.op in plan.signatures]
     return [
         TargetReport(
             target=each.target,
@@ -90,10 +90,10 @@ def outcome_reports(graph: Graph, outcomes: Sequence[Outcome]) -> list[TargetRep
             differs=[
                 _choice(site, each.signatures[site.op])
                 for site in ops
-                if site.op in each.signatures and _formats(each.signatures[site.op]) != _formats(site.op.signature)
+                if _formats(each.signatures[site.op]) != _formats(plan.signatures[site.op])
             ],
         )
-        for each in outcomes
+        for each in plan.outcomes
     ]
 
 
@@ -117,8 +117,8 @@ def _choice(site: Site, signature: Signature) -> ChoiceReport:
     )
 
 
-def _formats(signature: Signature | None) -> list[str | None]:
-    storages = (*signature.inputs, *signature.outputs) if signature is not None else ()
+def _formats(signature: Signature) -> list[str | None]:
+    storages = (*signature.inputs, *signature.outputs)
     return [None if storage is None else str(storage.format) for storage in storages]
 
 

@@ -414,7 +414,7 @@ def _plan_report(plan: Plan | None, least_moves: int | None, graph: Graph) -> Pl
     if plan is None:
         return None
     return PlanReport(
-        targets=outcome_reports(graph, plan.outcomes),
+        targets=outcome_reports(graph, plan),
         agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,
