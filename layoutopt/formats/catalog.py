@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from layoutopt.errors import FormatError
 from layoutopt.formats.format import Format, Part
 
-_MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h"
+_MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"
+_OPERATORS = "MegEngine src/gopt/impl/global_layout_transform/utils.h, opr_format_to_tensor_formats"
 _ONEDNN = "oneDNN include/oneapi/dnnl/dnnl_types.h"
 _ASCEND = "Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc"
 _MATRIX = "CUTLASS include/cutlass/layout/matrix.h"
@@ -72,12 +73,12 @@ _ENTRIES = (
         _MEGENGINE,
         ("NCHW", "NCHW", "NCHW", "feature maps as ONNX defines them"),
         ("NHWC", "NHWC", "NCHW", "channels last"),
-        ("NCHW4", "NCHW4c", "NCHW", "int8 with dp4a; also NCHW44 and NCHW44_DOT"),
-        ("NCHW8", "NCHW8c", "NCHW", "also NCHW88"),
-        ("NCHW32", "NCHW32c", "NCHW", "int8 on tensor cores"),
-        ("NCHW64", "NCHW64c", "NCHW", "int4 on tensor cores"),
-        ("CHWN4", "CHWN4c", "NCHW", "the batch within, channels outermost"),
-        ("NHWCD4", "NHCW4c", "NCHW", "channel blocks between rows and columns, for images of OpenCL"),
+        ("NCHWc4", "NCHW4c", "NCHW", "int8 with dp4a, float32 with NEON"),
+        ("NCHWc8", "NCHW8c", "NCHW", "float16 with NEON, float32 with AVX2"),
+        ("NCHWc32", "NCHW32c", "NCHW", "int8 on tensor cores"),
+        ("NCHWc64", "NCHW64c", "NCHW", "int4 on tensor cores"),
+        ("CHWNc4", "CHWN4c", "NCHW", "int8 in large batches on Turing: the batch within, channels outermost"),
+        ("NHCWc4", "NHCW4c", "NCHW", "channel blocks between rows and columns, for images of OpenCL"),
         ("KRSCk4", "KRSC4k", "KCRS", "filters"),
         ("KRSCk8", "KRSC8k", "KCRS", "filters"),
         ("KRSCk4c4", "KRSC4k4c", "KCRS", "filters"),
@@ -97,6 +98,23 @@ _ENTRIES = (
         ("GKCRSc4", "GKCRS4c", "GKCRS", "grouped filters of NCHW4"),
         ("C11RSc4", "GKCRS4g", "GKCRS", "depthwise filters of NCHW44: one channel per group"),
         ("C11RSc8", "GKCRS8g", "GKCRS", "depthwise filters of NCHW88: one channel per group"),
+        ("C1RSc4", "KCRS4k", "KCRS", "depthwise filters of NHWCD4: K is the channel, C is 1"),
+        ("KCRS", "KCRS", "KCRS", "filters as ONNX defines them"),
+        ("GKCRS", "GKCRS", "GKCRS", "filters with their groups"),
+        ("C11RS", "GKCRS", "GKCRS", "depthwise filters: one channel per group"),
+    ),
+    *_table(
+        "MegEngine",
+        _OPERATORS,
+        ("NCHW4", "NCHW4c", "NCHW", ""),
+        ("NCHW44", "NCHW4c", "NCHW", ""),
+        ("NCHW44_DOT", "NCHW4c", "NCHW", ""),
+        ("NCHW8", "NCHW8c", "NCHW", ""),
+        ("NCHW88", "NCHW8c", "NCHW", ""),
+        ("NCHW32", "NCHW32c", "NCHW", ""),
+        ("NCHW64", "NCHW64c", "NCHW", ""),
+        ("CHWN4", "CHWN4c", "NCHW", ""),
+        ("NHWCD4", "NHCW4c", "NCHW", ""),
     ),
     *_table(
         "oneDNN",

@@ -50,7 +50,7 @@ class FusedGemm(Gemm):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
-    becomes = Passage(Lanes.ZERO, None, None, "as the activation makes of zero and the bias")
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """What the activation makes of those of Gemm."""

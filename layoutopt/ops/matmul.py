@@ -4,8 +4,8 @@
     Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
 
 Each operand has a format of its own, and any order of any digits is a legal one; which of them a kernel reads and writes
-as they lie is for the target to say (`ops.contraction`). Blocked ones are those of matrix units (FRACTAL_NZ); their lanes
-have to be zero, since K is summed over.
+as they lie is for the target to say (`ops.contraction`). Blocked ones are those of matrix units (FRACTAL_NZ); the lanes
+of K have to be zero, since it is summed over.
 
 What lies outside of the matrices does not matter as long as it is the same in all operands: windows of rows that are
 interleaved with each other are rows of one large matrix all the same, if b is one matrix.
@@ -36,6 +36,7 @@ class MatMul(Contraction):
     """A batch of products."""
 
     ops = ("MatMul",)
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Batches from the right, then rows, columns, and what is summed."""
@@ -78,8 +79,20 @@ class MatMul(Contraction):
         return core is not None and all(format.is_canonical for format in core.formats.values())
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Sums over zeros; anything else would be added to the logical elements or to other lanes."""
-        return None if any(inputs) else (Lanes.ZERO,)
+        """Garbage in rows and columns is garbage there; where it is summed over, it has to meet zeros, and be finite."""
+        if any(inputs[2:]):
+            return None
+        summed, outside = False, False
+        for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
+            value = op.inputs[index]
+            assert value is not None and value.rank is not None
+            axis, laned = self._axes(op, name, value.rank)[place], laned_axes(value, signature.inputs[index])
+            if inputs[index] is not Lanes.ZERO:
+                summed = summed or axis in laned
+                outside = outside or any(each != axis for each in laned)
+        if summed and (Lanes.ZERO not in inputs[:2] or Lanes.ANY in inputs[:2]):
+            return None
+        return (Lanes.ANY if outside else Lanes.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
@@ -204,7 +217,7 @@ class Gemm(MatMul):
     """One product with a bias; transA and transB are attributes."""
 
     ops = ("Gemm",)
-    becomes = Passage(Lanes.ZERO, None, None, "of the bias where it broadcasts")
+    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts")
 
     def _core(self, op: Op, formats: Known) -> Peeled | None:
         """Not looked for: Gemm takes matrices only, and its bias may have rows."""
@@ -254,11 +267,10 @@ class Gemm(MatMul):
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes of rows or columns get the bias where it broadcasts along them."""
-        if any(inputs):
-            return None
+        states = super().lanes(op, signature, inputs)
         c = op.inputs[2] if len(op.inputs) > 2 else None
-        if c is None or c.shape is None:
-            return (Lanes.ZERO,)
+        if states != (Lanes.ZERO,) or c is None or c.shape is None:
+            return states
         full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
         if full.issuperset(laned_axes(op.outputs[0], signature.outputs[0])):
             return (Lanes.ZERO,)

@@ -156,6 +156,7 @@ def test_parameters_of_steps() -> None:
         ("CBAD", (2, 3, 5, 7), (30, 7), "5_1m3_5mMN"),  # all digits the other way round
         ("NWC", (4, 6, 5), (8, 5, 3), None),  # 6 and 5 against 5 and 3: no common cuts
         ("WNC", (4, 6, 5), (8, 3, 5), "WNC"),
+        ("CHWN", (5, "N", 1, 4), (5, "N", 1), None),  # a Reshape at no size
     ],
 )
 def test_carried_formats(fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None) -> None:
@@ -183,7 +184,7 @@ def refusals() -> dict[str, object]:
         "no permutation": lambda: matrix.relabel((0, 0)),
         "no such axis": lambda: matrix.restrict((2,)),
         "letters of another rank": lambda: matrix.name("NCHW"),
-        "unknown name": lambda: lookup("NCHWC4"),
+        "unknown name": lambda: lookup("NCHWC5"),
         "no dtype": lambda: lookup("NC1HWC0"),
         "unknown dtype": lambda: lookup("NC1HWC0", "thing"),
         "no matrix": lambda: fractal_nz(1),

@@ -117,3 +117,26 @@ def test_a_bias_reaches_the_lanes_that_it_broadcasts_over() -> None:
 def test_strings_have_no_lanes() -> None:
     assert not signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NCHW8c"})
     assert signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NHWC"})
+
+
+@pytest.mark.parametrize(
+    ("shape", "states", "lanes"),
+    [
+        ((5, 8), (ANY, ZERO), ANY),  # five rows in blocks of 8: garbage stays in rows that are lanes
+        ((5, 8), (ZERO, ZERO), ZERO),
+        ((8, 7), (FINITE, ZERO), ZERO),  # seven summed over in blocks of 8: it meets zeros
+        ((8, 7), (ANY, ZERO), None),  # but zero times infinity is none
+        ((8, 7), (FINITE, FINITE), None),
+        ((5, 7), (FINITE, ZERO), ANY),
+    ],
+)
+def test_products_mind_lanes_only_where_they_sum(
+    shape: tuple[int, int], states: tuple[Lanes, Lanes], lanes: Lanes | None
+) -> None:
+    rows, summed = shape
+    product = op_of("MatMul", shape, (summed, 3), out=(rows, 3))
+    rule, format = rule_of(product), Format.parse("MN8m8n")
+    assert rule is not None
+    signature = rule.complete(product, dict.fromkeys(product.slots(), format))
+    assert isinstance(signature, Signature)
+    assert rule.lanes(product, signature, states) == (None if lanes is None else (lanes,))
