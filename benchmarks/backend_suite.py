@@ -1,7 +1,8 @@
 """What ONNX's backend suite makes of layoutopt, for every target in every dialect: the tables of docs/backend-suite.md.
 
-    python benchmarks/backend_suite.py [PROCESSES]
+    python benchmarks/backend_suite.py [PROCESSES [SEED ...]]
 
+With seeds, targets at random prices take the place of the real ones, and the networks are left out.
 Counts cases that pass without layoutopt and with it, those that were rewritten, and why the others were left alone. The exit
 code is 1 if a case passes without and not with it, or the other way round. Tables go to stdout, differences to stderr.
 """
@@ -14,22 +15,28 @@ from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backend"))
+sys.path[:0] = [str(Path(__file__).parents[1] / each) for each in ("tests", "tests/backend")]
 
 import suite
 
 
-def main(processes: str = "2") -> int:
+def main(processes: str = "2", *seeds: str) -> int:
     start = perf_counter()
-    tasks = [(kind, name) for kind in reversed(suite.KINDS) for name in suite.cases(kind)]  # the long ones first
+    chosen = [way for seed in seeds for way in suite.random_ways(int(seed))] or suite.ways()
+    kinds = [kind for kind in reversed(suite.KINDS) if kind != "real" or not seeds]  # the long ones first
+    tasks = [(kind, name, chosen) for kind in kinds for name in suite.cases(kind)]
     # Not forked: onnxruntime has threads.
     with ProcessPoolExecutor(int(processes), get_context("spawn")) as pool:
-        found = [verdict for verdicts in pool.map(judged, tasks, chunksize=4) for verdict in verdicts]
+        # Networks take a hundred times as long as other cases, so they are handed out one at a time.
+        networks = pool.map(judged, [task for task in tasks if task[0] == "real"])
+        others = pool.map(judged, [task for task in tasks if task[0] != "real"], chunksize=4)
+        lists = [*networks, *others]
+    found = [verdict for verdicts in lists for verdict in verdicts]
     seconds = perf_counter() - start
     print(
-        f"{len(tasks)} cases, {len(suite.ways())} ways, {len(found)} verdicts in {seconds:.0f} s in {processes} processes\n"
+        f"{len(tasks)} cases, {len(chosen)} ways, {len(found)} verdicts in {seconds:.0f} s in {processes} processes\n"
     )
-    for line in (*cases(found), "", *ways(found), "", *reasons(found)):
+    for line in (*cases(found), "", *ways(found, chosen), "", *reasons(found)):
         print(line)
     differences = [verdict for verdict in found if not verdict.agrees]
     for verdict in differences:
@@ -37,23 +44,23 @@ def main(processes: str = "2") -> int:
     return 1 if differences else 0
 
 
-def judged(task: tuple[str, str]) -> list[suite.Verdict]:
-    kind, name = task
-    return list(suite.verdicts(suite.cases(kind)[name], suite.ways()))
+def judged(task: tuple[str, str, list[suite.Way]]) -> list[suite.Verdict]:
+    kind, name, chosen = task
+    return list(suite.verdicts(suite.cases(kind)[name], chosen))
 
 
 def cases(found: Sequence[suite.Verdict]) -> Iterator[str]:
     """What onnxruntime makes of the cases as they are, by kind."""
     yield "| cases | | pass | fail | cannot be loaded |"
     yield "|---|---|---|---|---|"
-    first = [verdict for verdict in found if verdict.way == suite.ways()[0]]
+    first = [verdict for verdict in found if verdict.way == found[0].way]
     for kind, restamped in dict.fromkeys((verdict.kind, verdict.restamped) for verdict in first):
         some = Counter(verdict.before for verdict in first if (verdict.kind, verdict.restamped) == (kind, restamped))
         name = f"{kind}, with an opset that onnxruntime knows" if restamped else kind
         yield f"| {name} | {some.total()} | {some['passes']} | {some['fails']} | {some['cannot be loaded']} |"
 
 
-def ways(found: Sequence[suite.Verdict]) -> Iterator[str]:
+def ways(found: Sequence[suite.Verdict], chosen: Sequence[suite.Way]) -> Iterator[str]:
     """How many pass without and with layoutopt, by target and dialect."""
     columns = (
         "target",
@@ -68,7 +75,7 @@ def ways(found: Sequence[suite.Verdict]) -> Iterator[str]:
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for way in suite.ways():
+    for way in chosen:
         some = [verdict for verdict in found if verdict.way == way and verdict.after is not None]
         rewritten = [verdict for verdict in some if verdict.changed]
         numbers = (
@@ -80,7 +87,7 @@ def ways(found: Sequence[suite.Verdict]) -> Iterator[str]:
             sum(not verdict.changed and verdict.after != "refused" for verdict in some),
             sum(not verdict.agrees for verdict in some),
         )
-        yield f"| {way[0]} | {way[1] or 'its own'} | {' | '.join(map(str, numbers))} |"
+        yield f"| {suite.target_name(way)} | {way[1] or 'its own'} | {' | '.join(map(str, numbers))} |"
 
 
 def reasons(found: Sequence[suite.Verdict]) -> Iterator[str]:

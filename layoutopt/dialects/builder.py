@@ -244,7 +244,10 @@ class OpBuilder:
         return result
 
     def _cast(self, value: Value, dtype: DType) -> Value:
-        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], {"to": code_of(dtype)})
+        attributes: dict[str, Attribute] = {"to": code_of(dtype)}
+        if dtype.label.startswith(("float8e4", "float8e5")):
+            attributes["saturate"] = 0  # or infinities would become the largest numbers
+        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
         return result
 
     def _name(self, stem: str) -> str:

@@ -76,20 +76,9 @@ class Format:
 
     def __post_init__(self) -> None:
         """Check the parts and bring them into their one canonical form."""
-        outer = [part.axis for part in self.parts if not part.block]
-        if sorted(outer) != list(range(len(outer))):
-            raise FormatError(f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once")
-        digits: list[Part] = []
-        for part, span in zip(self.parts, _spans(self.parts), strict=True):
-            if part.block < 0 or part.axis not in range(len(outer)) or (part.step and not part.block):
-                raise FormatError(f"{part} is no level of one of {len(outer)} axes", hint="name the axis of each block")
-            last = digits[-1] if digits else Part(-1)
-            if part.block and last.axis == part.axis and last.step == span * part.block:
-                digits[-1] = Part(part.axis, last.block * part.block, span)
-            elif part.block != 1:
-                digits.append(Part(part.axis, part.block, span if part.block else 0))
-        object.__setattr__(self, "parts", _unsaid(digits))
-        object.__setattr__(self, "_hash", hash(self.parts))
+        parts, hashed = _canonical(self.parts)
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "_hash", hashed)
 
     def __hash__(self) -> int:
         """Computed once: formats are looked up far more often than they are made."""
@@ -334,6 +323,29 @@ def known(dims: Iterable[Dim]) -> tuple[int, ...]:
 def quotient(dim: Dim, block: int) -> Dim:
     """How often `block` goes into an extent; a symbolic extent stands for itself."""
     return dim if isinstance(dim, str) else dim // block
+
+
+@_remembered
+def _canonical(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
+    """The canonical form of the parts of a format, and its hash.
+
+    Raises:
+        FormatError: they are those of no format.
+    """
+    outer = [part.axis for part in parts if not part.block]
+    if sorted(outer) != list(range(len(outer))):
+        raise FormatError(f"the outer parts are of the axes {outer}", hint="name each axis 0 .. rank-1 once")
+    digits: list[Part] = []
+    for part, span in zip(parts, _spans(parts), strict=True):
+        if part.block < 0 or part.axis not in range(len(outer)) or (part.step and not part.block):
+            raise FormatError(f"{part} is no level of one of {len(outer)} axes", hint="name the axis of each block")
+        last = digits[-1] if digits else Part(-1)
+        if part.block and last.axis == part.axis and last.step == span * part.block:
+            digits[-1] = Part(part.axis, last.block * part.block, span)
+        elif part.block != 1:
+            digits.append(Part(part.axis, part.block, span if part.block else 0))
+    canonical = _unsaid(digits)
+    return canonical, hash(canonical)
 
 
 def _spans(parts: Sequence[Part]) -> list[int]:

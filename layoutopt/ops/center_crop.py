@@ -1,11 +1,15 @@
 """Some axes cut or padded to given extents around their centres."""
 
-from layoutopt.ir.types import Lanes, Op, Signature
+import numpy as np
+
+from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.passage import KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y
+
+_INT64 = 7  # of onnx's element types
 
 
 @register
@@ -43,10 +47,24 @@ class CenterCrop(AxiswiseRule):
         return True
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same extents of the physical axes."""
-        places = tuple(positions(build.format(X), (axis,))[0] for axis in self.chosen(op))
-        inputs = [build.input(0), build.input(1)]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axes": places})
+        """The same extents of the physical axes, said of all of them.
+
+        onnxruntime moves a Transpose past the Pad that it makes of the op, and is wrong where that names its axes.
+        """
+        x, extents = build.input(0), build.input(1)
+        assert x is not None and extents is not None and isinstance(extents.type, TensorType)
+        order, chosen = build.format(X).parts, self.chosen(op)
+        if extents.dtype is not DType.INT64:
+            (extents,) = build.op("Cast", [extents], [TensorType(DType.INT64, extents.shape)], {"to": _INT64})
+        if len(chosen) < len(order):
+            (own,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(order),))])
+            both = TensorType(DType.INT64, (len(chosen) + len(order),))
+            (extents,) = build.op("Concat", [extents, own], [both], {"axis": 0})
+        places = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(chosen)}
+        taken = build.constant(np.asarray([places.get(at, len(chosen) + at) for at in range(len(order))]), "places")
+        (wanted,) = build.op("Gather", [extents, taken], [TensorType(DType.INT64, (len(order),))])
+        attributes = {name: value for name, value in op.attributes.items() if name != "axes"}
+        (result,) = build.op(op.op_type, [x, wanted], [build.output_type(0)], attributes)
         build.set_output(0, result)
 
 

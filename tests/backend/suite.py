@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import onnx
 import onnx.backend.test
+from fuzz.costs import RandomTarget
 from onnx import numpy_helper
 from onnx.backend.test.case.node import _NodeTestCases
 from onnx.backend.test.case.test_case import TestCase
@@ -29,13 +30,14 @@ from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.guard import NAME
 
-Way: TypeAlias = tuple[str, str | None]
+Way: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
 DataSet: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 _DATA = Path(onnx.backend.test.__file__).parent / "data"
 _KNOWN = (26, 13)  # the newest opset and IR version that onnxruntime 1.31 takes
+_CHEAP = 0.05  # what a cast costs at most, where an op costs up to 1
 _HALF = 2**-9
 """Two units in the last place of float16, as the suite allows them for bfloat16. Its own 1e-3 is one: sums that onnxruntime
 makes in another order, because a matrix is padded, may differ by that."""
@@ -143,6 +145,21 @@ def ways() -> list[Way]:
     return found + [way for way in product(layoutopt.target_names(), sorted(DIALECTS)) if way != here]
 
 
+def random_ways(seed: int) -> list[Way]:
+    """Every dialect, for a target at random prices: it rewrites small models, which real targets mostly leave alone.
+
+    Dialects that are for certain kernels get these; the others any formats.
+    """
+    kernels = {"onnxruntime": host_target(), "ascend": "ascend-910b"}
+    return [(RandomTarget(seed, kernels.get(dialect, ""), _CHEAP), dialect) for dialect in sorted(DIALECTS)]
+
+
+def target_name(way: Way) -> str:
+    """What the target of a way is called."""
+    target, _ = way
+    return target if isinstance(target, str) else target.name
+
+
 def outcome(model: onnx.ModelProto, case: Case) -> tuple[Outcome, str]:
     """What onnxruntime makes of a model that has to compute what a case says, and what it complains of."""
     try:
@@ -225,8 +242,7 @@ def judge(case: Case, way: Way, before: Outcome) -> Verdict:
 
 def is_for_another_machine(way: Way) -> bool:
     """Whether blocked kernels are written for blocks that this machine may not have."""
-    target, dialect = way
-    return dialect == "onnxruntime" and target.startswith("cpu-avx") and target != host_target()
+    return way[1] == "onnxruntime" and target_name(way).startswith("cpu-avx") and way[0] != host_target()
 
 
 def verdicts(case: TestCase, chosen: Sequence[Way]) -> Iterator[Verdict]:

@@ -23,6 +23,7 @@ from layoutopt.ir.types import (
     Value,
 )
 from layoutopt.onnx_io import check, emit, to_bytes
+from layoutopt.onnx_io.session import Session
 from layoutopt.ops import Inapplicable, rule_of
 
 X = Slot("in", 0)
@@ -113,3 +114,20 @@ def test_a_cast_to_the_same_format_sets_the_lanes_to_zero(dialect: str) -> None:
     session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {"x": pack(np.zeros((1, 5, 2, 2), np.float32), format)})
     assert np.array_equal(got, pack(np.full((1, 5, 2, 2), 0.5, np.float32), format))
+
+
+@pytest.mark.parametrize("opset", [19, 21])
+@pytest.mark.parametrize("dtype", [DType.FLOAT8E4M3FN, DType.FLOAT8E5M2, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2FNUZ])
+def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) -> None:
+    """Also infinities, where a wider type has to carry them."""
+    shape, format = (43, 6), Format.parse("MN4n")
+    graph = Graph("moved", {"": opset})
+    graph.inputs = [graph.new_value("x", TensorType(dtype, shape))]
+    blocked = insert_cast(graph, graph.inputs[0], Storage(format))
+    graph.outputs = [insert_cast(graph, blocked, Storage(Format.canonical(2)))]
+    graph.stage = "cast"
+    lowered = emit(DIALECTS["ops"].lower(graph))
+    check(lowered)
+    x = np.resize(np.arange(256, dtype=np.uint8), shape).view(dtype.numpy)
+    (got,) = Session(to_bytes(lowered)).run(None, {"x": x})
+    assert np.array_equal(got.astype(np.float32), x.astype(np.float32), equal_nan=True)

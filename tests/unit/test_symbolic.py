@@ -295,6 +295,15 @@ def shape_of(body: str, value: str = "y", inputs: str = "float[N,4,H,W] x", outp
     return ",".join(map(str, graph.value(value).shape or ("none",)))
 
 
+@pytest.mark.parametrize("count", ["2", "M"])
+def test_what_is_sliced_at_computed_places_is_not_as_long_as_it_was(count: str) -> None:
+    text = f"net (float[N,4,5] x, int64[{count}] b, int64[{count}] e) => (float[?] y) {{ y = Slice (x, b, e) }}"
+    (y,) = lifted(text)[1].outputs
+    assert y.shape is not None
+    assert all(isinstance(extent, str) and is_unknown(extent) for extent in y.shape[:2])
+    assert y.shape[2] == 5 if count == "2" else y.shape[2] != 5
+
+
 def test_of_two_dimensions_that_are_broadcast_nobody_knows_the_larger() -> None:
     shape = shape_of("y = Add (x, z)", inputs="float[N,4,H,W] x, float[M,4,H,1] z")
     assert shape.startswith("?") and shape.endswith(",4,H,W")

@@ -201,10 +201,13 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
         [Extent.of(number) for number in node.attributes[name]] if name in node.attributes else node.vector(index)
         for index, name in ((1, "starts"), (2, "ends"))
     )
-    count = len(starts or ends or ())
+    given, counted = starts if starts is not None else ends, numbers(node.shape(1))
+    if x is None or (given is None and not counted):
+        return None
+    count = len(given) if given is not None else counted[0] if counted else 0
     axes = node.integers(3, "axes") if node.has(3) or "axes" in node.attributes else list(range(count))
     steps = node.integers(4) if node.has(4) else [1] * count
-    if x is None or axes is None:
+    if axes is None:
         return None
     dims = list(x)
     for place, axis in enumerate(axes):
