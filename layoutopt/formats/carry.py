@@ -58,6 +58,8 @@ def carry(fmt: Format, before: Shape, after: Shape) -> Format | None:
         return fmt
     if fmt.is_canonical or not stored[0]:
         return Format.canonical(len(after))
+    if stored != wanted and stored[1] == wanted[1]:  # at no size is it a Reshape
+        return None
     if any(before[axis] == 1 for axis in fmt.blocked_axes):
         return None
     factors: dict[int, list[_Factor]] = {}

@@ -19,15 +19,20 @@ _OPSET = 21
 Body = Callable[[onnx.NodeProto], str | None]
 
 
-def explain(model: onnx.ModelProto) -> bool:
-    """Give the operators of com.microsoft in the main graph bodies, in place. Returns whether there were any.
+def explain(model: onnx.ModelProto, domain: str = DOMAIN) -> bool:
+    """Give the operators of a domain in the main graph bodies, in place. Returns whether there were any.
 
     Operators that the model itself defines, and those of which nothing is known, stay as they are.
+
+    Args:
+        model: the message.
+        domain: com.microsoft, or "" for the standard operators that onnx itself does not infer.
     """
+    bodies = _BODIES if domain == DOMAIN else _STANDARD
     own = {(function.domain, function.name) for function in model.functions}
     known: dict[str, str] = {}
     for node in model.graph.node:
-        make = _BODIES.get(node.op_type) if node.domain == DOMAIN and (DOMAIN, node.op_type) not in own else None
+        make = bodies.get(node.op_type) if node.domain == domain and (domain, node.op_type) not in own else None
         text = make(node) if make is not None else None
         if text is None:
             continue
@@ -37,7 +42,7 @@ def explain(model: onnx.ModelProto) -> bool:
     for text, name in known.items():
         header = f'<domain: "{_EXPLAINED}", opset_import: ["" : {_OPSET}]> {name} '
         model.functions.append(onnx.parser.parse_function(header + text))
-    if known:
+    if known and all(opset.domain != _EXPLAINED for opset in model.opset_import):
         model.opset_import.add(domain=_EXPLAINED, version=1)
     return bool(known)
 
@@ -186,5 +191,7 @@ _BODIES: dict[str, Body] = {
     "FusedMatMul": _fused_product,
     **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization"), _as(0)),
 }
+
+_STANDARD: dict[str, Body] = {"GroupNormalization": _as(0)}
 
 __all__ = ["explain"]

@@ -14,14 +14,17 @@ _HINT = "export the model again"
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
 
 
-def refuse_losses(proto: onnx.ModelProto) -> None:
-    """Raise ModelError for the first thing in a model that cannot be carried faithfully."""
+def check_message(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for a message that is of another version, or not in ONNX's words: before anything else looks at it."""
     _check_versions(proto)
     check_fields(proto)
+
+
+def refuse_losses(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for the first thing in a model that cannot be carried faithfully."""
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
     _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
-    if proto.configuration and proto.ir_version < _WITH_DEVICES:
-        raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where="model", hint=_HINT)
+    _check_devices(proto)
     for function in proto.functions:
         name = _function_name(function)
         _refuse_twice(function.input, "input", name)
@@ -56,6 +59,19 @@ def _check_versions(proto: onnx.ModelProto) -> None:
             )
 
 
+def _check_devices(proto: onnx.ModelProto) -> None:
+    placed = [node for node in nodes(proto) if node.device_configurations]
+    if (proto.configuration or placed) and proto.ir_version < _WITH_DEVICES:
+        where = describe(placed[0]) if placed else "model"
+        raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where=where, hint=_HINT)
+    for node in placed:
+        for each in node.device_configurations:
+            if not each.configuration_id:
+                raise ModelError("a device configuration has no name", where=describe(node), hint=_HINT)
+            if not all(spec.tensor_name for spec in each.sharding_spec):
+                raise ModelError("a device configuration names no tensor", where=describe(node), hint=_HINT)
+
+
 def _check_graph(graph: onnx.GraphProto) -> None:
     where = f"graph {graph.name!r}"
     if not all(tensor.name for tensor in graph.initializer):
@@ -68,8 +84,20 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     if "" in taken:
         raise ModelError("an input has no name", where=where, hint=_HINT)
     for info in (*graph.input, *graph.output, *graph.value_info):
+        _check_type(info.type, info.name)
         if has_map(info.type):
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
+
+
+def _check_type(type_: onnx.TypeProto, where: str) -> None:
+    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        type_ = getattr(type_, kind).elem_type
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        element = getattr(type_, kind).elem_type
+        if element not in onnx.TensorProto.DataType.values():
+            raise ModelError(
+                f"element type {element} is unknown", where=where or "model", hint="upgrade the onnx package"
+            )
 
 
 def _check_node(node: onnx.NodeProto) -> None:

@@ -13,7 +13,7 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.onnx_io.beside import has_map
 from layoutopt.onnx_io.contrib import explain
-from layoutopt.onnx_io.faithful import inner_graphs
+from layoutopt.onnx_io.faithful import graphs, inner_graphs
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.symbolic import Boundaries, Refined, refine
 from layoutopt.onnx_io.vocabulary import DimNames
@@ -23,6 +23,11 @@ _CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
 _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)
 _TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
 _ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
+_TOO_STRICT = ("Input to 'Range' op should be scalars",)
+"""What runtimes do not mind: Range of tensors with one element, which ONNX's own body of AffineGrid has."""
+
+_LONGEST = 1 << 21
+"""Elements of lists, all together, past which their values are not followed; each takes some 70 bytes."""
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
@@ -32,7 +37,7 @@ def check_structure(proto: onnx.ModelProto) -> None:
         ModelError: what the checker says, on one line.
     """
     if not all(info.HasField("type") for info in proto.graph.output):
-        proto = infer(proto)
+        proto = infer(proto, follow_values=False)
     try:
         onnx.checker.check_model(_with_ranks(proto))
     except _ERRORS as error:
@@ -55,26 +60,43 @@ def _has_rank(info: onnx.ValueInfoProto) -> bool:
     return not info.type.HasField("tensor_type") or info.type.tensor_type.HasField("shape")
 
 
-def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+def infer(proto: onnx.ModelProto, *, follow_values: bool = True) -> onnx.ModelProto:
     """Strict inference, weakened step by step where strictness is known to refuse valid models.
 
     Propagating values through shape computations is younger than the rest, so a complaint counts only if it
     is there without that as well. The bodies of some of onnx's own composite operators do not pass at every
-    opset.
+    opset, and some complaints are about what runtimes do not mind.
+
+    Args:
+        proto: the model.
+        follow_values: whether to propagate values, which finds more shapes and no more contradictions.
 
     Raises:
         ModelError: the operators' inputs, or what the model declares, contradict each other.
     """
     try:
-        return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        found = _infer(proto, strict=True, follow_values=False)
     except _ERRORS as error:
-        first = error
+        if not _in_composite(str(error), proto) and not _is_too_strict(str(error)):
+            raise _model_error(error) from error
+        found = _infer(proto, strict=False, follow_values=False)
+    if not follow_values or _listed(found) > _LONGEST:
+        return found
     try:
-        return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=False)
+        return _infer(proto, strict=True, follow_values=True)
     except _ERRORS:
-        if not _in_composite(str(first), proto):
-            raise _model_error(first) from first
-    return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+        return _infer(proto, strict=False, follow_values=True)
+
+
+def _infer(proto: onnx.ModelProto, *, strict: bool, follow_values: bool) -> onnx.ModelProto:
+    return onnx.shape_inference.infer_shapes(proto, check_type=strict, strict_mode=strict, data_prop=follow_values)
+
+
+def _listed(proto: onnx.ModelProto) -> int:
+    """How many elements lists have, all together: onnx takes every one for a shape, and notes its elements one by one."""
+    values = (info for graph in graphs(proto) for info in (*graph.input, *graph.value_info, *graph.output))
+    shapes = (info.type.tensor_type.shape.dim for info in values)
+    return sum(dims[0].dim_value for dims in shapes if len(dims) == 1)
 
 
 def infer_types(
@@ -109,6 +131,9 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Inference that looks into operators of onnxruntime, unless it refuses what they are said to be."""
     explained = onnx.ModelProto()
     explained.CopyFrom(proto)
+    if explain(explained, ""):
+        proto = onnx.ModelProto()
+        proto.CopyFrom(explained)
     if explain(explained):
         try:
             return infer(explained)
@@ -124,6 +149,12 @@ def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
         return False
     schema = find_schema(chain[0][0], "", onnx.defs.onnx_opset_version())
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _is_too_strict(text: str) -> bool:
+    """Whether nothing is complained of but what runtimes do not mind."""
+    complaints = [line for line in text.split("\n") if _NODE.search(line)]
+    return bool(complaints) and all(any(each in line for each in _TOO_STRICT) for line in complaints)
 
 
 def _model_error(error: Exception) -> ModelError:

@@ -4,7 +4,7 @@ Functions of layoutopt's own models always are; others before anything is planne
 function stays as it is where it stands for a kernel, or where its body would mean something else in the model's opsets.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import inherit
-from layoutopt.onnx_io.schema import find_schema, opsets_of
+from layoutopt.onnx_io.schema import describe, find_schema, opsets_of
 from layoutopt.onnx_io.vocabulary import holds_graphs, subgraphs
 
 _RUNTIMES = ("ai.onnx", "com.microsoft")  # the domains, and those below them, whose ops runtimes have kernels for
@@ -91,6 +91,9 @@ def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
     if not functions:
         return model
     wanted = {function.identifier() for function in functions}
+    _check_order(model.graph)
+    for function in model.functions.values():
+        _check_order(function)
     copy = model.clone()
     inherit(copy, model)
     for identifier in wanted:  # every op means the same in the model's opsets
@@ -105,6 +108,34 @@ def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
+
+
+def _check_order(graph: ir.Graph | ir.Function) -> None:
+    """Refuse what onnx_ir cannot copy: a value that is read before it is computed, or that nothing computes."""
+    known: set[ir.Value] = set()
+    pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
+    while pending:
+        each, is_done = pending.pop()
+        if isinstance(each, ir.Node):
+            if is_done:
+                known.update(each.outputs)
+                continue
+            _require(each.inputs, known, describe(each))
+            pending.append((each, True))
+            pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
+        elif is_done:
+            _require(each.outputs, known, f"the outputs of {each.name or 'the graph'}")
+        else:
+            known.update(each.inputs, each.initializers.values() if isinstance(each, ir.Graph) else ())
+            pending.append((each, True))
+            pending += [(node, False) for node in [*each][::-1]]
+
+
+def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where: str) -> None:
+    for value in read:
+        if value is not None and value not in known:
+            what = f"input {value.name!r} is not computed before it is read"
+            raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
 
 
 def _uncover(graph: ir.Graph) -> None:

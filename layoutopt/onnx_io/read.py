@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import Beside
-from layoutopt.onnx_io.faithful import refuse_losses
+from layoutopt.onnx_io.faithful import check_message, refuse_losses
 from layoutopt.onnx_io.sparse import make_dense
 from layoutopt.onnx_io.tensors import settle_tensors
 
@@ -52,15 +52,14 @@ def from_message(proto: onnx.ModelProto) -> ir.Model:
 
 def _convert(proto: onnx.ModelProto, folder: Path, where: str) -> ir.Model:
     """The model of a message, which is taken apart on the way."""
+    check_message(proto)
+    beside = Beside(proto)
+    make_dense(proto)
+    refuse_losses(proto)
+    settle_tensors(proto, folder)
     try:
-        beside = Beside(proto)
-        make_dense(proto)
-        refuse_losses(proto)
-        settle_tensors(proto, folder)
         model = ir.from_proto(proto)
-    except ModelError:
-        raise
-    except Exception as error:  # hostile bytes reach deep into two libraries: whatever they raise, the file is at fault
+    except Exception as error:  # hostile bytes reach deep into onnx_ir: whatever it raises, the file is at fault
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     beside.attach(model)
     ir.external_data.set_base_dir(model.graph, folder)

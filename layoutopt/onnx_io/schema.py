@@ -15,6 +15,8 @@ _HINT = "export the model again"
 
 ONNX_VERSION = str(onnx.__version__)
 
+_NO_OPSET = 1 << 31  # files have 64 bits for it, onnx 32
+
 _UNDECLARED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 
@@ -26,6 +28,8 @@ def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
 @lru_cache(maxsize=4096)
 def find_schema(op_type: str, domain: str, version: int) -> Any:
     """The `OpSchema` of an operator at an opset, None if there is none; onnx's stubs are incomplete."""
+    if not 0 < version < _NO_OPSET:
+        return None
     try:
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:

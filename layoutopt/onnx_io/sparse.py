@@ -4,6 +4,7 @@ Formats are orders of dense tensors, and onnx_ir has none but those. A model tha
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from onnx import numpy_helper
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.faithful import describe, graphs, nodes
+from layoutopt.onnx_io.tensors import check_tensor
 
 _HINT = "export the model again"
 _MOST = 1 << 28  # elements of a dense one; it has to fit into the message
@@ -52,6 +54,12 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
         raise ModelError(f"shape {list(shape)} is negative", where=where, hint=_HINT)
     if math.prod(shape) > _MOST:
         raise ModelError(f"shape {list(shape)} is too large to be made dense", where=where, hint="use a smaller model")
+    for tensor in (sparse.values, sparse.indices):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ModelError("sparse tensors cannot be external data", where=where, hint=_HINT)
+        check_tensor(tensor, where, Path())
+    if sparse.values.data_type == onnx.TensorProto.STRING or sparse.indices.data_type != onnx.TensorProto.INT64:
+        raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(shape))):
         what = f"{values.size} sparse values do not go with indices of shape {list(indices.shape)}"

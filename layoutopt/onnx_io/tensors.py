@@ -28,11 +28,11 @@ def settle_tensors(proto: onnx.ModelProto, folder: Path) -> None:
     """
     for graph in graphs(proto):
         for tensor in graph.initializer:
-            _check(tensor, tensor.name, folder)
+            check_tensor(tensor, tensor.name, folder)
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
             where = tensor.name or describe(node)
-            _check(tensor, where, folder)
+            check_tensor(tensor, where, folder)
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 _take_in(tensor, folder)
 
@@ -44,7 +44,12 @@ def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
         yield from attr.tensors
 
 
-def _check(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
+def check_tensor(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
+    """Check one tensor, which may lie in `folder`.
+
+    Raises:
+        ModelError: as `settle_tensors`.
+    """
     if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
         raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
     if tensor.HasField("segment"):
@@ -127,14 +132,15 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
 def _size(folder: Path, location: str, where: str) -> int:
     """The size of an external file, which must be a regular file in the model's folder."""
     path, base = folder / location, os.path.realpath(folder)
-    outside = os.path.isabs(location) or ".." in Path(location).parts
-    if not location or outside or not os.path.realpath(path).startswith(base.rstrip(os.sep) + os.sep):
+    outside = not location or os.path.isabs(location) or ".." in Path(location).parts or "\0" in location
+    if outside or not os.path.realpath(path).startswith(base.rstrip(os.sep) + os.sep):
         what = f"external data {location!r} is outside of the model's folder"
         raise ModelError(what, where=where, hint="copy the file next to the model and export the path relative to it")
     try:
         info = path.stat()
     except OSError as error:
-        what = f"external data {location!r} is missing" if not path.exists() else f"cannot read {location!r}"
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = f"external data {location!r} is missing" if is_missing else f"cannot read {location!r}"
         raise ModelError(what, where=where, hint=f"copy it to {folder}") from error
     if not path.is_file() or info.st_nlink > 1:
         what = (

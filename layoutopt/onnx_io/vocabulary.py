@@ -50,9 +50,9 @@ class DimNames:
         return next(self._names)
 
     def dim(self, dim: int | ir.SymbolicDim) -> Dim:
-        """A dimension of onnx_ir; generated names that are equal stay equal."""
+        """A dimension of onnx_ir; generated names that are equal stay equal, and a negative number says nothing."""
         if isinstance(dim, int):
-            return dim
+            return dim if dim >= 0 else self.fresh()
         name = dim.value
         if not name or name.startswith(UNKNOWN):
             return self.fresh()

@@ -18,9 +18,13 @@ Channels: TypeAlias = Sequence[tuple[Slot, int]]
 
 
 def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
-    """The digits of an axis if they lie side by side and hold no lanes."""
+    """The digits of an axis if it has any, they lie side by side and hold no lanes."""
     places = [place for place, part in enumerate(format.parts) if part.axis == axis]
-    if places != list(range(places[0], places[-1] + 1)) or format.padded_shape(shape)[axis] != shape[axis]:
+    if (
+        not places
+        or places != list(range(places[0], places[-1] + 1))
+        or format.padded_shape(shape)[axis] != shape[axis]
+    ):
         return None
     return tuple(format.parts[place] for place in places)
 

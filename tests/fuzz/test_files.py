@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from .campaign import outcomes
+from .campaign import alone, outcomes
 from .choices import Seeded
 from .files import examine, judge
 from .messages import damage
@@ -22,7 +22,6 @@ def hold(count: int) -> None:
     assert {"exit 0", "exit 3"} <= kinds
 
 
-@pytest.mark.thorough
 def test_damaged_files_end_in_one_line() -> None:
     hold(QUICK)
 
@@ -44,6 +43,23 @@ def test_a_file_that_is_good_is_written(tmp_path: Path) -> None:
         folder.mkdir()
         told = judge(Seeded(seed), small().SerializeToString(), folder)
         assert told.kind == "exit 0", told
+
+
+LONG = "float[9223372036854775807] x"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"g ({LONG}) => (float y) <int64 i = {{-1}}> {{ y = Gather (x, i) }}", "exit 0"),
+        (f"g ({LONG}, float[1] z) => (y) {{ a = Add (x, z) y = Cast <to = 7> (a) }}", "exit 0"),
+    ],
+)
+def test_what_has_ended_a_process(text: str, kind: str, tmp_path: Path) -> None:
+    header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    content = onnx.parser.parse_model(header + text).SerializeToString()
+    told = alone(lambda: judge(Seeded(0), content, tmp_path))
+    assert told.kind == kind, told
 
 
 def test_fields_are_found_and_replaced() -> None:

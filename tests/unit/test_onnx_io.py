@@ -119,6 +119,15 @@ def test_constant_nodes() -> None:
     assert [tensor.name for tensor in model.graph.initializer] == ["k"]
 
 
+def test_a_range_may_have_bounds_of_one_element() -> None:
+    """onnx asks for scalars, which its own body of AffineGrid does not give; runtimes do not mind."""
+    bounds = "g (int64[1] a, int64[1] b, int64[1] c) => (int64[N] y)"
+    graph = lifted(bounds + " { r = Range (a, b, c) y = Neg (r) }")
+    assert graph.value("y").dtype is DType.INT64
+    with pytest.raises(ModelError, match="Concat"):
+        lifted(bounds + " <float[2] x = {1, 2}> { r = Range (a, b, c) s = Concat <axis = 0> (r, x) y = Neg (r) }")
+
+
 def test_overridable_initializers_are_inputs() -> None:
     model = parse("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
     graph = lifted(model)

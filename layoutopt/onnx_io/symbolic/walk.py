@@ -12,9 +12,10 @@ import onnx.numpy_helper
 import onnx.shape_inference
 import onnx_ir as ir
 
+from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown
 from layoutopt.ir.types import Array, OpaqueType, TensorType
-from layoutopt.onnx_io.faithful import inner_graphs
+from layoutopt.onnx_io.faithful import describe, inner_graphs, nodes
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.symbolic.elements import MOST, array_of, constant_of, elements_of
 from layoutopt.onnx_io.symbolic.node import Dims, Elements, Known, Node, as_elements
@@ -27,6 +28,7 @@ _REFUSALS = (onnx.shape_inference.InferenceError, ValueError, IndexError, Runtim
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _ATTEMPTS = 8  # at an induction; in each, an extent less is known of what a loop carries on
 _VISITS = 1000  # of bodies; past that nothing is assumed, as loops in loops multiply
+_TOO_LARGE = 1 << 63  # an extent that no file can say, and no kernel computes
 _LARGE = 1 << 20  # a dimension that would have to be larger is none that a bound is wanted for
 _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
 _FRACTIONS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -72,14 +74,37 @@ def refine(model: onnx.ModelProto, types: Mapping[str, Type], names: DimNames, b
         types: the same types in the graph's vocabulary, those of inputs included.
         names: for dimensions of which nothing is known.
         boundaries: what crosses into bodies and out.
+
+    Raises:
+        ModelError: a value is declared in another shape than its op gives it, where onnx has not looked.
     """
     has_bodies = any(attribute.type in _GRAPHS for node in model.graph.node for attribute in node.attribute)
-    if not has_bodies and all(_is_static(each) for each in types.values()):
+    if not has_bodies and all(_is_static(each) for each in types.values()) and not _is_lenient(model):
         return Refined(dict(types))
     walk = _Walk(model, types, names, {}, boundaries)
     result = walk.run()
     bounds = walk.bounds()
     return _Walk(model, types, names, bounds, boundaries).run() if bounds else result
+
+
+def _is_lenient(model: onnx.ModelProto) -> bool:
+    """Whether onnx has believed what is declared: behind an operator that it does not infer, or does not know.
+
+    In the latter case it takes every complaint for a consequence.
+    """
+    opsets = _opsets(model)
+    local = {(function.domain, function.name) for function in model.functions}
+    kinds = {(node.domain, node.op_type) for node in nodes(model)} - local
+    found = (("" if domain == "ai.onnx" else domain, op_type) for domain, op_type in kinds)
+    schemas = (find_schema(op_type, domain, opsets.get(domain, 1)) for domain, op_type in found)
+    return any(
+        schema is None or not (schema.has_type_and_shape_inference_function or schema.has_function)
+        for schema in schemas
+    )
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    return {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
 
 
 def _is_static(type: Type) -> bool:
@@ -101,7 +126,8 @@ class _Walk:
         self.boundaries = boundaries
         self.visits = 0
         self.imports = list(model.opset_import)
-        self.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
+        self.opsets = _opsets(model)
+        self.is_lenient = _is_lenient(model)
         self.names = names
         self.known_bounds = bounds
         self.result = Refined(dict(types))
@@ -123,6 +149,8 @@ class _Walk:
     def run(self) -> Refined:
         for proto in self.graphs[0].node:
             self._node(proto)
+            if self.is_lenient and not any(attribute.type in _GRAPHS for attribute in proto.attribute):
+                self._compare(proto)
         for name, elements in self.elements.items():
             if elements.ndim < 2 and name not in self.given:
                 self.result.elements[name] = tuple(None if each is None else each.dim for each in elements.flat)
@@ -310,6 +338,19 @@ class _Walk:
         except _REFUSALS:
             return {}
 
+    def _compare(self, proto: onnx.NodeProto) -> None:
+        """Refuse outputs in other shapes than the op gives them."""
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        schema = find_schema(proto.op_type, domain, self.opsets.get(domain, 1))
+        for name, found in self._inferred(schema, proto).items() if schema is not None else ():
+            type, shape = self.result.types.get(name), _shape_of(found)
+            if not isinstance(type, TensorType) or type.shape is None or shape is None:
+                continue
+            if len(type.shape) != len(shape) or not all(map(_may_agree, type.shape, shape)):
+                actual = ", ".join("?" if dim is None else str(dim) for dim in shape)
+                what = f"{name!r} is declared as {type}, but has the shape [{actual}]"
+                raise ModelError(what, where=describe(proto), hint="export the model again")
+
     def _refine(self, name: str, ours: Dims | None, theirs: onnx.TypeProto | None) -> None:
         """Numbers of the whole model first, then those of the node, then what is computed here, then names."""
         old = self.result.types.get(name, OpaqueType(UNKNOWN))
@@ -337,13 +378,13 @@ class _Walk:
         self._declare(name)
 
     def _dim(self, whole: Dim | None, single: Dim | None, own: Known) -> Dim:
-        for dim in (whole, single, None if own is None else own.dim):
-            if isinstance(dim, int):
+        computed = None if own is None else own.dim
+        for dim in (whole, single, computed):
+            if isinstance(dim, int) and 0 <= dim < _TOO_LARGE:
                 return dim
-        if own is not None:
-            return own.dim
-        if single is not None:
-            return single
+        for dim in (computed, single):
+            if isinstance(dim, str):
+                return dim
         return whole if whole is not None and is_unknown(whole) else self.names.fresh()
 
 
@@ -370,9 +411,13 @@ def _shape_of(type: onnx.TypeProto | None) -> tuple[Dim | None, ...] | None:
     return tuple(_known(dim) for dim in type.tensor_type.shape.dim)
 
 
+def _may_agree(one: Dim, other: Dim | None) -> bool:
+    return not isinstance(one, int) or not isinstance(other, int) or one == other
+
+
 def _known(dim: Any) -> Dim | None:
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
     return str(dim.dim_param) if dim.dim_param else None
 
 
