@@ -20,7 +20,7 @@ from layoutopt.account import agreeing, cast_reports, counts, op_reports, outcom
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models import find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, VerificationError
+from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, PinError, VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
@@ -183,6 +183,8 @@ def optimize(
     inlined = onnx_io.inline_functions(onnx_io.inline(source, DOMAIN), lambda kind: kind in rules())
     context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
     graph = onnx_io.lift(inlined.model)
+    if missing := next((name for name in job.pins if graph.find(name) is None), None):
+        raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")
     context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
     probes, tensors, integers = squashed(graph), inner(graph), rounded(graph)

@@ -1,5 +1,6 @@
 """Values to compare besides the outputs: what stands before a final Softmax, which would hide an error."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from layoutopt.formats import Format
@@ -8,6 +9,8 @@ from layoutopt.ir.types import DType
 from layoutopt.ops import Rename, rule_of
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+
+_FRACTIONS = (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)  # that onnxruntime adds up
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,17 @@ def rounded(graph: Graph) -> dict[str, DType]:
         for value in op.outputs if rule is not None and rule.is_quantised else ():
             if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
                 found[value.name] = value.dtype
+    return found
+
+
+def unrounded(graph: Graph, integers: Collection[str]) -> dict[str, DType]:
+    """Of some integers those that an op makes of fractions, and nothing else with them; and the type of the fractions."""
+    found = {}
+    for op in graph.ops:
+        source = op.inputs[0] if op.inputs else None
+        if source is None or source.dtype not in _FRACTIONS or len(op.outputs) != 1:
+            continue
+        found.update({value.name: source.dtype for value in op.outputs if value is not None and value.name in integers})
     return found
 
 

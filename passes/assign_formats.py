@@ -42,7 +42,8 @@ class AssignFormats(Pass):
         for name, format in context.pins.items():
             value = graph.find(name)
             if value is None:
-                raise PinError("there is no such tensor to pin", where=name, hint="name a tensor of the model")
+                what = "cannot be pinned: nothing reads it, or it has become part of another op"
+                raise PinError(what, where=name, hint="pin what comes before or behind it")
             pins[value] = format
         settings: _Settings = {
             "pins": pins,

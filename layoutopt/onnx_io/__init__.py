@@ -17,6 +17,7 @@ from layoutopt.onnx_io.one_op import one_op
 from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.serialize import to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
+from layoutopt.onnx_io.widen import to_bytes_wide
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "to_bytes_cut",
     "to_bytes_exposing",
     "to_bytes_nudged",
+    "to_bytes_wide",
     "weights",
     "write",
 ]

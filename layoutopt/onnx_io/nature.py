@@ -17,6 +17,7 @@ from layoutopt.onnx_io.read import from_message, read
 from layoutopt.ops import rule_of
 
 _BY_WIDTH = (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
+_NARROW = frozenset({DType.FLOAT16.label, DType.BFLOAT16.label})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Nature:
 
     rounds: bool = False
     through: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether something is computed in fractions of 16 bits."""
+        return any(label in _NARROW for label in self.through.values())
 
 
 def nature(model: bytes | str | PathLike[str]) -> Nature:

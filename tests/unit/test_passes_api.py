@@ -10,6 +10,7 @@ import pytest
 import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models import load_target
+from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op, Value
 from layoutopt.ir.text import to_text
 from layoutopt.pass_base import Note, Pass, PassContext, Pipeline
@@ -154,3 +155,11 @@ def test_values_that_nobody_reads_go_with_their_ops(graph: Graph, context: PassC
     DropRepeats().run(graph, context)
     gone: Value | None = graph.find("b")
     assert gone is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("b", "part of another op"), ("q", "no such tensor")])
+def test_a_tensor_that_is_gone_cannot_be_pinned(name: str, said: str) -> None:
+    """The message tells whether the model has it."""
+    pipeline = Pipeline((DropRepeats(), *DEFAULT_PIPELINE.passes))
+    with pytest.raises(PinError, match=f"{name}: .*{said}"):
+        layoutopt.optimize(onnx.parser.parse_model(MODEL), "gpu-hopper", pins={name: "NHWC"}, pipeline=pipeline)
