@@ -13,7 +13,7 @@ import onnxruntime
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.read import read
-from layoutopt.onnx_io.repeatable import compute_outputs, name_anew
+from layoutopt.onnx_io.repeatable import compute_outputs, name_anew, order_anew
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 
 _PACKER = "NchwcTransformer"
@@ -51,6 +51,7 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
             raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
         settled = read(path)
     compute_outputs(settled)
+    order_anew(settled)
     name_anew(model, settled)
     _take_over(model, settled)
     inherit(settled, model)

@@ -27,7 +27,7 @@ from .layers import CHANNELS, LAYERS
 from .motifs import MOTIFS
 from .scopes import branch, function, loop
 
-OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 22, 23, 24, 25)
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 22, 23, 24, 25, 26)
 MOST_NODES = 9  # makers, of which some put in several nodes
 _TRIES = 4  # how many makers may refuse for one that does not
 _SYMBOLS = ("N", "H", "W", "T")

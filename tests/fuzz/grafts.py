@@ -1,4 +1,4 @@
-"""Samples of single ops, put into a graph: the way in for every op that has a rule, and for some that have none.
+"""Samples of single ops, bodies included, put into a graph: the way in for every op with a rule, and for some without.
 
 The first operand of a sample becomes a value that is there. Its extents are then those of the value, and the other operands
 follow: where the sample has 17 channels in two operands, both have as many as the value. If that does not run, the value
@@ -15,7 +15,7 @@ from test_rules_samples import Draft, drafts, is_standard
 from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
 
-from .choices import chance, pick
+from .choices import between, chance, pick
 from .growing import Array, Growing, Refused, since, subgraphs
 
 WITHOUT_RULES = (
@@ -55,7 +55,9 @@ def put(g: Growing, kind: str) -> None:
     """
     version = max(since(kind, g.opset) or 0, OLDEST_OPSET) if is_standard(kind) else 1
     fitting = [draft for draft in _drafts(kind) if draft.since == version]
-    sample = _made(pick(g.choices, fitting)) if fitting else None
+    sample = None
+    while fitting and sample is None:  # some opsets have no such model, and one operand has none to be constant
+        sample = _made(fitting.pop(between(g.choices, 0, len(fitting) - 1)))
     if sample is None or not _suits(sample, g):
         raise Refused
     node, operands = sample.model.graph.node[0], _operands(sample)
@@ -82,7 +84,7 @@ def _suits(sample: Sample, g: Growing) -> bool:
         return not g.is_function and all(
             each.version <= g.opset for each in sample.model.opset_import if not each.domain
         )
-    return bool(node.input) and not subgraphs(node)
+    return bool(node.input)
 
 
 def _operands(sample: Sample) -> dict[str, tuple[Array, bool]]:
@@ -100,7 +102,23 @@ def _put(g: Growing, node: onnx.NodeProto, names: dict[str, str]) -> None:
     del copy.input[:], copy.output[:]
     copy.input.extend(names.get(name, "") for name in node.input)
     copy.output.extend(g.fresh("v") if name else "" for name in node.output)
+    for graph in subgraphs(copy):
+        _rename(g, graph, names)
     g.append(copy)
+
+
+def _rename(g: Growing, graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Give a body what the graph around has in place of operands, and its own values names that nothing has."""
+    inner = [*(each.name for each in graph.input), *(name for node in graph.node for name in node.output)]
+    names = {**names, **{name: g.fresh("v") for name in inner if name}}
+    for each in (*graph.input, *graph.output):
+        each.name = names[each.name]
+    del graph.value_info[:]
+    for node in graph.node:
+        node.input[:] = [names.get(name, "") for name in node.input]
+        node.output[:] = [names.get(name, "") for name in node.output]
+        for child in subgraphs(node):
+            _rename(g, child, names)
 
 
 def _first(node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> str:

@@ -192,6 +192,9 @@ def binary(g: Growing) -> None:
         operands = [g.add("Greater", [operands[-1], x]), x, operands[1]]
     elif chance(g.choices, 30):
         operands = shuffled(g.choices, operands)
+    first, *rest = (g.values[name].shape for name in operands)
+    if kind == "PRelu" and np.broadcast_shapes(first, *rest) != first:
+        raise Refused  # onnxruntime runs what onnx says is none
     g.add(kind, operands, **({"direction": "LEFT"} if kind == "BitShift" else {}))
 
 
@@ -293,10 +296,13 @@ def cut(g: Growing) -> None:
         g.add("Slice", [x], axes=axes, starts=starts, ends=ends)
         return
     kind = pick(g.choices, (np.int64, np.int32))
+    steps = [pick(g.choices, (1, 2, -1)) for _ in axes] if chance(g.choices, 30) else []
+    for at in (at for at, step in enumerate(steps) if step < 0 and ends[at] == 1 << 31):
+        ends[at] = -1 << 31  # the other way is none to onnx, all to onnxruntime
     numbers = [np.clip(np.asarray(each), -(2**31), 2**31 - 1).astype(kind) for each in (starts, ends, axes)]
     inputs = [x, *(g.constant(each) for each in numbers)]
-    if chance(g.choices, 30):
-        inputs.append(g.constant(np.asarray([pick(g.choices, (1, 2, -1)) for _ in axes], kind)))
+    if steps:
+        inputs.append(g.constant(np.asarray(steps, kind)))
     g.add("Slice", inputs)
 
 

@@ -12,6 +12,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.repeatable import order_anew
 from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.verify import verify_models
 
@@ -140,3 +141,21 @@ def test_nothing_is_packed_without_a_guard(group: int) -> None:
     packed = [node.name for node in result.proto.graph.node if node.domain == "com.microsoft.nchwc"]
     assert result.report.changed
     assert bool(packed) == any("packed for blocks" in name for name in packed)
+
+
+def test_the_order_follows_from_outputs_and_operands() -> None:
+    """onnxruntime puts branches in either order, from run to run."""
+    ops = ["a = Conv (x, w)", "b = Conv (x, v)", "r = Relu (a)", "s = Sigmoid (b)", "t = Tanh (a)", "y = Add (r, s)"]
+    branch = "z = If (c) <then_branch = g () => (p) { p = Neg (t) }, else_branch = h () => (q) { q = Abs (b) }>"
+    head = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,3] x, bool c) => (float[1,2,3,3] y, float[1,2,3,3] z)'
+    )
+    saved = []
+    for order, weights in (((0, 2, 1, 3, 5, 4), "wv"), ((1, 3, 0, 4, 2, 5), "vw")):
+        constants = ", ".join(f"float[2,2,1,1] {name} = {{1, 2, 3, 4}}" for name in weights)
+        model = onnx_ir.from_proto(
+            onnx.parser.parse_model(f"{head} <{constants}> {{ {' '.join(ops[at] for at in order)} {branch} }}")
+        )
+        order_anew(model)
+        saved.append([each.name for node in model.graph for each in node.outputs] + list(model.graph.initializers))
+    assert saved[0] == saved[1] == ["a", "r", "b", "s", "y", "t", "z", "w", "v"]
