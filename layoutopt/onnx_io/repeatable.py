@@ -25,7 +25,10 @@ def compute_outputs(settled: ir.Model) -> None:
 
 
 def order_anew(settled: ir.Model) -> None:
-    """Put nodes in the order in which outputs need them, and initializers in that of their readers: onnxruntime's orders follow addresses in memory, where nodes that it has made stand beside each other."""  # noqa: E501
+    """Put nodes in the order in which outputs need them, and initializers in that of their readers.
+
+    onnxruntime's own orders follow addresses in memory where nodes that it has made stand beside each other.
+    """
     for graph in settled.graphs():
         graph.extend(_needed(graph))
     places: dict[str | None, int] = {}
@@ -60,7 +63,7 @@ def _needed(graph: ir.Graph) -> list[ir.Node]:
 
 
 def name_anew(model: ir.Model, settled: ir.Model) -> None:
-    """Name what onnxruntime has made by where it stands: its own numbers differ from run to run, and do not end at subgraphs."""  # noqa: E501
+    """Name what onnxruntime has made by where it stands: its numbers differ from run to run, and count through subgraphs."""
     nodes = {node.name for node in model.graph.all_nodes()}
     values = {value.name for value in _values(model)}
     initializers = [value for graph in settled.graphs() for value in graph.initializers.values()]

@@ -159,6 +159,6 @@ class Reshape(Rename):
 
 
 def _carried(format: Format, before: Shape, after: Shape) -> Format | None:
-    """The format under other axes. Where types are wrong about the number of elements, as inference lets pass, there is none."""  # noqa: E501
+    """The format under other axes; None where types are wrong about the number of elements, as inference lets pass."""
     (count, symbols), (other, others) = volume(before), volume(after)
     return None if count != other and not symbols and not others else carry(format, before, after)

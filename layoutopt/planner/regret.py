@@ -147,7 +147,9 @@ class _Search:
         """
         worst = self._worst()
         floors = [sum(min(option.price for option in options) for options in problem.ops) for problem in self.problems]
-        limits = [max(worst * scale - floor, TOLERANCE * scale) for scale, floor in zip(self.scales, floors, strict=True)]
+        limits = [
+            max(worst * scale - floor, TOLERANCE * scale) for scale, floor in zip(self.scales, floors, strict=True)
+        ]
         programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
         model = programs[0].model(integral=True)
         count = model.num_col_

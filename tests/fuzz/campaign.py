@@ -1,4 +1,4 @@
-"""Many examples in processes of their own: onnx and onnxruntime are C++, and a damaged file may end the process that reads it."""  # noqa: E501
+"""Many examples in processes of their own: onnx and onnxruntime are C++, and a damaged file may end who reads it."""
 
 import argparse
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A model that grows node by node. Each node is run as soon as it is there, so what is built is valid and its shapes are known."""  # noqa: E501
+"""A model that grows node by node. Each node is run as soon as it is there, so it is valid and its shapes are known."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -173,7 +173,7 @@ def _fault(case: Case, name: str, want: Array, got: Array, judged: bool) -> str:
 
 
 def _differs_again(case: Case, result: Result, choices: Seeded, folder: Path) -> tuple[str, str] | None:
-    """What is wrong with optimising it again: for the same, which changes nothing; for something else, which has to be equal."""  # noqa: E501
+    """What is wrong with optimising it again: for the same, which changes nothing; for something else, which is equal."""
     first, second = folder / "first.onnx", folder / "second.onnx"
     result.save(first)
     try:

@@ -349,7 +349,8 @@ def _control_flow() -> Iterator[Sample]:
     )
     yield made(loop.format("y", "m, , x", "s", "r", "r = Concat <axis = 0> (s, z)"), m=np.int64(2), x=x, z=x)
     yield made(loop.format("y", "m, c, x", "float[2,17,3,3] s", "r", "r = Sub(s, z)"), m=np.int64(0), c=c, x=x, z=x)
-    scan = "{} = Scan ({}) <num_scan_inputs = 1, {} body = b (float[{e}] s, float[{e}] u) => (float[{e}] r, float[{e}] o) {{ {} }}>"  # noqa: E501
+    body = "body = b (float[{e}] s, float[{e}] u) => (float[{e}] r, float[{e}] o) {{ {} }}"
+    scan = f"{{}} = Scan ({{}}) <num_scan_inputs = 1, {{}} {body}>"
     step = "r = Add(s, u) o = Relu(r)"
     yield made(scan.format("y, a", "h, x", "", step, e="2,17,3"), h=(2, 17, 3), x=(4, 2, 17, 3))
     axes = "scan_input_axes = [1], scan_output_axes = [2], scan_output_directions = [1],"

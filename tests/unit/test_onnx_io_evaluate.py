@@ -82,7 +82,8 @@ def test_the_runtime_cannot(graph: Graph) -> None:
 
 
 def test_what_the_runtime_can_is_computed_beside_what_it_cannot() -> None:
-    text = '<ir_version: 10, opset_import: ["" : 21]>\n g () => (bfloat16[1] y, float[1] z) <bfloat16[1] w = {1}, float[1] v = {2}>'  # noqa: E501
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g () => (bfloat16[1] y, float[1] z) <bfloat16[1] w = {1}, float[1] v = {2}>"""
     other = lift(ir.from_proto(parser.parse_model(text + " { y = Add(w, w) z = Mul(v, v) }")))
     missing, found = evaluate(other, other.outputs)
     assert missing is None

@@ -68,7 +68,7 @@ def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> Non
 
 
 def test_in_old_models_every_initializer_is_an_input() -> None:
-    """onnxruntime puts a transposed weight into the file without listing it, and still lists a shape that it shares with another."""  # noqa: E501
+    """onnxruntime does not list a transposed weight that it puts into the file, and still lists a shape that two share."""
     old = onnx.parser.parse_model(
         """<ir_version: 3, opset_import: ["" : 9]>
         old (float[2,4] x, float[3,4] w, float[4,3] v, int64[2] one, int64[2] same) => (float[3,2] y, float[3,2] z)
