@@ -60,20 +60,22 @@ def lively(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def _noise(generator: np.random.Generator, given: onnxruntime.NodeArg) -> np.ndarray:
+    """Small numbers, or small indices; dimensions without a number are 1."""
+    shape = [dim if isinstance(dim, int) else 1 for dim in given.shape]
+    if given.type == "tensor(int64)":
+        return generator.integers(0, 2, shape)
+    return generator.normal(size=shape).astype(np.float32)
+
+
 class _Noise(CalibrationDataReader):
     """A few random inputs."""
 
     def __init__(self, path: Path) -> None:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        shapes = {
-            each.name: [dim if isinstance(dim, int) else 1 for dim in each.shape] for each in session.get_inputs()
-        }
         generator = np.random.default_rng(7)
         self._feeds: Iterator[Mapping[str, np.ndarray]] = iter(
-            [
-                {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-                for _ in range(2)
-            ]
+            [{each.name: _noise(generator, each) for each in session.get_inputs()} for _ in range(2)]
         )
 
     def get_next(self) -> Mapping[str, np.ndarray] | None:

@@ -45,8 +45,11 @@ TOLERANCES: dict[str, float] = {
 in the last step, where a sum in another order falls on the other side of a rounding."""
 
 
-COARSER = 2
-"""How much further than the original a rewritten model in 16 bits may be from what both say in exact numbers."""
+COARSER = 8
+"""How much further than the original a rewritten model in 16 bits may be from what both say in exact numbers.
+
+One model at onnxruntime's levels of optimisation is up to seven times as far as at another: bert_medium 0.0007 to 0.0051.
+"""
 
 
 @dataclass(frozen=True, slots=True)

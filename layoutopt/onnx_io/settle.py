@@ -91,7 +91,8 @@ def _take_over(model: ir.Model, settled: ir.Model) -> None:
 
 def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
     """Before IR version 4 every initializer is an input too; onnxruntime forgets that where it makes or drops some."""
-    inputs = [value for value in graph.inputs if value.name not in before.initializers]
+    constants = {*before.initializers, *graph.initializers}
+    inputs = [value for value in graph.inputs if value.name not in constants]
     for value in graph.initializers.values():
         tensor = value.const_value
         assert tensor is not None

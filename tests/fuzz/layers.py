@@ -192,9 +192,11 @@ def binary(g: Growing) -> None:
         operands = [g.add("Greater", [operands[-1], x]), x, operands[1]]
     elif chance(g.choices, 30):
         operands = shuffled(g.choices, operands)
-    first, *rest = (g.values[name].shape for name in operands)
-    if kind == "PRelu" and np.broadcast_shapes(first, *rest) != first:
-        raise Refused  # onnxruntime runs what onnx says is none
+    if kind == "PRelu":
+        known = {**g.all_constants(), **g.values}
+        first, *rest = (known[name].shape for name in operands)
+        if np.broadcast_shapes(first, *rest) != first:
+            raise Refused  # onnxruntime runs what onnx says is none
     g.add(kind, operands, **({"direction": "LEFT"} if kind == "BitShift" else {}))
 
 

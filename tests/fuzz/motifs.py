@@ -37,7 +37,7 @@ def squeeze(g: Growing) -> None:
     back = chance(g.choices, 30)
     if ones and chance(g.choices, 50):
         axes = ones[: between(g.choices, 1, len(ones))]
-        _axes_op(g, "Squeeze", x, [axis - len(shape) for axis in axes] if back else axes)
+        _axes_op(g, "Squeeze", x, [axis - len(shape) for axis in axes] if back and g.opset >= 11 else axes)
     else:
         at = between(g.choices, 0, len(shape))
         _axes_op(g, "Unsqueeze", x, [at - len(shape) - 1] if back and g.opset >= 11 else [at])

@@ -89,6 +89,17 @@ def test_in_old_models_every_initializer_is_an_input() -> None:
     assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
 
 
+def test_in_old_models_a_constant_becomes_one_input() -> None:
+    """onnxruntime makes an initializer of a Constant, and lists it, which the file before did not."""
+    old = onnx.parser.parse_model(
+        """<ir_version: 3, opset_import: ["" : 9]>
+        old (float[2,4] x) => (float[2,4] y) { c = Constant <value = float[4] {1, 2, 3, 4}> () y = Add (x, c) }"""
+    )
+    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
+    assert [info.name for info in settled.graph.input] == ["x", *(tensor.name for tensor in settled.graph.initializer)]
+    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+
+
 def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
     model.graph[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
