@@ -319,6 +319,8 @@ def pad(g: Growing) -> None:
     if chance(g.choices, 40):
         attributes["mode"] = pick(g.choices, ("constant", "edge", "reflect", *(["wrap"] if g.opset >= 19 else [])))
     value = pick(g.choices, (0.0, 0.0, 1.5, -1.0))
+    if g.opset < 11 and not rank:
+        raise Refused
     if g.opset < 11:
         g.add("Pad", [x], pads=pads, value=value, **attributes)
         return
