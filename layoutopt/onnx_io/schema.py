@@ -17,6 +17,7 @@ ONNX_VERSION = str(onnx.__version__)
 
 _NO_OPSET = 1 << 31  # files have 64 bits for it, onnx 32
 
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _UNDECLARED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 
@@ -123,9 +124,10 @@ def _check_node(node: ir.Node, version: int | None) -> None:
 
 
 def _check_operands(node: ir.Node, schema: Any) -> None:
-    """What onnx takes for granted: its shape inference reads beyond C++ arrays where this does not hold."""
-    for value, parameter in zip(node.inputs, schema.inputs, strict=False):
-        if value is None and parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single:
+    """What onnx and onnxruntime take for granted: both read beyond C++ arrays where this does not hold."""
+    for index, value in enumerate(node.inputs):
+        parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+        if value is None and parameter is not None and parameter.option != _OPTIONAL:
             raise ModelError(f"input {parameter.name!r} is required", where=describe(node), hint=_HINT)
     known = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
     if node.op_type == "Split" and known.get("num_outputs", len(node.outputs)) != len(node.outputs):

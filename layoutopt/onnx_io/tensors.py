@@ -17,6 +17,7 @@ from layoutopt.onnx_io.faithful import describe, graphs, nodes
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
+_MOST_ELEMENTS = 2**59  # of 16 bytes each
 _HINT = "export the model again"
 
 
@@ -57,6 +58,8 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
     if any(dim < 0 for dim in tensor.dims):
         raise ModelError(f"shape {list(tensor.dims)} is negative", where=where, hint=_HINT)
     dtype, count = ir.DataType(tensor.data_type), math.prod(tensor.dims)
+    if math.prod(max(dim, 1) for dim in tensor.dims) > _MOST_ELEMENTS:  # numpy counts so, even where one is 0
+        raise ModelError(f"shape {list(tensor.dims)} is too large for any memory", where=where, hint=_HINT)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
         return

@@ -139,6 +139,10 @@ GRAPHS = {
         "inner: incompatible dimensions",
     ),
     "absent_input": ("g (float[2] x) => (float[2] y) { [bad] y = Add(, x) }", "bad: input 'A' is required"),
+    "absent_among_several": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Max(x, , x) }",
+        "bad: input 'data_0' is required",
+    ),
     "split_count": ("g (float[2] x) => (y) { [bad] y, z = Split <num_outputs = 1> (x) }", "bad: num_outputs is 1"),
     "behind_a_foreign_op": (
         "g (float[2,3] x) => (float[2,7] y) <float[2,3] a> { a = custom.Anything(x) [bad] y = Relu(a) }",
@@ -236,6 +240,11 @@ def _sparse_and_short(model: onnx.ModelProto) -> None:
     model.graph.sparse_initializer[0].values.dims[0] = 2
 
 
+def _empty_and_enormous(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].ClearField("float_data")
+    model.graph.initializer[0].dims[:] = [0, 2**63 - 1]
+
+
 def _unknown_type(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.tensor_type.elem_type = 77
 
@@ -320,6 +329,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_unknown_field, "relu: .*does not define"),
         (_short_raw, "w: .*needs 12 bytes.* has 8"),
         (_negative, "w: .*negative"),
+        (_empty_and_enormous, "w: shape .*too large for any memory"),
         (_wrong_field, "w: .*field"),
         (_no_type, "w: element type 0"),
         (_unnamed, "no name"),
