@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Protocol, TypeAlias
 
 import onnx
+import onnx.checker
 import onnx.helper
 import onnx.numpy_helper
 import onnx.shape_inference
@@ -328,7 +329,11 @@ class _Walk:
             self.tensors.setdefault(name, onnx.numpy_helper.from_array(array, name))
 
     def _inferred(self, schema: Any, proto: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
-        """What onnx says of the one node; nothing if it refuses it."""
+        """What onnx says of the one node; nothing if it refuses its shapes.
+
+        Raises:
+            ModelError: an operand has a type that the op does not take.
+        """
         infos = {name: self.infos[name] for name in proto.input if name in self.infos}
         if not all(name in infos for name in proto.input if name):
             return {}
@@ -337,6 +342,10 @@ class _Walk:
             return onnx.shape_inference.infer_node_outputs(schema, proto, infos, data, None, self.imports)
         except _REFUSALS:
             return {}
+        except onnx.checker.ValidationError as error:
+            raise ModelError(
+                " ".join(str(error).split()), where=describe(proto), hint="export the model again"
+            ) from None
 
     def _compare(self, proto: onnx.NodeProto) -> None:
         """Refuse outputs in other shapes than the op gives them."""
