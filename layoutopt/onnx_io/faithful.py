@@ -87,6 +87,26 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         _check_type(info.type, info.name)
         if has_map(info.type):
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
+    declared = {info.name: info.type for info in graph.input}
+    for info in (*graph.output, *graph.value_info):
+        if info.name in declared and _contradict(declared[info.name], info.type):
+            raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
+
+
+def _contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+    """Whether two types, of which either may say less, can not be those of one value."""
+    kinds = {each.WhichOneof("value") for each in (one, other)} - {None}
+    if kinds != {"tensor_type"}:
+        return len(kinds) > 1
+    first, second = one.tensor_type, other.tensor_type
+    if first.elem_type and second.elem_type and first.elem_type != second.elem_type:
+        return True
+    if not first.HasField("shape") or not second.HasField("shape"):
+        return False
+    dims = list(zip(first.shape.dim, second.shape.dim, strict=False))
+    numbers = [(a.dim_value, b.dim_value) for a, b in dims if a.HasField("dim_value") and b.HasField("dim_value")]
+    differ = any(a != b and min(a, b) >= 0 for a, b in numbers)  # what is negative is unknown
+    return differ or len(first.shape.dim) != len(second.shape.dim)
 
 
 def _check_type(type_: onnx.TypeProto, where: str) -> None:

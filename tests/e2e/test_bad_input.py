@@ -246,6 +246,11 @@ def _sparse_and_short(model: onnx.ModelProto) -> None:
     model.graph.sparse_initializer[0].values.dims[0] = 2
 
 
+def _output_of_another_type(model: onnx.ModelProto) -> None:
+    model.graph.output.add().CopyFrom(model.graph.input[0])
+    model.graph.output[-1].type.tensor_type.elem_type = TensorProto.INT32
+
+
 def _empty_and_enormous(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].ClearField("float_data")
     model.graph.initializer[0].dims[:] = [0, 2**63 - 1]
@@ -335,6 +340,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_unknown_field, "relu: .*does not define"),
         (_short_raw, "w: .*needs 12 bytes.* has 8"),
         (_negative, "w: .*negative"),
+        (_output_of_another_type, "x: is declared twice, as different types"),
         (_empty_and_enormous, "w: shape .*too large for any memory"),
         (_wrong_field, "w: .*field"),
         (_no_type, "w: element type 0"),
