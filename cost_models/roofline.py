@@ -5,8 +5,9 @@
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
     emulation   conversions of the inputs + a kernel that exists + conversions of the outputs
 
-in seconds. Bytes are physical: lanes are read and written, padded channels computed. Symbolic extents count
-as 1. The model is that of Williams, Waterman and Patterson, CACM 52(4), 2009.
+in seconds. The bandwidth is that of the fastest memory that all the bytes fit into. Bytes are physical: lanes are read and
+written, padded channels computed. Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
+52(4), 2009.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,39 @@
+"""Handing in files, and what is said of them."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io import lift, read
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
+
+
+def load(path: Path, content: bytes | onnx.ModelProto) -> Graph:
+    path.write_bytes(content if isinstance(content, bytes) else content.SerializeToString())
+    return lift(read(path))
+
+
+def refused(path: Path, content: bytes | onnx.ModelProto) -> str:
+    """The message of the error that a file ends in, which must be one line."""
+    with pytest.raises(ModelError) as caught:
+        load(path, content)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert caught.value.where
+    assert caught.value.hint
+    return message
+
+
+def parse(body: str, header: str = HEADER) -> onnx.ModelProto:
+    return parser.parse_model(header + body)
+
+
+def small() -> onnx.ModelProto:
+    return parse(
+        "g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { [mul] a = Mul(x, w) [relu] y = Relu(a) }"
+    )

@@ -1,0 +1,210 @@
+"""How the command line fails: one line, a documented exit code, nothing written; and as a process among others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import TARGET, Cli, assert_one_line, convolutions, files
+
+from layoutopt.cli.exit_codes import exit_codes
+from layoutopt.errors import LayoutoptError
+
+# --- what goes wrong ---------------------------------------------------------------------------------------
+
+
+WRONG: dict[str, tuple[int, str, str]] = {
+    "missing": (3, "no such file", "optimize none.onnx -o out.onnx"),
+    "empty": (3, "is empty", "optimize empty.onnx -o out.onnx"),
+    "not ONNX": (3, "not an ONNX model|text", "optimize text.onnx -o out.onnx"),
+    "folder": (3, "is a folder", "optimize folder -o out.onnx"),
+    "inspect missing": (3, "no such file", "inspect none.onnx"),
+    "verify missing": (3, "no such file", "verify model.onnx none.onnx"),
+    "target": (4, "did you mean gpu-hopper", "optimize model.onnx -o out.onnx -t gpu-hoper"),
+    "TOML": (4, "is not TOML", "optimize model.onnx -o out.onnx -t bad.toml"),
+    "no TOML": (4, "cannot be read", "targets none.toml"),
+    "format": (5, "not a format", "optimize model.onnx -o out.onnx --pin y=N?WC"),
+    "misspelt format": (5, "did you mean NC1HWC0", "formats NC1HWCO"),
+    "dtype": (5, "not an element type", "formats NHWC --dtype floaty"),
+    "dtype needed": (5, "depends on the dtype", "formats NC1HWC0"),
+    "shape of another rank": (5, "has 4 axes", "formats NHWC --shape 1,2"),
+    "pin of another rank": (6, "cannot be pinned", "optimize model.onnx -o out.onnx --pin y=MN"),
+    "pin of nothing": (6, "no such tensor", "optimize model.onnx -o out.onnx --pin q=NHWC"),
+    "target twice": (4, "is named twice", "optimize model.onnx -o out.onnx -t gpu-hopper,gpu-hopper"),
+    "half a target": (4, "a name is missing", "optimize model.onnx -o out.onnx -t gpu-hopper,"),
+    "nothing to explain": (2, "no target to explain", "targets --explain"),
+    "no op to explain": (2, "is no op", "targets gpu-hopper --op Relu"),
+    "no such op to explain": (2, "no such operator", "targets gpu-hopper --op Frobnicate(float[1]x)"),
+    "op without operands": (2, "out of bounds", "targets gpu-hopper --op Conv()"),
+    "op that is free": (2, "only renames axes", "targets gpu-hopper --op Transpose(float[1,2]x)"),
+    "no folder": (8, "the folder does not exist", "optimize model.onnx -o none/out.onnx"),
+    "output is a folder": (8, "is a folder", "optimize model.onnx -o folder"),
+    "output in a file": (8, "the folder is a file", "optimize model.onnx -o empty.onnx/out.onnx"),
+    "unwritable": (8, "", "optimize model.onnx -o /proc/out.onnx"),
+    "device": (8, "not a regular file", "optimize model.onnx -o /dev/null"),
+    "report": (8, "the folder does not exist", "optimize model.onnx -o out.onnx --report none/r.json"),
+    "report is a folder": (8, "is a folder", "optimize model.onnx -o out.onnx --report folder"),
+    "external data": (8, "is a folder", "optimize model.onnx -o out.onnx --external-data folder"),
+    "dialect": (1, "no such dialect", "optimize model.onnx -o out.onnx --dialect french"),
+    "nowhere to write": (2, "say -o OUT", "optimize model.onnx"),
+    "report is the model": (2, "that is MODEL", "optimize model.onnx --report model.onnx"),
+    "report is the output": (2, "that is OUT", "optimize model.onnx -o out.onnx --report ./out.onnx"),
+    "external data elsewhere": (2, "not a name", "optimize model.onnx -o out.onnx --external-data a/b"),
+    "not a pin": (2, "NAME=FORMAT", "optimize model.onnx -o out.onnx --pin NHWC"),
+    "two pins": (2, "choose one", "optimize model.onnx -o out.onnx --pin y=NHWC --pin y=NCHW"),
+    "not a dimension": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim batch"),
+    "no range": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim n=4:2"),
+    "two sizes": (2, "n is 1:2 too", "optimize model.onnx -o out.onnx --dim n=1:2 --dim n=3"),
+    "no such dimension": (2, "all extents are fixed", "optimize model.onnx -o out.onnx --dim batch=2"),
+    "no such dimension to verify at": (2, "all extents are fixed", "verify model.onnx model.onnx --dim batch=2"),
+    "time limit": (2, "--time-limit", "optimize model.onnx -o out.onnx --time-limit nan"),
+    "mode": (2, "training", "optimize model.onnx -o out.onnx --mode learning"),
+    "dump": (2, "before:PASS", "optimize model.onnx -o out.onnx --dump-ir some"),
+    "dump of no pass": (2, "no pass 'x'", "optimize model.onnx -o out.onnx --dump-ir after:x"),
+    "dump to a file": (8, "", "optimize model.onnx -o out.onnx --dump-ir all=empty.onnx"),
+    "no command": (2, "frobnicate", "frobnicate"),
+    "no option": (2, "--frobnicate", "optimize --frobnicate"),
+    "no argument": (2, "MODEL", "optimize"),
+    "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
+    "rounds": (2, "--rounds", "verify model.onnx model.onnx --rounds 0"),
+    "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
+    "shape without a format": (2, "name a format", "formats --shape 1,2"),
+    "system": (2, "there are", "formats --system windows"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
+    code, said, command = WRONG[case]
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.onnx").touch()
+    (tmp_path / "text.onnx").write_text("this is a text file, and no model, and rather long\n" * 9)
+    (tmp_path / "bad.toml").write_text("name = [\n")
+    (tmp_path / "out.onnx").write_bytes(b"precious")
+    before = files(tmp_path)
+    arguments = command.split()
+    if arguments[0] == "optimize" and "-t" not in arguments:
+        arguments += ["-t", TARGET]
+    failed = cli(*arguments)
+    assert failed.code == code, failed
+    assert_one_line(failed.err)
+    assert any(part in failed.err for part in said.split("|")), failed.err
+    assert failed.out == ""
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ZeroDivisionError("a\nb"), 70, "internal error: ZeroDivisionError: a b; rerun with LAYOUTOPT_TRACEBACK=1"),
+        (AssertionError(), 70, "internal error: AssertionError; rerun"),
+        (MemoryError(), 1, "error: not enough memory"),
+        (OSError(5, "Input/output error", "some.file"), 1, "error: some.file: input/output error"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (LayoutoptError("what\033[31m", where="where", hint="hint"), 1, "error: where: what [31m; hint"),
+    ],
+)
+def test_unexpected_errors(
+    cli: Cli,
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("layoutopt.api.verify_models", fail)
+    command = ("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
+    failed = cli(*command)
+    assert (failed.code, failed.out) == (code, "")
+    assert_one_line(failed.err)
+    assert failed.err.startswith(said)
+    assert files(tmp_path).keys() == {"model.onnx"}
+    if code == 70:
+        traced = cli("--traceback", *command).err
+        assert "Traceback" in traced and "in fail" in traced
+        monkeypatch.setenv("LAYOUTOPT_TRACEBACK", "1")
+        assert "in fail" in cli(*command).err
+
+
+def test_a_result_that_differs_is_not_written(
+    cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layoutopt.verify.TOLERANCES", {"float32": -1.0})
+    failed = cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
+    assert failed.code == 7
+    assert_one_line(failed.err)
+    assert files(tmp_path).keys() == {"model.onnx"}
+
+
+def test_names_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    evil = convolutions()
+    evil.graph.node[1].name = "conv\033[2J[bold]\n"
+    onnx.save(evil, tmp_path / "evil.onnx")
+    said = cli("inspect", "evil.onnx", "-t", TARGET, "--all").out
+    assert "\033" not in said
+    assert "[2J[bold]" in said
+    dump = cli("optimize", "evil.onnx", "-t", TARGET, "--dry-run", "--dump-ir", "all")
+    assert "\033" not in dump.err + dump.out
+
+
+# --- the process -------------------------------------------------------------------------------------------
+
+
+def process(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "layoutopt", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_help_is_light_and_names_every_exit_code(cli: Cli) -> None:
+    heavy = ("numpy", "onnx", "onnxruntime", "onnx_ir", "pydantic", "rich", "networkx", "highspy")
+    script = f"import sys, layoutopt.cli as c; c.main(['--help']); sys.exit(any(m in sys.modules for m in {heavy}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for code, meaning in exit_codes().items():
+        assert f"{code:>3}  {meaning}" in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert cli().out == cli("-h").out
+    for command in ("optimize", "inspect", "verify", "formats", "targets", "passes", "dialects"):
+        assert cli(command, "--help").code == 0
+
+
+def test_every_error_has_its_exit_code_documented() -> None:
+    errors = [LayoutoptError]
+    for error in errors:
+        errors += error.__subclasses__()
+    assert {error.exit_code for error in errors if error.__module__.startswith("layoutopt")} <= exit_codes().keys()
+
+
+def test_as_a_process(tmp_path: Path, model: str) -> None:
+    out = tmp_path / "out.onnx"
+    done = process("optimize", model, "-o", str(out), "-t", TARGET, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    failed = process("optimize", "none.onnx", "-o", str(out), "-t", TARGET, cwd=tmp_path)
+    assert failed.returncode == 3
+    assert_one_line(failed.stderr)
+    assert process("--version").stdout.startswith("layoutopt ")
+
+
+def test_nobody_reads_the_output() -> None:
+    for arguments in (("formats",), ("--help",)):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "layoutopt", *arguments]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_no_space_for_the_output() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "layoutopt", "formats"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 8
+    assert_one_line(done.stderr)
