@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.product_ranks import even_ranks
 from layoutopt.formats import Format, Shape, pack
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
@@ -87,7 +88,10 @@ class Dialect(ABC):
             bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
         callers = [Slot("in", index) for index in range(len(graph.inputs))]
         callers += [Slot("out", index) for index in range(len(graph.outputs))]
-        return _Lowering(self, graph, main, bodies, callers).run()
+        lowered = _Lowering(self, graph, main, bodies, callers).run()
+        for each in lowered.nest():
+            even_ranks(each)
+        return lowered
 
 
 class _Lowering:

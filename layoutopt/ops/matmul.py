@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from layoutopt.formats import Shape
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, Side, register
@@ -103,7 +103,7 @@ class MatMul(Contraction):
         a, b = build.padded(0), build.padded(1)
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         assert a is not None and b is not None and y_type is not None and y_type.shape is not None
-        a, b = self._match(op, build, a, b, y_type.shape)
+        a, b = _of_even_rank(build, *self._match(op, build, a, b, y_type.shape))
         c = build.padded(2) if len(op.inputs) > 2 else None
         inputs: list[Value | None] = [a, b]
         if c is not None:
@@ -195,6 +195,20 @@ class MatMul(Contraction):
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0
         return 2.0 * elements(y.shape) * extent(a.shape[0 if op.integer("transA") else -1])
+
+
+def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """Two operands of float16 with as many axes: onnxruntime does not survive a Transpose in front of one that has more.
+
+    See `dialects.product_ranks`, which does the same where what stands in front belongs to another op.
+    """
+    if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
+        return a, b
+    rank = max(len(a.shape), len(b.shape))
+    one, other = (
+        build.reshape(value, (1,) * (rank - len(value.shape or ())) + (value.shape or ())) for value in (a, b)
+    )
+    return one, other
 
 
 @lru_cache(maxsize=1 << 12)
