@@ -17,7 +17,7 @@ from layoutopt.onnx_io.one_op import one_op
 from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.serialize import to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
-from layoutopt.onnx_io.widen import to_bytes_wide
+from layoutopt.onnx_io.widen import has_float16, to_bytes_wide
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "forget_inner_types",
     "from_message",
     "has_external_data",
+    "has_float16",
     "has_training",
     "infer_again",
     "inline",

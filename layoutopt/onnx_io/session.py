@@ -26,10 +26,16 @@ class Session:
         model: the model, as bytes or a file.
         optimised: whether onnxruntime rewrites it as it does by default; if not, ops run one by one as they are.
         threads: how many an op may use; None for onnxruntime's own choice.
+        without: names of its rewriting steps to leave out.
     """
 
     def __init__(
-        self, model: bytes | str | os.PathLike[str], *, optimised: bool = True, threads: int | None = None
+        self,
+        model: bytes | str | os.PathLike[str],
+        *,
+        optimised: bool = True,
+        threads: int | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -38,7 +44,9 @@ class Session:
         if threads is not None:
             options.intra_op_num_threads = threads
         source = model if isinstance(model, bytes) else os.fspath(model)
-        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+        )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 
     def get_inputs(self) -> Sequence[Any]:

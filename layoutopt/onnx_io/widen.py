@@ -48,6 +48,15 @@ def to_bytes_wide(model: bytes | str | PathLike[str]) -> bytes | None:
     return bytes(proto.SerializeToString(deterministic=True))
 
 
+def has_float16(model: bytes | str | PathLike[str]) -> bool:
+    """Whether there is a tensor of float16 in a model: an input, a constant, or the result of a Cast."""
+    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+    given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
+    held = (tensor.data_type for tensor in _tensors(proto))
+    made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPES)
+    return any(TensorProto.FLOAT16 in types for types in (given, held, made))
+
+
 def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
     for graph in graphs(proto):
         yield from graph.initializer

@@ -104,6 +104,18 @@ def test_a_model_that_cannot_be_run_is_not_verified() -> None:
     assert "the rewritten model cannot" in broken.reason
 
 
+def test_a_model_that_would_end_the_process_is_verified() -> None:
+    """onnxruntime 1.31 does not survive this one at its default level."""
+    text = "g (float16[2,3,4] x) => (float16[3,2,5] y) { t = Transpose <perm = [1, 0, 2]> (x) y = MatMul (t, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
+    weight = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    original = model.SerializeToString()
+    assert verify_models(original, original).status == "passed"
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight[::-1].copy(), "w"))
+    assert verify_models(original, model.SerializeToString()).status == "failed"
+
+
 def test_an_output_that_does_not_depend_on_the_input_is_told() -> None:
     constant = model("z = Sub(x, x) y = Add(z, z)")
     result = verify_models(constant.SerializeToString(), constant.SerializeToString())
