@@ -24,6 +24,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     pool,
     quantization,
     rearrangement,
+    recurrent,
     rename,
     resize,
     running,

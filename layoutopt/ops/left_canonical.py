@@ -57,11 +57,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "StringSplit",
         "TfIdfVectorizer",
     ),
-    "it steps through a sequence: time is the outermost axis and features are the innermost one, in every kernel there is": (
-        "GRU",
-        "LSTM",
-        "RNN",
-    ),
     "its operands have heads side by side in the innermost axis, which is what kernels want": ("LinearAttention",),
     "its window moves along the innermost axis, over a state that is kept that way": ("CausalConvWithState",),
     "it adds up windows that overlap, so that axes are split and merged out of order": ("Col2Im", "STFT"),

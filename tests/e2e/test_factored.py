@@ -1,4 +1,5 @@
-"""Networks in small whose axes are cut, shuffled and merged: windows, heads, shuffled channels and pixels, patches.
+"""Networks in small whose axes are cut, shuffled and merged: windows, heads, shuffled channels and pixels, patches,
+sequences.
 
 Each is optimised for a GPU in both dialects that say everything, with what moves before and after.
 """
@@ -238,6 +239,26 @@ def unfolded() -> onnx.ModelProto:
     return model("(float[1, 3, 32, 32] x) => (float[1, 8, 16, 16] y)", body, weights)
 
 
+def recurrent() -> onnx.ModelProto:
+    """Two bidirectional LSTMs, samples first, as PyTorch writes them for text in images; the last states are not wanted."""
+    weights = Weights().random(
+        w1=(2, 64, 32), r1=(2, 64, 16), b1=(2, 128), w2=(2, 64, 32), r2=(2, 64, 16), b2=(2, 128), f=(32, 7)
+    )
+    weights.integers(merged=(0, 0, -1))
+    body = """
+        s = Transpose <perm = [1, 0, 2]> (x)
+        y1, , = LSTM <hidden_size = 16, direction = "bidirectional"> (s, w1, r1, b1)
+        t1 = Transpose <perm = [0, 2, 1, 3]> (y1)
+        v1 = Reshape (t1, merged)
+        y2, , = LSTM <hidden_size = 16, direction = "bidirectional"> (v1, w2, r2, b2)
+        t2 = Transpose <perm = [0, 2, 1, 3]> (y2)
+        v2 = Reshape (t2, merged)
+        z = Transpose <perm = [1, 0, 2]> (v2)
+        y = MatMul (z, f)
+    """
+    return model("(float[3, 20, 32] x) => (float[3, 20, 7] y)", body, weights)
+
+
 CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
     windows: (6, 0),
     heads_in_letters: (4, 0),
@@ -247,6 +268,7 @@ CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
     shuffled_pixels_in_three_ops: (1, 1),
     patches: (1, 0),
     unfolded: (5, 1),
+    recurrent: (4, 0),
 }
 
 

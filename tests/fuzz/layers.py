@@ -134,7 +134,7 @@ def gemm(g: Growing) -> None:
         attributes["transB"] = 1
     if chance(g.choices, 25):
         attributes |= {"alpha": 0.5, "beta": pick(g.choices, (1.0, 2.0, 0.0))}
-    b = g.weight((features, inner) if attributes.get("transB") else (inner, features), inner**-0.5)
+    b = g.weight((features, inner) if attributes.get("transB") else (inner, features), max(inner, 1) ** -0.5)
     shape = pick(g.choices, ((features,), (1, features), (rows, 1), (rows, features), (1,), ()))
     c = [g.weight(shape, 0.5)] if g.opset < 11 or chance(g.choices, 75) else []
     g.add("Gemm", [a, b, *c], **attributes)

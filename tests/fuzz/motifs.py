@@ -69,7 +69,7 @@ def tokens(g: Growing) -> None:
     sequence = g.add("Transpose", [flat], perm=(0, 2, 1))
     features = pick(g.choices, (c, c, 8))
     if chance(g.choices, 70):
-        sequence = g.add("MatMul", [sequence, g.weight((c, features), c**-0.5)])
+        sequence = g.add("MatMul", [sequence, g.weight((c, features), max(c, 1) ** -0.5)])
         sequence = g.add("Add", [sequence, g.weight((features,), 0.5)])
         c = features
     if chance(g.choices, 70):
@@ -83,7 +83,7 @@ def attention(g: Growing) -> None:
     heads, size = pick(g.choices, (1, 2, 4)), pick(g.choices, (2, 3, 8))
     names = []
     for perm in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)):
-        projected = g.add("MatMul", [x, g.weight((c, heads * size), c**-0.5)])
+        projected = g.add("MatMul", [x, g.weight((c, heads * size), max(c, 1) ** -0.5)])
         if chance(g.choices, 50):
             projected = g.add("Add", [projected, g.weight((heads * size,), 0.3)])
         names.append(g.add("Transpose", [_reshaped(g, projected, (n, t, heads, size))], perm=perm))
@@ -100,7 +100,28 @@ def attention(g: Growing) -> None:
     weights = g.add("Softmax", [scores], axis=3 if g.opset < 13 else -1)
     out = g.add("Transpose", [g.add("MatMul", [weights, v])], perm=(0, 2, 1, 3))
     merged = _reshaped(g, out, (n, t, heads * size))
-    g.add("Add", [g.add("MatMul", [merged, g.weight((heads * size, c), c**-0.5)]), x])
+    g.add("Add", [g.add("MatMul", [merged, g.weight((heads * size, c), max(c, 1) ** -0.5)]), x])
+
+
+def recurrent(g: Growing) -> None:
+    """A sequence read forwards, backwards or both, samples first as a rule, and the directions side by side."""
+    x = feature_map(g, 3)
+    kind, gates = pick(g.choices, (("LSTM", 4), ("GRU", 3), ("RNN", 1)))
+    hidden = pick(g.choices, (3, 4, 8))
+    direction = pick(g.choices, ("forward", "reverse", "bidirectional"))
+    ways = 2 if direction == "bidirectional" else 1
+    turned = chance(g.choices, 70)
+    if turned:
+        x = g.add("Transpose", [x], perm=(1, 0, 2))
+    steps, samples, features = g.values[x].shape
+    weights = [g.weight((ways, gates * hidden, size), max(size, 1) ** -0.5) for size in (features, hidden)]
+    bias = [g.weight((ways, 2 * gates * hidden), 0.3)] if chance(g.choices, 60) else []
+    count = pick(g.choices, (1, 1, 2))
+    y, *_ = g.add_many(kind, [x, *weights, *bias], count, hidden_size=hidden, direction=direction)
+    if chance(g.choices, 70):
+        y = _reshaped(g, g.add("Transpose", [y], perm=(0, 2, 1, 3)), (steps, samples, ways * hidden))
+        if turned:
+            g.add("Transpose", [y], perm=(1, 0, 2))
 
 
 def gate(g: Growing) -> None:
@@ -348,6 +369,6 @@ def _other_shape(g: Growing, shape: Sequence[int]) -> list[int]:
 
 MOTIFS: list[tuple[Maker, int]] = [
     (transpose, 12), (reshape, 10), (squeeze, 4), (flatten, 2), (shuffle, 3), (tokens, 4), (attention, 3), (gate, 4),
-    (excite, 3), (group_norm, 2), (layer_norm, 2), (affines, 8), (maps, 5), (residual, 6), (shape_arithmetic, 4),
-    (expand, 3), (quantized, 4),
+    (recurrent, 3), (excite, 3), (group_norm, 2), (layer_norm, 2), (affines, 8), (maps, 5), (residual, 6),
+    (shape_arithmetic, 4), (expand, 3), (quantized, 4),
 ]  # fmt: skip

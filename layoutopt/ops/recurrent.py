@@ -1,0 +1,58 @@
+"""Recurrent networks.
+
+    x (T, N, I)   w (D, G*H, I)   r (D, G*H, H)   b, lengths   states (D, N, H)   ->   y (T, D, N, H)   last states (D, N, H)
+
+T steps, N samples, D directions. Libraries read x as T, N, I or as N, T, I, and write the directions of y next to each other:
+T, N, D, H or N, T, D, H (cuDNN: CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, _BATCH_MAJOR_UNPACKED; oneDNN: tnc, ntc). So the
+Transposes that exporters put around them, for samples first or for both directions in one vector, need not move anything.
+"""
+
+from typing import ClassVar
+
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Signature
+from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops.passage import NO_LANES
+from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, extent, signature_of
+
+_SAMPLES_FIRST = {X: Format.plain((1, 0, 2)), Y: Format.plain((2, 0, 1, 3))}
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@register
+class Recurrent(LayoutRule):
+    """LSTM, GRU and RNN, steps first as ONNX has them by default."""
+
+    family = "recurrent"
+    ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
+    is_anchor = True
+    formats = "any, for each operand; kernels have steps or samples first, and features last"
+    becomes = NO_LANES
+
+    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+        """The known formats, the rest canonical; but where x or y has samples first, the other one does too."""
+        if op.integer("layout"):
+            return Inapplicable("onnxruntime has no kernel with samples first, so that nothing could be compared")
+        asked = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
+        present = {slot: format for slot, format in _SAMPLES_FIRST.items() if asked and op.operand(slot) is not None}
+        signature = signature_of(op, {**present, **known})
+        if isinstance(signature, Inapplicable):
+            return signature
+        for slot in op.slots():
+            if laned_axes(op.operand(slot), signature[slot]):
+                return Inapplicable(f"{slot} would have lanes in {signature[slot]}")
+        return signature
+
+    def flops(self, op: Op) -> float:
+        """Two per weight, step and sample."""
+        x, *weights = op.inputs[:3]
+        if x is None or x.shape is None or any(value is None or value.shape is None for value in weights):
+            return 0.0
+        steps, samples, _ = map(extent, x.shape)
+        return (
+            2.0 * steps * samples * sum(elements(value.shape) for value in weights if value is not None and value.shape)
+        )
+
+
+__all__ = ["Recurrent"]
