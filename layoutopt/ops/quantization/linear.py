@@ -52,7 +52,7 @@ class Linear(AxiswiseRule):
 
     family = "quantization"
     is_quantised = True
-    formats = "any; scales lie as their axis, which must not be blocked where it is quantised in blocks"
+    formats = "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None where one number serves all."""
@@ -81,6 +81,9 @@ class Linear(AxiswiseRule):
             if not op.domain and op.version < _ALONG_AXES:
                 return Inapplicable("scales along an axis came with opset 13")
             own = (axis,) if self.is_vector(op) else every
+            if not self.is_vector(op) and not x.is_constant:
+                # At its default level: what it then runs has another order of axes in x than in the scales.
+                return Inapplicable("onnxruntime takes Transposes past a step in blocks, but not past its scales")
             if scale.rank != len(own):
                 return Inapplicable("the scale is neither a number, a vector nor a tensor of the same rank")
             given = (index for index in (SCALE, ZERO_POINT) if index < len(op.inputs) and op.inputs[index] is not None)
