@@ -10,6 +10,7 @@ Large results are folded only for those who gain: a constant that grows the file
 unless a reader could have it in a format of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
@@ -83,6 +84,7 @@ class FoldConstants(Pass):
         for op in graph.ops:
             rule = rule_of(op)
             result = rule.known_result(op) if rule is not None else None
+            folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = result if result is not None or value is None else value.known
                 if array is None or value is None or not graph.uses(value) or graph.is_output(value):
@@ -90,11 +92,12 @@ class FoldConstants(Pass):
                 type = TensorType(DType.of(array), array.shape)
                 constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
                 graph.replace_uses(value, constant)
+                folded[value.name] = constant
+            if folded:
+                # With what measured a shape for it alone, which to other passes would be a reader.
+                graph.remove_unread(op)
+                _take_names(graph, folded)
                 found = True
-                if not any(graph.uses(each) or graph.is_output(each) for each in op.outputs if each is not None):
-                    name = value.name
-                    graph.remove_op(op)
-                    graph.rename(constant, name)
         return found
 
     def _fold(self, graph: Graph, context: PassContext) -> bool:
@@ -119,9 +122,7 @@ class FoldConstants(Pass):
             outputs = [value for value in op.outputs if value is not None]
             if not any(graph.uses(value) or graph.is_output(value) for value in outputs):
                 graph.remove_op(op)
-        for name, constant in folded.items():
-            if graph.find(name) is None:
-                graph.rename(constant, name)
+        _take_names(graph, folded)
         return bool(folded)
 
     def _foldable(self, graph: Graph, context: PassContext) -> dict[Op, None]:
@@ -147,6 +148,13 @@ class FoldConstants(Pass):
 
     def _is_read(self, graph: Graph, value: Value, foldable: dict[Op, None]) -> bool:
         return any(use.op not in foldable for use in graph.uses(value))
+
+
+def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
+    """Give constants the names of what they stand for, where these are free."""
+    for name, constant in folded.items():
+        if graph.find(name) is None:
+            graph.rename(constant, name)
 
 
 def _own(body: Graph, formal: Value, value: Value) -> None:

@@ -3,14 +3,14 @@
 An axis is followed along the way. Values on a chain are private: nobody else reads them, so they may become others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
-from layoutopt.ops import ChannelMap, Rename, extent, rounded, rule_of
+from layoutopt.ops import ChannelMap, Rename, extent, rounded, rule_of, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
         rule, old = rule_of(step.op), step.op.outputs[0]
         assert rule is not None and old is not None and value.shape is not None
         channels = extent(value.shape[step.before])
-        constants = rule.with_extent(step.op, step.before, channels)
-        assert constants is not None
+        changed = rule.with_extent(step.op, step.before, channels)
+        assert changed is not None
         inputs = [value, *step.op.inputs[1:]]
-        for index, array in constants.items():
-            inputs[index] = _constant(graph, step.op, index, array)
+        for index, numbers in changed.items():
+            inputs[index] = _with_numbers(graph, step.op, index, numbers)
         value = _copy(graph, step.op, inputs, _with_extent(old, step.after, channels))
     return value
 
@@ -119,14 +119,7 @@ def substitute(graph: Graph, old: Value, new: Value) -> None:
         if output is old:
             graph.set_output(index, new)
     assert producer is not None
-    doomed = [producer]
-    while doomed:
-        op = doomed.pop()
-        if op not in graph or any(graph.uses(each) or graph.is_output(each) for each in op.outputs if each is not None):
-            continue
-        inputs = [value for value in op.inputs if value is not None]
-        graph.remove_op(op)
-        doomed += [before for value in dict.fromkeys(inputs) if (before := graph.producer(value)) is not None]
+    graph.remove_unread(producer)
     graph.rename(new, name)
     new.tensor, new.origin = tensor, origin
 
@@ -135,6 +128,23 @@ def _with_extent(value: Value, axis: int, channels: int) -> TensorType:
     assert isinstance(value.type, TensorType) and value.type.shape is not None
     shape = value.type.shape
     return TensorType(value.type.dtype, (*shape[:axis], channels, *shape[axis + 1 :]))
+
+
+def _with_numbers(graph: Graph, op: Op, index: int, numbers: Mapping[int, int]) -> Value:
+    """The list of integers that is input `index` of `op`, with other numbers in some places where it has numbers."""
+    old, known, array = op.inputs[index], op.elements(index), op.constant(index)
+    assert old is not None and old.dtype is not None and known is not None
+    elements = tuple(numbers.get(place, element) for place, element in enumerate(known))
+    if array is not None:
+        return _constant(graph, op, index, np.asarray(elements, array.dtype))
+    pairs = zip(known, elements, strict=True)
+    more = [new - now if isinstance(now, int) and isinstance(new, int) else 0 for now, new in pairs]
+    difference = ArrayData(np.asarray(more, old.dtype.numpy))
+    change = graph.new_value(f"{old.name}__change", TensorType(old.dtype, (len(more),)), data=difference)
+    result = graph.new_value(f"{old.name}__moved", old.type)
+    result.elements = elements
+    graph.add_op(sum_of(old, change, result, op.version), op)
+    return result
 
 
 def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:

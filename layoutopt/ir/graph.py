@@ -222,6 +222,18 @@ class Graph:
         self._net.remove_node(op)
         self.version += 1
 
+    def remove_unread(self, op: Op) -> None:
+        """Take out an op if nothing reads its outputs, then those before it that nothing else reads."""
+        doomed = [op]
+        while doomed:
+            each = doomed.pop()
+            outputs = [value for value in each.outputs if value is not None]
+            if each not in self or any(self._net.succ[value] or self.is_output(value) for value in outputs):
+                continue
+            inputs = dict.fromkeys(value for value in each.inputs if value is not None)
+            self.remove_op(each)
+            doomed += [before for value in inputs if (before := self.producer(value)) is not None]
+
     def remove_value(self, value: Value) -> None:
         """Take out a value that no op computes or reads."""
         if self._net.pred[value] or self._net.succ[value] or self.is_output(value):

@@ -321,6 +321,13 @@ class Op:
         value = self.inputs[index] if index < len(self.inputs) else None
         return None if value is None or value.data is None else value.data.numpy()
 
+    def elements(self, index: int) -> tuple[Dim | None, ...] | None:
+        """What is known of every element of input `index`, a list of integers; None if nothing is known of it."""
+        value, array = self.inputs[index] if index < len(self.inputs) else None, self.constant(index)
+        if array is not None:
+            return tuple(int(item) for item in array.reshape(-1))
+        return None if value is None else value.elements
+
     def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """An integer-list attribute."""
         value = self.attributes.get(name, default)

@@ -242,8 +242,11 @@ class LayoutRule(ABC):
         del op
         return None
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
-        """New constant inputs with which the op does the same to an x with another extent of an axis that it leaves alone."""
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        """Which elements of lists, by input and place, are others where x has another extent of an axis that is left alone.
+
+        They are numbers now, whether the list is given or computed. None if the op cannot do the same to such an x.
+        """
         del op, axis, extent
         return None
 

@@ -1,6 +1,6 @@
 """Pooling: a window per channel, so any order of the axes will do, and channels may be blocked."""
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.channel_order import regular
@@ -30,7 +30,7 @@ class Spatial(AxiswiseRule):
         """Lanes are channels of their own: their maximum or mean is as large as they are."""
         return (inputs[0],)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """Nothing speaks of batch and channels."""
         return {} if axis < 2 else None
 

@@ -8,10 +8,8 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 
 from abc import abstractmethod
 
-import numpy as np
-
 from layoutopt.formats import Format, Shape, carry, volume
-from layoutopt.ir.types import Array, Lanes, Op, Signature
+from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.passage import KEPT
 from layoutopt.ops.readable import hidden
@@ -120,7 +118,7 @@ class Transpose(Rename):
         """Where perm puts it."""
         return self.axis_after(op, axis)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """It speaks of no extents."""
         return {}
 
@@ -136,14 +134,26 @@ class Reshape(Rename):
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
-        """A Reshape names it, unless it copies it or infers it; the others name axes."""
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        """A Reshape names it, unless it copies it or infers it; the others name axes.
+
+        What else copies the axis, since it stands in the same place, is named as it was.
+        """
         if op.op_type != "Reshape":
             return {}
-        target, place = op.constant(1), self.same_axis(op, axis)
-        if target is None or place is None or (target[place] == 0 and place != axis):
+        x, target, place = op.inputs[0], op.elements(1), self.same_axis(op, axis)
+        if x is None or x.shape is None or target is None or place is None:
             return None
-        return {1: np.where(np.arange(target.size) == place, extent, target)} if target[place] > 0 else {}
+        copies, named, old = not op.integer("allowzero"), target[place], x.shape[axis]
+        if not isinstance(named, int) or not isinstance(old, int):
+            return None
+        changed = {} if named == -1 or (named == 0 and copies and place == axis) else {place: extent}
+        if copies and place != axis and axis < len(target):
+            if target[axis] == 0:
+                changed[axis] = old
+            elif not isinstance(target[axis], int):
+                return None  # where a tensor is empty, an extent is 0, and that a copy
+        return {1: changed} if changed else {}
 
     def forward(self, op: Op, format: Format) -> Format | None:
         """Carried to the new axes."""

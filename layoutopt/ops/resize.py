@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.channel_order import regular
@@ -127,14 +127,12 @@ class Resize(AxiswiseRule):
         scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
         return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, Array] | None:
-        """Sizes name it; computed ones cannot be given another."""
-        sizes = op.constant(3)
+    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        """Sizes name it."""
         if not self.has_sizes(op) or axis not in _named(op):
             return {}
-        if sizes is None:
-            return None
-        return {3: np.where(np.arange(sizes.size) == _named(op).index(axis), extent, sizes)}
+        sizes, place = op.elements(3), _named(op).index(axis)
+        return {3: {place: extent}} if sizes is not None and isinstance(sizes[place], int) else None
 
     def lower(self, op: Op, build: Builder) -> None:
         """The op in canonical order; sizes that name the channels name the padded ones."""

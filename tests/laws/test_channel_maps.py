@@ -38,6 +38,15 @@ def with_constants(sample: Sample, constants: dict[int, Array] | None = None) ->
     return model
 
 
+def with_numbers(sample: Sample, changed: dict[int, dict[int, int]]) -> onnx.ModelProto:
+    """The same with other numbers in some places of its lists of integers."""
+    constants = {}
+    for index, numbers in changed.items():
+        constants[index] = np.array(sample.feeds[0][sample.model.graph.node[0].input[index]])
+        constants[index][list(numbers)] = list(numbers.values())
+    return with_constants(sample, constants)
+
+
 def op_of(model: onnx.ModelProto) -> Op:
     (op,) = lifted(model).ops
     return op
@@ -137,10 +146,10 @@ def test_averages_commute_with_maps(kind: str) -> None:
         assert averaged or np.array_equal(x, y), sample
         for axis in set(range(x.ndim)) - averaged:
             generator, extent = np.random.default_rng(axis), x.shape[axis]
-            constants = rule.with_extent(op, axis, extent + 3)
-            wide = extent if constants is None else extent + 3
+            changed = rule.with_extent(op, axis, extent + 3)
+            wide = extent if changed is None else extent + 3
             map = ChannelMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
-            after = with_constants(sample, constants)
+            after = with_numbers(sample, changed or {})
             try:
                 found = answer(after, applied(map, x).astype(np.float32))
             except Exception as error:
@@ -163,14 +172,14 @@ def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
             place = rule.same_axis(op, axis)
             if place is None:
                 continue
-            for extent, constants in (
+            for extent, changed in (
                 (x.shape[axis], {}),
                 (x.shape[axis] + 3, rule.with_extent(op, axis, x.shape[axis] + 3)),
             ):
-                if constants is None:
+                if changed is None:
                     continue
                 shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
-                y = answer(with_constants(sample, constants), np.indices(shape)[axis].astype(np.float32))
+                y = answer(with_numbers(sample, changed), np.indices(shape)[axis].astype(np.float32))
                 assert np.array_equal(y, np.indices(y.shape)[place]), f"{sample}: axis {axis}, extent {extent}"
                 assert y.shape[place] == extent
                 proven += 1

@@ -122,6 +122,22 @@ def test_removing_an_op_takes_its_outputs_along(graph: Graph) -> None:
     assert list(violations(graph)) == []
 
 
+def test_what_nothing_reads_goes_with_what_only_that_has_read() -> None:
+    """x -> Shape -> Slice -> Cast, where somebody else reads the shape; then nobody does."""
+    graph = Graph("net", {"": 18})
+    x, s, t, f, other = (graph.add_value(Value(name, FLOATS)) for name in ("x", "s", "t", "f", "other"))
+    pairs = ((x, s), (s, t), (t, f), (s, other))
+    shape, _, cast, reader = (graph.add_op(Op("Any", (source,), (result,))) for source, result in pairs)
+    graph.inputs, graph.outputs = [x], [other]
+    graph.remove_unread(shape)
+    assert len(graph) == 4
+    graph.remove_unread(cast)
+    assert graph.ops == [shape, reader] and [value.name for value in graph.values] == ["x", "s", "other"]
+    graph.outputs = [x]
+    graph.remove_unread(reader)
+    assert graph.ops == [] and graph.values == [x]
+
+
 def test_names_are_unique(graph: Graph) -> None:
     with pytest.raises(ValueError, match="duplicate"):
         graph.add_value(Value("x", FLOATS))
