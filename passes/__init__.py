@@ -4,6 +4,7 @@ from layoutopt.pass_base import Mode, Pass, Pipeline
 from layoutopt.passes.absorb_casts import AbsorbCasts
 from layoutopt.passes.assign_formats import AssignFormats
 from layoutopt.passes.cancel_casts import CancelCasts
+from layoutopt.passes.convert_integers import ConvertIntegers
 from layoutopt.passes.fold_affines import FoldAffines
 from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
@@ -32,7 +33,14 @@ _SIMPLIFY: tuple[Pass, ...] = (
     MergeMaps(),
     RemoveDead(),
 )
-_PLAN: tuple[Pass, ...] = (AssignFormats(), InsertCasts(), ShareCasts(), CancelCasts(), AbsorbCasts())
+_PLAN: tuple[Pass, ...] = (
+    AssignFormats(),
+    ConvertIntegers(),
+    InsertCasts(),
+    ShareCasts(),
+    CancelCasts(),
+    AbsorbCasts(),
+)
 
 DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
 """For inference: weights are constants, so what depends on them alone is computed ahead of time."""
@@ -52,6 +60,7 @@ __all__ = [
     "AbsorbCasts",
     "AssignFormats",
     "CancelCasts",
+    "ConvertIntegers",
     "FoldAffines",
     "FoldBroadcasts",
     "FoldConstants",

@@ -11,7 +11,7 @@ import numpy as np
 
 from layoutopt.dialects.carrier import carrier, code_of
 from layoutopt.dialects.extents import ExtentsAtRunTime
-from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose
+from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose, product
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import physical_type
 
@@ -135,6 +135,15 @@ class OpBuilder:
         # An extent that is computed may be 0, which is not to copy one then.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
         return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
+
+    def there_and_back(self, value: Value) -> Value:
+        """The same elements in the same shape, by way of a flat one; before all that has been recorded so far."""
+        assert isinstance(value.type, TensorType) and value.shape is not None
+        recorded, self.ops = self.ops, []
+        (flat,) = self.op("Flatten", [value], [TensorType(value.type.dtype, (1, product(value.shape)))], {"axis": 0})
+        result = self.reshape(flat, value.shape)
+        self.ops += recorded
+        return result
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
         """The axes in another order."""

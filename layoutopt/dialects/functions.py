@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.dialects.shield import shield
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.graph import Function, Graph, Reference
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
@@ -66,6 +67,7 @@ class Functions(Dialect):
         if not builder.ops or (rule is not None and rule.is_direct(op, op.signature)):
             write_plain(graph, op, builder, outputs)
             return
+        shield(graph, builder)
         label = self.label(op)
         draft = _draft(graph, op, builder, label.says)
         function = _find_or_add(graph, label, draft)

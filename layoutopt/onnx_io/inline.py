@@ -42,7 +42,7 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
     for function in found:
         if reason := _misunderstood(function, model):
             raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
-    return _without(model, found)
+    return _without(model, found, unshielded=True)
 
 
 def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
@@ -86,8 +86,8 @@ def _misunderstood(function: ir.Function, model: ir.Model) -> str:
     return ""
 
 
-def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
-    """The model with calls of these functions inlined."""
+def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool = False) -> ir.Model:
+    """The model with calls of these functions inlined; `unshielded`, if they are layoutopt's own."""
     if not functions:
         return model
     wanted = {function.identifier() for function in functions}
@@ -99,6 +99,8 @@ def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
     for identifier in wanted:  # every op means the same in the model's opsets
         imports = copy.functions[identifier].opset_imports
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
+        if unshielded:
+            _unshield(copy.functions[identifier])
     try:
         InlinePass(lambda function: function.identifier() in wanted)(copy)
     except (PreconditionError, ValueError) as error:
@@ -108,6 +110,19 @@ def _without(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
+
+
+def _unshield(function: ir.Function) -> None:
+    """Take out what `dialects.shield` put in and nothing else is written as: x -> Flatten -> Reshape to the shape of x."""
+    for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
+        source, readers = flat.inputs[0], flat.outputs[0].consumers()
+        given = [value for node in (flat, *readers) for value in node.outputs]
+        if source is None or any(value in function.outputs for value in given):
+            continue
+        if all(each.op_type == "Reshape" for each in readers):
+            for each in readers:
+                each.outputs[0].replace_all_uses_with(source)
+            function.remove([*readers, flat], safe=True)
 
 
 def _check_order(graph: ir.Graph | ir.Function) -> None:

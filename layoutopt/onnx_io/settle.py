@@ -17,6 +17,8 @@ from layoutopt.onnx_io.repeatable import compute_outputs, name_anew, order_anew
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 
 _PACKER = "NchwcTransformer"
+_ROUNDED_AGAIN = ("DequantizeLinear",)
+"""Around these onnxruntime 1.31 rewrites what it has rewritten, and does not always load what comes of it."""
 
 
 def settle(model: ir.Model, *, packs: bool) -> ir.Model:
@@ -30,32 +32,40 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
         packs: whether onnxruntime may pack convolutions for the blocks of this machine, which others would read wrongly.
 
     Raises:
-        ModelError: onnxruntime cannot load the model.
+        ModelError: onnxruntime cannot load the model, or not what it has made of it.
     """
     if sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE:
         return model
     with TemporaryDirectory(prefix="layoutopt-") as folder:
         path = Path(folder) / "settled.onnx"
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        options.optimized_model_filepath = str(path)
-        try:
-            onnxruntime.InferenceSession(
-                to_bytes(model),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=None if packs else [_PACKER],
-            )
-        except Exception as error:  # onnxruntime's exceptions have no common base
-            raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
+        _load(model, packs, path)
         settled = read(path)
     compute_outputs(settled)
     order_anew(settled)
     name_anew(model, settled)
     _take_over(model, settled)
     inherit(settled, model)
+    if any(node.op_type in _ROUNDED_AGAIN for node in settled.graph.all_nodes()):
+        _load(settled, packs)
     return settled
+
+
+def _load(model: ir.Model, packs: bool, saved: Path | None = None) -> None:
+    """Have onnxruntime load a model at its default level, and save what it makes of it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if saved is not None:
+        options.optimized_model_filepath = str(saved)
+    try:
+        onnxruntime.InferenceSession(
+            to_bytes(model),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=None if packs else [_PACKER],
+        )
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
 
 
 def forget_inner_types(model: ir.Model) -> None:

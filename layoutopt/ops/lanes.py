@@ -8,8 +8,11 @@ from itertools import product
 
 import numpy as np
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Storage, Value
-from layoutopt.ops.base import LayoutRule
+from layoutopt.formats import Format
+from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ops.base import LayoutRule, rule_of
+from layoutopt.ops.movable import unmovable
+from layoutopt.ops.signatures import Inapplicable
 
 LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in a mask, say
 
@@ -44,6 +47,15 @@ def with_lanes(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[L
         worst: the largest state that each input can be in; ANY by default. Constants have zero lanes always.
     """
     return _undominated(lane_cases(rule, op, signature, worst))
+
+
+def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
+    """The signature of an op with an operand in a format, whose inputs have zero lanes; None if it has none."""
+    rule = rule_of(op)
+    found = rule.complete(op, {slot: format}) if rule is not None else None
+    if rule is None or found is None or isinstance(found, Inapplicable) or unmovable(op, found):
+        return None
+    return next(iter(lane_cases(rule, op, found, [Lanes.ZERO] * len(op.inputs))), None)
 
 
 def lane_cases(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:

@@ -6,6 +6,7 @@ renames under other axes. So formats spread in both directions until the next an
 """
 
 from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,6 +18,8 @@ from layoutopt.ops import (
     IntegerUnits,
     LayoutRule,
     canonical_signature,
+    is_dequantizer,
+    is_quantizer,
     is_restricted,
     rule_of,
     unmovable,
@@ -27,6 +30,9 @@ from layoutopt.planner.nest import Handover, Nest, Unit
 
 MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
+
+_WHOLE = "it is part of a quantised unit, which stays whole"
+_HANDED_OUT = "its fractions are an output, so that integers are converted rather than these"
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -80,12 +86,13 @@ class _Spread:
         self.result = Candidates()
         self.found: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.fixed = quantised(nest.runs) if whole else set()
+        self.fixed = dict.fromkeys(quantised(nest.runs), _WHOLE) if whole else {}
         self.restricted: set[Unit] = set()
         self.given: dict[Value, Lanes] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.nest.units
+        self.fixed = dict.fromkeys(_at_outputs(self.nest, pins), _HANDED_OUT) | self.fixed
         self.restricted = {unit for unit in units if is_restricted(unit)}
         for value in self.nest.values:
             if value.rank is not None:
@@ -110,7 +117,7 @@ class _Spread:
         if rule is None or not rule.is_rename or op in self.fixed:
             self._take(op, canonical_signature(op))
         if op in self.fixed:
-            self.result.notes[op] = ["it is part of a quantised unit, which stays whole"]
+            self.result.notes[op] = [self.fixed[op]]
         elif rule is not None:
             for wish in self.cost_model.kernels(self.integers.priced(op)):
                 self._complete(op, dict(wish))
@@ -206,6 +213,17 @@ class _Spread:
             value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:
                 self._offer(value, storage.format)
+
+
+def _at_outputs(nest: Nest, pins: Collection[Value]) -> Iterator[Op]:
+    """The steps between integers and fractions that are outputs: those that do nothing else, and what quantises outputs."""
+    for value in nest.graph.outputs:
+        readers = nest.readers.get(value, ())
+        writers = [nest.writers[value]] if value in nest.writers and not readers else []
+        for step, _ in (*writers, *readers):
+            is_step = isinstance(step, Op) and (is_quantizer(step) if readers else is_dequantizer(step))
+            if isinstance(step, Op) and is_step and not any(each in pins for each in (value, *step.outputs)):
+                yield step
 
 
 def _completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:

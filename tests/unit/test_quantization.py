@@ -1,20 +1,23 @@
 """Quantised units: planned as a whole where a target has kernels for integers, and whole in every case."""
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import PinError, VerificationError
-from layoutopt.ir import Graph
+from layoutopt.formats import Format, lookup, pack, unpack
+from layoutopt.ir import Graph, Op, Signature, Storage, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import ArrayData
-from layoutopt.ops import is_dequantizer, is_quantizer
+from layoutopt.ops import Known, X, Y, is_dequantizer, is_quantizer
 from layoutopt.pass_base import Pass, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE
 
@@ -255,3 +258,120 @@ def test_the_rest_of_the_model_is_planned() -> None:
     assert kinds == [node.op_type for node in model.graph.node if node.op_type in kinds]
     blocked = [op.name for op in result.graph.ops if op.op_type == "Conv" and "16c" in str(op.signature)]
     assert len(blocked) == 1
+
+
+AT_OUTPUTS = """<ir_version: 10, opset_import: ["" : OPSET]>
+g (float[1,40,8,9] x) => (float[1,40,8,9] c, float[1,40,8,9] d, float[1,40,4,4] y)
+<float s = {0.05}, int8 z = {3}, float t = {0.01}, int8 o = {0}>
+{
+    q = QuantizeLinear (x, s, z)
+    b = DequantizeLinear (q, s, z)
+    w = DequantizeLinear (v, t, o)
+    c = Conv <pads = [1, 1, 1, 1]> (b, w)
+    p = QuantizeLinear (c, s, z)
+    d = DequantizeLinear (p, s, z)
+    e = Relu (d)
+    f = QuantizeLinear (e, s, z)
+    h = DequantizeLinear (f, s, z)
+    a = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (h)
+    m = QuantizeLinear (a, s, z)
+    y = DequantizeLinear (m, s, z)
+}"""
+
+
+def ran(model: onnx.ModelProto, feed: dict[str, np.ndarray], optimised: bool = True) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feed))
+
+
+@pytest.mark.parametrize("dialect", ["functions", "ops", "ascend"])
+@pytest.mark.parametrize("target", ["ascend-310", "gpu-turing", "gpu-hopper"])
+@pytest.mark.parametrize("pins", [{"x": "NHWC"}, {"d": "NHWC", "y": "CHWN"}], ids=str)
+@pytest.mark.parametrize("opset", [20, 21, 25])
+def test_int8_at_outputs_is_loaded_as_it_is_by_default(
+    opset: int, pins: dict[str, str], target: str, dialect: str
+) -> None:
+    """At opset 21, onnxruntime 1.31 does not load DequantizeLinear -> Transpose."""
+    model = onnx.parser.parse_model(AT_OUTPUTS.replace("OPSET", str(opset)))
+    weight = np.random.default_rng(0).integers(-128, 128, (40, 40, 3, 3)).astype(np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "v"))
+    feed = {"x": np.random.default_rng(1).normal(size=(1, 40, 8, 9)).astype(np.float32)}
+    result = layoutopt.optimize(model, target, dialect=dialect, pins=pins, verify=False)
+    assert result.report.changed
+    logical = dict(zip(("c", "d", "y"), ran(model, feed, optimised=False), strict=True))
+    feed = {name: pack(value, lookup(pins[name])) if name in pins else value for name, value in feed.items()}
+    step = 0.05 * 1.01  # in the units: a sum in another order may be rounded to the other side
+    for (name, want), got in zip(logical.items(), ran(result.proto, feed), strict=True):
+        got = unpack(got, lookup(pins[name]), want.shape) if name in pins else got
+        assert np.abs(want - got).max() < (1e-4 * np.abs(want).max() if name == "c" else step), name
+
+
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
+def test_so_is_int8_of_any_size_and_a_result_that_is_planned_again(dialect: str) -> None:
+    text = AT_OUTPUTS.replace("OPSET", "21").replace("[1,40,8,9]", "[N,40,H,W]").replace("[1,40,4,4]", "[N,40,P,Q]")
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((40, 40, 3, 3), np.int8), "v"))
+    first = layoutopt.optimize(model, "ascend-310", dialect=dialect, dims={"N": 1, "H": 56, "W": 56}, verify=False)
+    second = layoutopt.optimize(
+        first.proto, "gpu-turing", dialect="functions", dims={"N": 1, "H": 56, "W": 56}, verify=False
+    )
+    assert first.report.changed and second.report.changed
+    assert "Flatten" not in {node.op_type for node in second.proto.graph.node}, "what it was put in for is gone"
+    for size in ((1, 40, 8, 9), (3, 40, 5, 12)):
+        feed = {"x": np.random.default_rng(1).normal(size=size).astype(np.float32)}
+        want = ran(model, feed, optimised=False)
+        for result in (first, second):
+            got = ran(result.proto, feed)
+            assert all(np.abs(a - b).max() < 0.051 for a, b in zip(want[1:], got[1:], strict=True))
+
+
+def test_so_is_what_only_a_cpu_runs() -> None:
+    if host_target() not in ("cpu-avx2", "cpu-avx512"):
+        pytest.skip("no kernels for this machine")
+    model = onnx.parser.parse_model(AT_OUTPUTS.replace("OPSET", "21"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((40, 40, 3, 3), np.int8), "v"))
+    result = layoutopt.optimize(model, "cpu", pins={"d": "NHWC"}, verify=False)
+    feed = {"x": np.random.default_rng(1).normal(size=(1, 40, 8, 9)).astype(np.float32)}
+    want, got = ran(model, feed, optimised=False)[1], ran(result.proto, feed)[1]
+    assert np.abs(want.transpose(0, 2, 3, 1) - got).max() < 0.051
+
+
+class ChannelsLast:
+    """A target that wants images in NHWC for convolutions, and that would rather not cast what they give."""
+
+    name, dialect = "channels-last", "ops"
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        return [{X: Format.parse("NHWC"), Y: Format.parse("NHWC")}] if op.op_type == "Conv" else []
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        return 10.0 if op.op_type == "Conv" and str(signature.inputs[0]) != "NHWC" else 1.0
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        return 0.0 if src == dst else 3.0 if value.name == "c" else 1.0
+
+
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
+def test_an_output_that_is_quantised_is_not_rounded_by_default(dialect: str) -> None:
+    """As onnxruntime 1.31 does where a Transpose stands between."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,6,7] x) => (float[1,8,6,7] y, uint8[1,8,6,7] p)
+    <float s = {0.05}, uint8 z = {128}>
+    {
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        y = Relu (c)
+        q = QuantizeLinear (y, s, z)
+        d = DequantizeLinear (q, s, z)
+        e = Add (d, d)
+        p = QuantizeLinear (e, s, z)
+    }"""
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    x = np.random.default_rng(1).normal(size=(1, 8, 6, 7)).astype(np.float32)
+    result = layoutopt.optimize(model, ChannelsLast(), dialect=dialect, pins={"p": "NHWC"}, verify=False)
+    want, got = ran(model, {"x": x}, optimised=False), ran(result.proto, {"x": x})
+    assert np.abs(want[0] - got[0]).max() < 1e-4 * np.abs(want[0]).max()
+    assert np.abs(want[1].transpose(0, 2, 3, 1).astype(int) - got[1]).max() <= 1

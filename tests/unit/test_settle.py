@@ -170,3 +170,21 @@ def test_the_order_follows_from_outputs_and_operands() -> None:
         order_anew(model)
         saved.append([each.name for node in model.graph for each in node.outputs] + list(model.graph.initializers))
     assert saved[0] == saved[1] == ["a", "r", "b", "s", "y", "t", "z", "w", "v"]
+
+
+def test_what_onnxruntime_would_not_load_again_is_not_settled() -> None:
+    """GroupNormalization comes apart into ops that move elements, one of which then stands behind an int8 DequantizeLinear."""
+    text = """<ir_version: 8, opset_import: ["" : 21]> g (float[1,H,4,24] x) => (float[1,24,H,4] y)
+    <float s = {0.05}, int8 z = {3}>
+    {
+        q = QuantizeLinear (x, s, z)
+        t = Transpose <perm = [0, 3, 1, 2]> (q)
+        d = DequantizeLinear (t, s, z)
+        y = GroupNormalization <num_groups = 6> (d, scale, bias)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    for name in ("scale", "bias"):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(24, np.float32), name))
+    assert verify_models(proto.SerializeToString(), proto.SerializeToString()).status == "passed"
+    with pytest.raises(ModelError, match="onnxruntime cannot load it"):
+        settle(onnx_ir.from_proto(proto), packs=True)

@@ -52,7 +52,9 @@ class Linear(AxiswiseRule):
 
     family = "quantization"
     is_quantised = True
-    formats = "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
+    formats = (
+        "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
+    )
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None where one number serves all."""

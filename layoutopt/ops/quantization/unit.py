@@ -76,8 +76,10 @@ def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: Intege
     taken: set[tuple[Op, int]] = set()
     for op in graph.ops:
         for index, value in enumerate(op.inputs):
-            quantizes = is_quantizer(op) and index == 0
-            if value is not None and not value.is_constant and (quantizes or is_dequantizer(graph.producer(value))):
+            if value is None or value.is_constant:
+                continue
+            quantizes = is_quantizer(op) and index == 0 and not (graph.root is graph and graph.is_output(value))
+            if quantizes or is_dequantizer(graph.producer(value)):
                 units.inner.add((op, index))
         unit = _unit(graph, op)
         if unit is not None and has_kernel(op, unit.integer):
