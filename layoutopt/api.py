@@ -31,7 +31,7 @@ from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.probes import Probe, found_again, inner, rounded, spread, squashed, unrounded
+from layoutopt.probes import Probe, cut_off, deciders, found_again, inner, rounded, spread, squashed, unrounded
 from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.rounding import margin, step_by_step
 from layoutopt.sizes import Dims, Sizes, as_range
@@ -188,7 +188,8 @@ def optimize(
     context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
     probes, tensors, integers = squashed(graph), inner(graph), rounded(graph)
-    job.margins = {name: margin(dtype) for name, dtype in unrounded(graph, integers).items()}
+    job.margins = {name: margin(dtype) for name, dtype in unrounded(graph, {*integers, *cut_off(graph)}).items()}
+    steps = {**integers, **deciders(graph)}
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -211,7 +212,7 @@ def optimize(
     if verify:
         progress("verifying")
         models = (source, emitted, final)
-        job.steps = {probe: integers[probe.original] for probe in found_again(graph, lowered, list(integers))}
+        job.steps = {probe: steps[probe.original] for probe in found_again(graph, lowered, list(steps))}
         verdict = job.compare(*models, found_again(graph, lowered, probes))
         if verdict.comparisons and not verdict.sensitive:
             verdict = job.compare(*models, spread(found_again(graph, lowered, tensors), INNER_PROBES))
@@ -287,20 +288,22 @@ class _Job:
         """Compare the final model with the original; inner values that settling has swallowed, as they were before."""
         names = {value.name for node in final.graph for value in node.outputs}
         kept = [probe for probe in probes if probe.rewritten in names]
-        inside = self._run_both(original, emitted, probes) if len(kept) < len(probes) else None
-        verdict = self._run_both(original, final, kept)
+        inside = self._run_both(original, emitted, emitted, probes) if len(kept) < len(probes) else None
+        verdict = self._run_both(original, emitted, final, kept)
         return inside if inside is not None and inside.sensitive and not verdict.sensitive else verdict
 
-    def _run_both(self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe]) -> Verification:
-        """Run two models, or fail: a rewritten model that differs must not get out."""
+    def _run_both(
+        self, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model, probes: list[Probe]
+    ) -> Verification:
+        """Run two models, or fail: a final model that differs must not get out. It may be the emitted one, or that settled."""
         is_native = DIALECTS[self.dialect].is_native
-        size = sum(tensor.nbytes for model in (original, emitted) for _, tensor in onnx_io.weights(model))
+        size = sum(tensor.nbytes for model in (original, final) for _, tensor in onnx_io.weights(model))
         with tempfile.TemporaryDirectory(prefix="layoutopt-") as folder:
             if size > IN_MEMORY:
                 first, second = Path(folder) / "original.onnx", Path(folder) / "rewritten.onnx"
                 if self.path is None:
                     onnx_io.write(original, first)
-                onnx_io.write(emitted, second)
+                onnx_io.write(final, second)
                 verdict = verify_models(
                     self.path or first, second, pins=self.pins, dims=self.dims, only_optimised=is_native
                 )
@@ -308,13 +311,14 @@ class _Job:
                 names = [probe.original for probe in probes]
                 verdict = verify_models(
                     onnx_io.to_bytes_exposing(original, names) if probes or self.path is None else self.path,
-                    onnx_io.to_bytes_exposing(emitted, [probe.rewritten for probe in probes]),
+                    onnx_io.to_bytes_exposing(final, [probe.rewritten for probe in probes]),
                     pins=self.pins,
                     dims=self.dims,
                     probes=probes,
                     only_optimised=is_native,
                 )
-        if verdict.status == "failed" and self.steps and not is_native and size <= IN_MEMORY:
+        has_pieces = bool(self.steps or self.margins) and size <= IN_MEMORY
+        if verdict.status == "failed" and has_pieces and (final is emitted or _is_settled_right(emitted, final)):
             verdict = self._run_apart(original, emitted, probes, verdict)
         if verdict.status == "failed":
             raise VerificationError(
@@ -327,7 +331,7 @@ class _Job:
     def _run_apart(
         self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe], verdict: Verification
     ) -> Verification:
-        """Run two quantised models that differ piece by piece; what comes out then, if it passes."""
+        """Run two models that round or decide, and differ, piece by piece; what comes out then, if it passes."""
         names = [probe.original for probe in (*probes, *self.steps)]
         cut = {probe.rewritten: dtype for probe, dtype in self.steps.items()}
         apart = step_by_step(
@@ -372,6 +376,11 @@ class _Job:
             seconds=perf_counter() - self.start,
         )
         return Result(model, context.plan, report, graph, self.source if unchanged else None)
+
+
+def _is_settled_right(emitted: onnx_ir.Model, settled: onnx_ir.Model) -> bool:
+    """Whether a settled model computes what it was settled from does; both run the same kernels."""
+    return verify_models(onnx_io.to_bytes(emitted), onnx_io.to_bytes(settled), only_optimised=True).status == "passed"
 
 
 def _assumptions(sizes: Sizes) -> list[Note]:

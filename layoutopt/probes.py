@@ -1,14 +1,16 @@
 """Values to compare besides the outputs: what stands before a final Softmax, which would hide an error."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType
-from layoutopt.ops import Rename, rule_of
+from layoutopt.ir.types import DType, Value
+from layoutopt.ops import Rename, decided_by, rule_of
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+
+_INTEGERS = _FEW_BITS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64}
 
 _FRACTIONS = (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)  # that onnxruntime adds up
 
@@ -52,13 +54,42 @@ def inner(graph: Graph) -> list[str]:
 
 
 def rounded(graph: Graph) -> dict[str, DType]:
-    """The integers of few bits that are computed between two roundings, and their types."""
+    """The integers that are computed between two roundings, and their types: those of few bits, and fractions cut off."""
     found = {}
     for op in graph.ops:
         rule = rule_of(op)
         for value in op.outputs if rule is not None and rule.is_quantised else ():
             if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
                 found[value.name] = value.dtype
+    found.update({value.name: value.dtype for value in _cut_off(graph) if value.dtype and not graph.is_output(value)})
+    return found
+
+
+def cut_off(graph: Graph) -> list[str]:
+    """The integers that are fractions cut off, outputs among them."""
+    return [value.name for value in _cut_off(graph)]
+
+
+def _cut_off(graph: Graph) -> Iterator[Value]:
+    for op in graph.ops:
+        source, value = (op.inputs[0], op.outputs[0]) if op.kind == "Cast" else (None, None)
+        if source is not None and source.dtype in _FRACTIONS and value is not None and value.dtype in _INTEGERS:
+            yield value
+
+
+def deciders(graph: Graph) -> dict[str, DType]:
+    """The computed fractions by which ops decide, and what these are other names of; with their types."""
+    found: dict[str, DType] = {}
+    pending = [value for op in graph.ops for value in decided_by(op)]
+    while pending:
+        value = pending.pop()
+        producer = graph.producer(value)
+        if producer is None or value.dtype not in _FRACTIONS or value.name in found:
+            continue
+        if not graph.is_output(value):
+            found[value.name] = value.dtype
+        if isinstance(rule_of(producer), Rename) and producer.inputs[0] is not None:
+            pending.append(producer.inputs[0])
     return found
 
 

@@ -59,13 +59,14 @@ One model at onnxruntime's levels of optimisation is up to seven times as far as
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output on one set of inputs; `place` says of which size, where there is a choice."""
+    """One output on one set of inputs, of which size where there is a choice, and the original's largest magnitude."""
 
     name: str
     dtype: str
     error: float
     tolerance: float
     place: str = ""
+    largest: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -179,19 +180,27 @@ def _as_wide_numbers(
     if same.status != "passed":
         return None
     limits = {each.name: each.tolerance for each in verdict.comparisons}
-    before = _errors(_verified(exact, original, None, (), seed, dims, False, widens=True))
-    after = _errors(_verified(exact, rewritten, pins, probes, seed, dims, False, widens=True))
+    before = errors_of(_verified(exact, original, None, (), seed, dims, False, widens=True))
+    after = errors_of(_verified(exact, rewritten, pins, probes, seed, dims, False, widens=True))
     if not all(name in after and after[name] <= max(limits[name], COARSER * before.get(name, 0.0)) for name in limits):
         return None
     words = f"{max(after.values()):.2g} from them, where the original is {max(before.values()):.2g}"
     return replace(same, reason=f"as wide numbers; as it is {verdict.reason}, and is up to {words}")
 
 
-def _errors(verdict: Verification) -> dict[str, float]:
-    """The largest finite error of every output."""
+def errors_of(verdict: Verification) -> dict[str, float]:
+    """The largest finite error of every output, by the largest magnitude that it has on any of the inputs.
+
+    A sum may happen to cancel, so that its rounding errors are large for what it is; on other inputs it does not.
+    """
     errors: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for each in verdict.comparisons:
-        errors[each.name] = max(errors.get(each.name, 0.0), each.error)
+        largest[each.name] = max(largest.get(each.name, 0.0), each.largest)
+    for each in verdict.comparisons:
+        is_measured = largest[each.name] > 0 and np.isfinite(each.error)
+        error = each.error * each.largest / largest[each.name] if is_measured else each.error
+        errors[each.name] = max(errors.get(each.name, 0.0), error)
     return {name: error for name, error in errors.items() if np.isfinite(error)}
 
 
@@ -206,7 +215,7 @@ def _verified(
     *,
     widens: bool = False,
 ) -> Verification:
-    """One comparison of both models; `widens` what the second gives to float32."""
+    """One comparison of both models; `widens` what they give to float32: of wide numbers an input may be handed out narrow."""
     names = {probe.original: probe.rewritten for probe in probes}
     formats = {**{probe.original: probe.format for probe in probes}, **(pins or {})}
     try:
@@ -236,7 +245,7 @@ def _verified(
             reason = f"the original can be run, the rewritten model cannot{run.place}: {_line(error)}"
             return Verification("not verified", broken) if broken else Verification("failed", reason)
     del session
-    wants = [run.outputs for run in runs]
+    wants = [[_widened(each) if widens else each for each in run.outputs] for run in runs]
     sizes = tuple(dict.fromkeys(tuple(run.sizes.items()) for run in runs)) if symbols else ()
     sensitive = not runs[0].feed or any(not compare("", a, b).passed for a, b in zip(*wants[:2], strict=True))
     comparisons = _compare_all(outputs, runs, wants, gots, formats)
@@ -351,7 +360,7 @@ def compare(name: str, want: Any, got: Any) -> Comparison:
         return Comparison(name, dtype, np.inf, tolerance)
     if want.dtype == object or want.size == 0 or want.dtype == np.bool_:
         return Comparison(name, dtype, 0.0 if _same(want, got) else np.inf, tolerance)
-    return Comparison(name, dtype, _error(want, got), tolerance)
+    return Comparison(name, dtype, _error(want, got), tolerance, largest=_largest(want))
 
 
 def _error(want: Array, got: Array) -> float:
@@ -365,6 +374,11 @@ def _error(want: Array, got: Array) -> float:
     largest = float(np.abs(a[finite]).max())
     difference = float(np.abs(a[finite] - b[finite]).max())
     return difference / largest if largest else (0.0 if difference == 0 else float("inf"))
+
+
+def _largest(want: Array) -> float:
+    sizes = np.abs(want.astype(np.complex128 if np.iscomplexobj(want) else np.float64))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -40,6 +40,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
 from layoutopt.ops.affine import Affine, rounded
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
+from layoutopt.ops.decisions import decided_by
 from layoutopt.ops.lanes import clean_signature, has_lanes, with_lanes
 from layoutopt.ops.left_canonical import LEFT_CANONICAL
 from layoutopt.ops.movable import is_restricted, unmovable
@@ -87,6 +88,7 @@ __all__ = [
     "canonical_signature",
     "canonical_storage",
     "clean_signature",
+    "decided_by",
     "elements",
     "extent",
     "find_units",

@@ -195,7 +195,11 @@ def binary(g: Growing) -> None:
     if kind == "PRelu":
         known = {**g.all_constants(), **g.values}
         first, *rest = (known[name].shape for name in operands)
-        if np.broadcast_shapes(first, *rest) != first:
+        try:
+            fits = np.broadcast_shapes(first, *rest) == first
+        except ValueError:
+            fits = False
+        if not fits:
             raise Refused  # onnxruntime runs what onnx says is none
     g.add(kind, operands, **({"direction": "LEFT"} if kind == "BitShift" else {}))
 

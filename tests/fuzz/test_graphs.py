@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
 from .grafts import prepare, put
 from .graphs import examine
-from .growing import Growing, Refused, since
+from .growing import Growing, Refused, imports, info, since
 from .judge import explain, judge
 
 QUICK = settings(
@@ -83,6 +84,25 @@ def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(judging, "optimize", lambda *_, **__: Wrong())
     assert judging.judge(case).kind == "mismatch"
+
+
+def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
+    """Of an output in whole numbers, an element at the edge of one may differ by one; not by more, and no other element."""
+    g = Growing(Seeded(0), 17, np.float16)
+    x = g.input((2, 4))
+    g.values[x][...] = [[0.5, 0.25, 1.5, 0.75], [0.5, 1.25, 2.75, 0.0]]
+    y = g.add("Cast", [g.add("Add", [x, g.constant(np.full((1, 4), 0.5, np.float16))])], to=onnx.TensorProto.INT32)
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in g.constants.items()]
+    graph = onnx.helper.make_graph(g.nodes, "g", [info(x, g.values[x])], [info(y, g.values[y])], constants)
+    model = onnx.helper.make_model(graph, opset_imports=imports(17, g.nodes, ()), ir_version=9)
+    case = Case(model, [dict(g.inputs)], g.steps, g.constants, "gpu-hopper", None, "inference")
+    want = g.values[y]
+    assert want.tolist() == [[1, 0, 2, 1], [1, 1, 3, 0]]
+    for place, by, excused in [((0, 0), -1, True), ((1, 0), -1, True), ((0, 0), 2, False), ((0, 1), 1, False)]:
+        got = want.copy()
+        got[place] += by
+        assert judging.is_rounding(case, case.feeds[0], y, want, got) is excused, (place, by)
+    assert not judging.is_rounding(case, case.feeds[0], y, want, want - 1)
 
 
 def _has(case: Case, kind: str) -> bool:

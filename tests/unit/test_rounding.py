@@ -129,3 +129,51 @@ def test_whole_models_are_taken_apart(dialect: str, monkeypatch: pytest.MonkeyPa
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification
     assert verification.status == "passed"
     assert verification.reason == "piece by piece; as a whole y differs"
+
+
+def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_ir.Model:
+    """Fractions in float16 that are cut off, either at the end or on the way."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float16[1,16,24,24] x) => (REPLY) {
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        m = Mul (c, gain)
+        b = Add (m, bias)
+        y = Cast <to = 6> (b)
+        f = Cast <to = 10> (y)
+        z = Sigmoid (f)
+    }"""
+    reply = "float16[1,16,24,24] z" if inside else "int32[1,16,24,24] y"
+    model = onnx.parser.parse_model(text.replace("REPLY", reply))
+    del model.graph.node[6 if inside else 4 :]
+    weight = 0.5 * np.random.default_rng(0).normal(size=(16, 16, 3, 3))
+    tensors = {"w": weight, "gain": np.asarray(gain), "bias": np.asarray(bias)}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array.astype(np.float16), name) for name, array in tensors.items()
+    )
+    return onnx_ir.serde.deserialize_model(model)
+
+
+def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
+    steps = [Probe("y", "y", Format.canonical(4))] if inside else []
+    given = onnx_io.to_bytes_nudged(cut(inside=inside), ["y"], {"y": margin(DType.FLOAT16)})
+    between = {"y": DType.INT32} if inside else {}
+    return step_by_step(given, onnx_io.to_bytes_cut(rewritten, between), steps)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_fraction_that_is_cut_off_may_fall_on_the_other_side(inside: bool) -> None:
+    other = cut(1 + 2**-10, inside=inside)
+    assert verify_models(onnx_io.to_bytes(cut(inside=inside)), onnx_io.to_bytes(other)).status == "failed"
+    assert cut_apart(other, inside=inside).status == "passed"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("change", [{"gain": 1.05}, {"bias": 1.0}, {"bias": -0.5}], ids=str)
+def test_no_more_than_that(change: dict[str, float], inside: bool) -> None:
+    assert "y" in wrong(cut_apart(cut(inside=inside, **change), inside=inside))
+
+
+def test_an_output_that_is_cut_off_is_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    verification = layoutopt.optimize(cut(), "ascend-910b").report.verification
+    assert verification.status == "passed"
+    assert verification.reason == "piece by piece; as a whole y differs"

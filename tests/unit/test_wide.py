@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from layoutopt.onnx_io import to_bytes_wide
 from layoutopt.onnx_io.session import Session
-from layoutopt.verify import Verification, verify_models
+from layoutopt.verify import Verification, compare, errors_of, verify_models
 
 SIZE, DEPTH = 64, 6
 
@@ -67,6 +67,13 @@ def test_sums_in_another_order_differ_by_more_than_any_tolerance() -> None:
     assert verdict.worst is not None and verdict.worst.error < verdict.worst.tolerance == 1e-4
 
 
+def test_so_they_do_beside_an_input_that_is_handed_out() -> None:
+    models = [onnx.load_from_string(chain(order=order)) for order in (0, 1)]
+    for model in models:
+        model.graph.output.append(model.graph.input[0])
+    assert judged(models[1].SerializeToString(), models[0].SerializeToString()).status == "passed"
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, 2.0])
 def test_what_errors_hide_is_found(factor: float) -> None:
     assert judged(chain(order=1, wrong=factor)).status == "failed"
@@ -81,6 +88,17 @@ def test_a_rewritten_model_may_not_be_much_coarser_than_the_original() -> None:
     """What is equal in exact numbers is none the better for it where the original has no such errors."""
     verdict = judged(chain(), chain(cancels=False))
     assert verdict.status == "failed"
+
+
+def test_a_sum_that_happens_to_cancel_is_measured_by_what_it_is_on_other_inputs() -> None:
+    """Of one number, 1e-4 is a hundredth where it is 0.01, and nothing where it is 1; infinite errors are none the smaller."""
+    step = np.float16(2**-10)
+    want = [np.asarray([0.01], np.float16), np.asarray([1.0], np.float16)]
+    compared = tuple(compare("y", each, each + step) for each in want)
+    assert compared[0].error > 0.05 > 0.002 > compared[1].error
+    assert errors_of(Verification("failed", "", compared))["y"] < 0.002
+    infinite = compare("y", np.zeros(1, np.float16), np.full(1, np.inf, np.float16))
+    assert "y" not in errors_of(Verification("failed", "", (*compared, infinite)))
 
 
 def test_wide_numbers_have_the_values_of_the_narrow_ones() -> None:
