@@ -84,9 +84,10 @@ def _take_over(model: ir.Model, settled: ir.Model) -> None:
     settled.metadata_props.clear()
     settled.metadata_props.update(model.metadata_props)
     settled.graph.name, settled.graph.doc_string = model.graph.name, model.graph.doc_string
+    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
     if settled.ir_version < 4:
         _list_initializers(settled.graph, model.graph)
-    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+        known = {name: value for name, value in known.items() if name not in settled.graph.initializers}
     for new in (*settled.graph.inputs, *settled.graph.outputs):
         if (old := known.get(new.name)) is not None:
             new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string

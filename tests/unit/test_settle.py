@@ -100,6 +100,19 @@ def test_in_old_models_a_constant_becomes_one_input() -> None:
     assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
 
 
+def test_in_old_models_an_initializer_has_the_shape_that_it_was_given() -> None:
+    """onnxruntime takes a Transpose past the Add, and stores the other operand transposed under its old name."""
+    old = onnx.parser.parse_model(
+        """<ir_version: 3, opset_import: ["" : 9]> old (float[2,3,4] x, float[1,1,3] w) => (float[2,3,4] y)
+        { t = Transpose <perm = [0, 2, 1]> (x) s = Add (t, w) y = Transpose <perm = [0, 2, 1]> (s) }"""
+    )
+    weight = np.random.default_rng(0).normal(size=(1, 1, 3)).astype(np.float32)
+    old.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
+    assert {tuple(tensor.dims) for tensor in settled.graph.initializer} == {(1, 3, 1)}
+    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+
+
 def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
     model.graph[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
