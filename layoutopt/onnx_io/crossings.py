@@ -71,6 +71,7 @@ class Crossings:
         """What bodies leave. A loop may run not at all, so that what goes in comes out."""
         found: dict[str, Type] = {}
         for op, crossing in self._crossings(node):
+            length = self._length(op, types)
             given = [(each, self._seen(op, each, types)) for each in crossing.sources]
             common = given[0][1] if given else None
             for _, other in given[1:]:
@@ -81,7 +82,7 @@ class Crossings:
                 if value is not None:
                     known = self._numbered(types.get(self._names[value], value.type))
                     found[self._names[value]] = (
-                        known if common is None else self._handed(op, place, common, known, outside)
+                        known if common is None else self._handed(place, common, known, outside, length)
                     )
         return found
 
@@ -99,16 +100,24 @@ class Crossings:
             return type
         return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in place.hidden))
 
-    def _handed(self, op: Op, place: Place, inner: TensorType, known: Type, outside: set[Dim]) -> Type:
+    def _handed(self, place: Place, inner: TensorType, known: Type, outside: set[Dim], length: Dim | None) -> Type:
         """The type of a result that bodies see as `inner`. Extents that only a body knows get other names."""
         if inner.shape is None:
             return known if isinstance(known, TensorType) else inner
         dims = [dim if dim in outside or _knowledge(dim) else self._fresh.fresh() for dim in inner.shape]
-        rule = control_flow(op)
-        length = rule.length(op) if rule is not None and len(place.hidden) == 1 else None
         for axis in place.hidden:
-            dims.insert(axis, self._fresh.fresh() if length is None else length)
+            dims.insert(axis, self._fresh.fresh() if length is None or len(place.hidden) > 1 else length)
         return _merged(known, TensorType(inner.dtype, tuple(dims)))
+
+    def _length(self, op: Op, types: Types) -> Dim | None:
+        """The extent of the axis along which results of iterations are put together, by what is known of values now."""
+
+        def shape_of(value: Value) -> tuple[Dim, ...] | None:
+            type = types.get(self._names[value], value.type)
+            return type.shape if isinstance(type, TensorType) else None
+
+        rule = control_flow(op)
+        return None if rule is None else rule.length(op, shape_of)
 
     def _begun(self, declared: Type, initial: TensorType) -> Type:
         """The type that an input begins with. Numbers that a body declares hold, unless it is given others."""

@@ -9,15 +9,23 @@ like any unknown op, and their bodies are left as they are.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from layoutopt.formats import Format, Part
+from layoutopt.formats import Dim, Format, Part
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable, Known, canonical_storage
+
+ShapeOf: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
+
+
+def own_shape(value: Value) -> tuple[Dim, ...] | None:
+    """The shape that a value says itself; while types are being found out, more may be known."""
+    return value.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +106,9 @@ class ControlFlow(LayoutRule):
         del op
         return ""
 
-    def length(self, op: Op) -> int | str | None:
+    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
         """The extent of the axis along which the results of iterations are put together, if there is a name for it."""
-        del op
+        del op, shape_of
         return None
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:

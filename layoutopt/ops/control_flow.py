@@ -11,9 +11,10 @@ How often a body runs is a guess of the branches of an If (one in two) and of lo
 
 from collections.abc import Mapping
 
+from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.base import register
-from layoutopt.ops.bodies import ControlFlow, Crossing, Place, operand
+from layoutopt.ops.bodies import ControlFlow, Crossing, Place, ShapeOf, operand, own_shape
 from layoutopt.ops.passage import Passage
 from layoutopt.ops.signatures import extent
 
@@ -118,8 +119,9 @@ class Loop(ControlFlow):
         trips = min(max(float(limit.reshape(-1)[0]), 0.0), MOST_TRIPS)
         return {"body": trips if self._runs_to_the_end(op) else min(trips, TRIPS)}
 
-    def length(self, op: Op) -> int | str | None:
+    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
         """M, if nothing else ends the loop and it is a number."""
+        del shape_of
         limit = op.constant(0)
         if limit is None or limit.size != 1 or not self._runs_to_the_end(op):
             return None
@@ -214,15 +216,14 @@ class Scan(ControlFlow):
             batches = extent(first.shape[0])
         return {"body": min(float(length) * batches, MOST_TRIPS) if isinstance(length, int) else TRIPS}
 
-    def length(self, op: Op) -> int | str | None:
+    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
         """That of the sequences."""
         first, states, sequences = self._extents(op)
         axes = self._axes(op, "scan_input_axes", sequences) or []
-        for value, axis in zip(op.inputs[first + states : op.own_inputs], axes, strict=False):
-            if value is not None and value.shape is not None and isinstance(value.shape[axis], int):
-                return value.shape[axis]
-        value = op.inputs[first + states]
-        return value.shape[axes[0]] if axes and value is not None and value.shape is not None else None
+        scanned = zip(op.inputs[first + states : op.own_inputs], axes, strict=False)
+        shapes = [(None if value is None else shape_of(value), axis) for value, axis in scanned]
+        found = [None if shape is None else shape[axis] for shape, axis in shapes]
+        return next((each for each in found if isinstance(each, int)), found[0] if found else None)
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
         """Axes of sequences that are not canonical are the outermost; those of batches had no other place."""

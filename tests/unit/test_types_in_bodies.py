@@ -94,6 +94,31 @@ def test_elements_of_a_sequence() -> None:
     assert types(op.outputs) == ["float32[2,8]", "float32[2,8,T]"]
 
 
+def test_the_length_of_a_sequence_that_follows_from_other_shapes() -> None:
+    """It is known after the first reading: a second one finds no more."""
+    first = lifted("""g (float[2,3,8] x, float[2,8] h) => (float[?,?] y, float[?,?,?] a) {
+        n = Constant <value_ints = [-1]> () b = Shape <end = 1> (x) c = Shape <start = 1, end = 2> (x)
+        t = Concat <axis = 0> (b, c, n) r = Reshape(x, t) z = Transpose <perm = [1, 0, 2]> (r)
+        y, a = Scan <num_scan_inputs = 1, body = b (s, e) => (r, o) {
+            r = Add(s, e) u = Unsqueeze(e, n) o = Squeeze(u, n) }> (h, z) }""")
+    assert types(bodied(first).outputs) == ["float32[2,8]", "float32[3,2,8]"]
+    assert to_bytes(emit(lift(emit(first)))) == to_bytes(emit(first))
+
+
+def test_a_sequence_that_grows_in_a_loop_around() -> None:
+    op = bodied(
+        lifted("""g (float[1,8] x, float[8] h, int64 m) => (float[?,?] y) {
+        y = Loop (m, , x) <body = outer (int64 i, bool c, v) => (bool d, r) {
+            d = Identity(c)
+            w, a = Scan <num_scan_inputs = 1, body = b (s, e) => (n, o) { n = Add(s, e) o = Relu(n) }> (h, v)
+            r = Concat <axis = 0> (a, a)
+        }> }""")
+    )
+    scan = bodied(op.bodies["body"])
+    assert [plain(value) for value in scan.outputs] == ["float32[8]", "float32[?,8]"]
+    assert plain(op.outputs[0]) == "float32[?,8]"
+
+
 def test_a_batch_that_the_body_does_not_see() -> None:
     graph = lift(ir.from_proto(control_flow_models.load("batched_scan")))
     op = bodied(graph)
