@@ -3,12 +3,10 @@
 read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit -> check -> verify
 """
 
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from os import PathLike
-from pathlib import Path
 from time import perf_counter
 from typing import ParamSpec, TypeAlias
 
@@ -16,24 +14,22 @@ import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
+from layoutopt.acceptance import Acceptance
 from layoutopt.account import agreeing, cast_reports, counts, op_reports, outcome_reports
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models import find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, PinError, VerificationError
+from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, PinError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.ops import rules
 from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.probes import Probe, cut_off, deciders, found_again, inner, rounded, spread, squashed, unrounded
 from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
-from layoutopt.rounding import margin, step_by_step
 from layoutopt.sizes import Dims, Sizes, as_range
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.verify import Verification, verify_models
@@ -42,9 +38,6 @@ from layoutopt.version import VERSION
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 Progress: TypeAlias = Callable[[str], None]
 _P = ParamSpec("_P")
-
-INNER_PROBES = 16  # inner values that are compared where the outputs do not depend on the inputs
-IN_MEMORY = 1_900_000_000  # bytes of weights; a larger model is no single message, so it is verified as files
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +180,7 @@ def optimize(
         raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")
     context.sizes = Sizes.of(graph.inputs, job.dims)
     job.before = counts(graph)
-    probes, tensors, integers = squashed(graph), inner(graph), rounded(graph)
-    job.margins = {name: margin(dtype) for name, dtype in unrounded(graph, {*integers, *cut_off(graph)}).items()}
-    steps = {**integers, **deciders(graph)}
+    acceptance = Acceptance.of(graph, job.name, job.path, job.pins, job.dims, is_native=spoken.is_native)
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -211,12 +202,7 @@ def optimize(
             context.notes.append(Note("settle", error.where, error.what))
     if verify:
         progress("verifying")
-        models = (source, emitted, final)
-        job.steps = {probe: steps[probe.original] for probe in found_again(graph, lowered, list(steps))}
-        verdict = job.compare(*models, found_again(graph, lowered, probes))
-        if verdict.comparisons and not verdict.sensitive:
-            verdict = job.compare(*models, spread(found_again(graph, lowered, tensors), INNER_PROBES))
-        job.verification = verdict
+        job.verification = acceptance.judge(graph, lowered, source, emitted, final)
     if final is not emitted:
         onnx_io.forget_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
@@ -235,8 +221,6 @@ class _Job:
     dims: Dims
     stamp: Stamp
     given: Model
-    steps: dict[Probe, DType] = field(default_factory=dict)
-    margins: dict[str, Array] = field(default_factory=dict)
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
@@ -282,71 +266,6 @@ class _Job:
         """Whether the model has been optimised like this before, and is as it was then."""
         return KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model))
 
-    def compare(
-        self, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model, probes: list[Probe]
-    ) -> Verification:
-        """Compare the final model with the original; inner values that settling has swallowed, as they were before."""
-        names = {value.name for node in final.graph for value in node.outputs}
-        kept = [probe for probe in probes if probe.rewritten in names]
-        inside = self._run_both(original, emitted, emitted, probes) if len(kept) < len(probes) else None
-        verdict = self._run_both(original, emitted, final, kept)
-        return inside if inside is not None and inside.sensitive and not verdict.sensitive else verdict
-
-    def _run_both(
-        self, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model, probes: list[Probe]
-    ) -> Verification:
-        """Run two models, or fail: a final model that differs must not get out. It may be the emitted one, or that settled."""
-        is_native = DIALECTS[self.dialect].is_native
-        size = sum(tensor.nbytes for model in (original, final) for _, tensor in onnx_io.weights(model))
-        with tempfile.TemporaryDirectory(prefix="layoutopt-") as folder:
-            if size > IN_MEMORY:
-                first, second = Path(folder) / "original.onnx", Path(folder) / "rewritten.onnx"
-                if self.path is None:
-                    onnx_io.write(original, first)
-                onnx_io.write(final, second)
-                verdict = verify_models(
-                    self.path or first, second, pins=self.pins, dims=self.dims, only_optimised=is_native
-                )
-            else:
-                names = [probe.original for probe in probes]
-                verdict = verify_models(
-                    onnx_io.to_bytes_exposing(original, names) if probes or self.path is None else self.path,
-                    onnx_io.to_bytes_exposing(final, [probe.rewritten for probe in probes]),
-                    pins=self.pins,
-                    dims=self.dims,
-                    probes=probes,
-                    only_optimised=is_native,
-                )
-        has_pieces = bool(self.steps or self.margins) and size <= IN_MEMORY
-        if verdict.status == "failed" and has_pieces and (final is emitted or _is_settled_right(emitted, final)):
-            verdict = self._run_apart(original, emitted, probes, verdict)
-        if verdict.status == "failed":
-            raise VerificationError(
-                f"the rewritten model computes something else: {verdict.reason}",
-                where=self.name,
-                hint="nothing was written; please report it with the model",
-            )
-        return verdict
-
-    def _run_apart(
-        self, original: onnx_ir.Model, emitted: onnx_ir.Model, probes: list[Probe], verdict: Verification
-    ) -> Verification:
-        """Run two models that round or decide, and differ, piece by piece; what comes out then, if it passes."""
-        names = [probe.original for probe in (*probes, *self.steps)]
-        cut = {probe.rewritten: dtype for probe, dtype in self.steps.items()}
-        apart = step_by_step(
-            onnx_io.to_bytes_nudged(original, names, self.margins),
-            onnx_io.to_bytes_cut(emitted, cut, [probe.rewritten for probe in probes]),
-            list(self.steps),
-            probes,
-            pins=self.pins,
-            dims=self.dims,
-        )
-        if apart.status != "passed":
-            return verdict
-        reason = f"piece by piece; as a whole {verdict.reason}"
-        return replace(verdict, status="passed", reason=reason, comparisons=apart.comparisons)
-
     def finish(self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "") -> Result:
         """The result; `unchanged` says why the model was left alone, if it was."""
         after = self.before if unchanged else counts(graph)
@@ -376,11 +295,6 @@ class _Job:
             seconds=perf_counter() - self.start,
         )
         return Result(model, context.plan, report, graph, self.source if unchanged else None)
-
-
-def _is_settled_right(emitted: onnx_ir.Model, settled: onnx_ir.Model) -> bool:
-    """Whether a settled model computes what it was settled from does; both run the same kernels."""
-    return verify_models(onnx_io.to_bytes(emitted), onnx_io.to_bytes(settled), only_optimised=True).status == "passed"
 
 
 def _assumptions(sizes: Sizes) -> list[Note]:

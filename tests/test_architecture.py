@@ -92,8 +92,9 @@ def test_who_knows_networkx() -> None:
 
 
 def test_who_knows_onnx() -> None:
-    """And `api`, which takes and gives models, and `backend`, whose interface is onnx's."""
-    assert {name for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")} <= {"api", "backend"}
+    """And those that are given models: `api`, `acceptance`, and `backend`, whose interface is onnx's."""
+    others = {name for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
+    assert others <= {"acceptance", "api", "backend"}
 
 
 def test_who_runs_models() -> None:

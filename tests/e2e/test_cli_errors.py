@@ -118,7 +118,7 @@ def test_unexpected_errors(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("layoutopt.api.verify_models", fail)
+    monkeypatch.setattr("layoutopt.acceptance.verify_models", fail)
     command = ("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt import api, onnx_io
+from layoutopt import acceptance, onnx_io
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
 from layoutopt.probes import Probe
@@ -125,7 +125,7 @@ def test_values_before_a_final_op_are_compared_too() -> None:
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_whole_models_are_taken_apart(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    monkeypatch.setattr(acceptance, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification
     assert verification.status == "passed"
     assert verification.reason == "piece by piece; as a whole y differs"
@@ -173,7 +173,7 @@ def test_no_more_than_that(change: dict[str, float], inside: bool) -> None:
 
 
 def test_an_output_that_is_cut_off_is_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    monkeypatch.setattr(acceptance, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
     verification = layoutopt.optimize(cut(), "ascend-910b").report.verification
     assert verification.status == "passed"
     assert verification.reason == "piece by piece; as a whole y differs"
