@@ -60,14 +60,15 @@ def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
 
 def lane_cases(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:
     """A signature once for every lane state that its inputs may have and that the op works on."""
-    laned = [
-        index
+    inputs = [
+        (index, value)
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
-        if value is not None and not value.is_constant and has_lanes(value, storage)
+        if value is not None and has_lanes(value, storage)
     ]
     laned_outputs = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    if not laned and not any(laned_outputs):
+    if not inputs and not any(laned_outputs):
         return [signature]
+    laned = [index for index, value in inputs if not value.is_constant]
     choices = [[state for state in Lanes if worst is None or state <= worst[index]] for index in laned]
     # Beyond two laned inputs only uniform states: 3**n combinations would not pay for themselves.
     cases = product(*choices) if len(laned) <= 2 else ((state,) * len(laned) for state in max(choices, key=len))

@@ -114,6 +114,15 @@ def test_a_bias_reaches_the_lanes_that_it_broadcasts_over() -> None:
     assert left(product, "MN8n", ZERO, ZERO, ZERO, slot=Y) is ZERO
 
 
+@pytest.mark.parametrize(("zero", "is_legal"), [(0, True), (7, False)])
+def test_lanes_of_constants_are_looked_at_too(zero: int, is_legal: bool) -> None:
+    """Both are zero, but with zero points neither is nothing."""
+    x, w = np.ones((1, 3, 4, 4), np.uint8), np.ones((2, 3, 1, 1), np.uint8)
+    points = (np.asarray(point, np.uint8) for point in (1, zero))
+    op = op_of("ConvInteger", x, w, *points, out=(1, 2, 4, 4), dtype=DType.UINT8)
+    assert bool(signatures(op, {X: "NCHW4c", Slot("in", 1): "NCHW4c", Y: "NCHW"})) == is_legal
+
+
 def test_strings_have_no_lanes() -> None:
     assert not signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NCHW8c"})
     assert signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NHWC"})
