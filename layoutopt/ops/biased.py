@@ -12,7 +12,7 @@ from layoutopt.ops.signatures import is_canonical
 def ends_with_last(format: Format) -> bool:
     """Whether the last axis is the innermost one, and whole."""
     last = format.parts[-1]
-    return not last.block and last.axis == format.rank - 1
+    return last.axis == format.rank - 1 and format.block(last.axis) == 1
 
 
 @register

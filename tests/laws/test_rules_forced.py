@@ -132,6 +132,8 @@ def formats(shape: tuple[int | str, ...], *, thorough: bool) -> list[Format]:
         for chosen in blocks:
             inner = [Part(axis, block) for axis, block in chosen]
             found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
+    if rank > 1:  # the innermost axis, of which what is innermost is the outer digit
+        found.append(Format((*plain.parts[:-1], Part(rank - 1, 2), Part(rank - 1))))
     if rank > 2:  # both levels of an axis away from each other
         found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
         found.append(Format((*plain.parts[:2], Part(0, 2), Part(1, 2), *plain.parts[2:])))  # windows
