@@ -49,3 +49,8 @@ class FastGelu(Gelu):
     makes = "com.microsoft::FastGelu"
     anchors = ("Tanh",)
     argument = (0.0, sqrt(2.0 / pi), 0.0, sqrt(2.0 / pi) * 0.044715)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """As for Gelu; its kernel takes no scalars."""
+        found = super().match(graph, op)
+        return found if found is not None and found.inputs[0] is not None and found.inputs[0].rank else None
