@@ -11,6 +11,7 @@ from functools import partial
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.product_ranks import even_ranks
+from layoutopt.dialects.shield import shield
 from layoutopt.formats import Format, Shape, pack
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
@@ -137,6 +138,7 @@ class _Lowering:
         )
         builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
         builder.set_output(0, builder.reshape(result, bare))
+        shield(self.target, builder)
         write_plain(self.target, op, builder, [exposed])
         return exposed
 

@@ -339,6 +339,16 @@ def test_so_is_what_only_a_cpu_runs() -> None:
     assert np.abs(want.transpose(0, 2, 3, 1) - got).max() < 0.051
 
 
+@pytest.mark.parametrize("dialect", ["functions", "ops", "ascend", "onnxruntime"])
+def test_so_is_an_output_that_is_pinned_and_need_not_be_moved(dialect: str) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (int8[2,2,1,10] x) => (float[2,2,1,10] y)
+    <float s = {0.015}, int8 z = {0}> { y = DequantizeLinear (x, s, z) }"""
+    model = onnx.parser.parse_model(text)
+    result = layoutopt.optimize(model, "gpu-hopper", dialect=dialect, pins={"y": "NCWH"}, verify=False)
+    x = np.arange(-20, 20, dtype=np.int8).reshape(2, 2, 1, 10)
+    assert np.array_equal(ran(result.proto, {"x": x})[0], (x * np.float32(0.015)).transpose(0, 1, 3, 2))
+
+
 class ChannelsLast:
     """A target that wants images in NHWC for convolutions, and that would rather not cast what they give."""
 

@@ -34,6 +34,7 @@ from layoutopt.dialects.onnxruntime.reorder import reorder
 from layoutopt.dialects.onnxruntime.residual import keep_residuals
 from layoutopt.dialects.onnxruntime.tidy import tidy
 from layoutopt.dialects.onnxruntime.winograd import winograd
+from layoutopt.dialects.shield import shield
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
@@ -83,6 +84,7 @@ class OnnxRuntime(Dialect):
         """The recorded ops as they are."""
         if any(each.domain == DOMAIN for each in builder.ops):
             graph.opsets.setdefault(DOMAIN, 1)
+        shield(graph, builder)
         write_plain(graph, op, builder, outputs)
 
     def lower(self, graph: Graph) -> Graph:
