@@ -120,17 +120,19 @@ class Crossings:
         return None if rule is None else rule.length(op, shape_of)
 
     def _begun(self, declared: Type, initial: TensorType) -> Type:
-        """The type that an input begins with. Numbers that a body declares hold, unless it is given others."""
+        """The type that an input begins with. Numbers that a body declares hold where nothing is known of what it is given."""
         if initial.shape is None or not isinstance(declared, TensorType) or declared.shape is None:
             return declared if isinstance(declared, TensorType) and declared.shape is not None else initial
         if len(declared.shape) != len(initial.shape):
             return TensorType(initial.dtype, None)
         pairs = zip(declared.shape, initial.shape, strict=True)
-        contradicts = (isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-        merged = _merged(initial, declared)
-        assert isinstance(merged, TensorType) and merged.shape is not None
-        dims = (self._fresh.fresh() if bad else dim for bad, dim in zip(contradicts, merged.shape, strict=True))
-        return TensorType(initial.dtype, tuple(dims))
+        return TensorType(initial.dtype, tuple(self._first(said, given) for said, given in pairs))
+
+    def _first(self, said: Dim, given: Dim) -> Dim:
+        """The extent that an input begins with: one that is said and another one that is given come to nothing known."""
+        if isinstance(said, int) and isinstance(given, int) and said != given:
+            return self._fresh.fresh()
+        return given if _knowledge(given) else said
 
     def _numbered(self, type: Type) -> Type:
         """A type without the names that a model declares: the next iteration may have others."""

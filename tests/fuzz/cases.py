@@ -187,7 +187,8 @@ def _name_dimensions(g: Growing, model: onnx.ModelProto) -> dict[str, int]:
                 and symbols.setdefault(name, dims[axis].dim_value) == dims[axis].dim_value
             ):
                 dims[axis].dim_param = name
-    bodies = [graph for node in every_node(model.graph.node) for graph in subgraphs(node)]
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    bodies = [graph for node in every_node(nodes) for graph in subgraphs(node)]
     declared = [*model.graph.output, *(each for graph in bodies for each in (*graph.input, *graph.output))]
     for dim in (dim for each in declared for dim in each.type.tensor_type.shape.dim):
         dim.Clear()
