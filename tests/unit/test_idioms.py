@@ -93,6 +93,13 @@ def test_fast_gelu(body: str) -> None:
     assert kinds(recomposed(activation(body))) == ["FastGelu"]
 
 
+def test_fast_gelu_takes_no_scalars() -> None:
+    proto = activation(next(iter(FAST_GELUS.values())))
+    for info in (*proto.graph.input, *proto.graph.output):
+        del info.type.tensor_type.shape.dim[:]
+    assert "FastGelu" not in kinds(recomposed(proto))
+
+
 @pytest.mark.parametrize(
     ("body", "alpha"),
     [
