@@ -253,9 +253,10 @@ class _Lowering:
 
 def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
     """Whether an op is one of the model, on operands as the model has them."""
-    if op.signature is None and rule.is_virtual:
-        op.signature = canonical_signature(op)
-    return not rule.is_virtual and (op.signature is None or is_canonical(op.signature))
+    if rule.is_respelled(op):
+        op.signature = op.signature or canonical_signature(op)
+        return False
+    return op.signature is None or is_canonical(op.signature)
 
 
 def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:

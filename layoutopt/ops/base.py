@@ -85,7 +85,7 @@ class LayoutRule(ABC):
         ops: the op types, with their domain in front unless it is ai.onnx.
         is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
         is_rename: the op moves no bytes; it gives the same bytes other axes.
-        is_virtual: no runtime has the op, so that `lower` writes it in canonical formats too.
+        is_virtual: no runtime has the op, so that it is always respelled.
         is_fixed: the op runs in canonical formats alone; its rule is there for what else it says.
         is_quantised: the op is a step to or from integers of few bits, or one on such integers with their scales.
         is_independent: the format of one operand says nothing about the others, so combinations are worth a look.
@@ -129,6 +129,11 @@ class LayoutRule(ABC):
         """Whether `lower` writes one op of the same type on the physical arrays."""
         del op
         return is_canonical(signature)
+
+    def is_respelled(self, op: Op) -> bool:
+        """Whether `lower` writes the op in canonical formats too, as runtimes do not get on with the spelling that it has."""
+        del op
+        return self.is_virtual
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
         """The formats that `lower` works in: those of the signature, or others with the same bytes."""

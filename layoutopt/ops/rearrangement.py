@@ -314,6 +314,10 @@ class Pad(AxiswiseRule):
         """Always: the pads of the physical axes."""
         return True
 
+    def is_respelled(self, op: Op) -> bool:
+        """With axes: onnxruntime 1.31 takes a Transpose past it as if there were pads for every axis."""
+        return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
+
     def lower(self, op: Op, build: Builder) -> None:
         """The same padding of the physical axes."""
         pads = self.pads(op)

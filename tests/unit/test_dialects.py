@@ -131,3 +131,26 @@ def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) ->
     x = np.resize(np.arange(256, dtype=np.uint8), shape).view(dtype.numpy)
     (got,) = Session(to_bytes(lowered)).run(None, {"x": x})
     assert np.array_equal(got.astype(np.float32), x.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_padding_of_some_axes_is_one_of_all_axes(dialect: str) -> None:
+    """Between Transposes, onnxruntime 1.31 takes the one for the other at its default level."""
+    shape, padded = (2, 4, 3, 5), (2, 4, 4, 5)
+    graph = Graph("padded", {"": 18})
+    x = graph.new_value("x", TensorType(DType.FLOAT32, shape), storage=Storage(Format.parse("NHWC")))
+    graph.inputs = [x]
+    read = insert_cast(graph, x, Storage(Format.canonical(4)))
+    pads, axes = (
+        graph.new_value(name, TensorType(DType.INT64, (2 // size,)), data=ArrayData(np.asarray(numbers, np.int64)))
+        for name, size, numbers in (("pads", 1, [0, 1]), ("axes", 2, [2]))
+    )
+    y = graph.new_value("y", TensorType(DType.FLOAT32, padded), storage=Storage(Format.canonical(4)))
+    graph.add_op(Op("Pad", (read, pads, None, axes), (y,), version=18))
+    graph.outputs, graph.stage = [insert_cast(graph, y, x.storage)], "cast"
+    lowered = emit(DIALECTS[dialect].lower(graph))
+    check(lowered)
+    session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
+    image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    (got,) = session.run(None, {"x": pack(image, Format.parse("NHWC"))})
+    assert np.array_equal(got, pack(np.pad(image, ((0, 0), (0, 0), (0, 1), (0, 0))), Format.parse("NHWC")))
