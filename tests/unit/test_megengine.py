@@ -128,10 +128,10 @@ def script() -> ModuleType:
         ("int8", (1, 64, 64, 28), "gpu-ampere", "integers", "NHWC NHWC NHWC"),
         ("int8", (1, 64, 64, 28), "gpu-hopper", "integers", "NHWC NHWC NHWC"),
         ("int8", (1, 3, 64, 56), "gpu-turing", "integers", "NCHW4 NCHW32 NCHW32"),
-        ("int8", (8, 24, 8, 56), "gpu-turing", "integers", "NCHW32 NCHW4 NCHW4"),
-        ("int8", (8, 12, 12, 56), "gpu-turing", "integers", "NCHW4 NCHW4 NCHW4"),
+        ("int8", (8, 24, 8, 56), "gpu-turing", "integers", "NCHW32 NCHW4 NCHW4|NHWC"),
+        ("int8", (8, 12, 12, 56), "gpu-turing", "integers", "NCHW4 NCHW4 NCHW4|NHWC"),
         ("int8", (8, 12, 12, 56), "gpu-turing", "sums", "NCHW4 NCHW4 NCHW"),
-        ("int8", (32, 16, 16, 28), "gpu-turing", "integers", "CHWN4 CHWN4 CHWN4"),
+        ("int8", (32, 16, 16, 28), "gpu-turing", "integers", "CHWN4|NHWC CHWN4|NHWC CHWN4|NHWC"),
         ("int8", (32, 16, 16, 28), "gpu-ampere", "integers", "NHWC NHWC NHWC"),
         ("int4", (1, 64, 64, 28), "gpu-turing", "integers", "NCHW64 NCHW64 NCHW64"),
         ("int4", (1, 64, 64, 28), "gpu-ampere", "integers", "NCHW64 NCHW64 NCHW64"),
@@ -141,10 +141,11 @@ def script() -> ModuleType:
 def test_formats_by_element_type_and_generation(
     dtype: str, shape: tuple[int, int, int, int], target: str, end: str, formats: str
 ) -> None:
-    """In front of the first convolution, between the two, and behind the second one."""
+    """In front of the first convolution, between the two, and behind the second one, where two may cost the same."""
     generations = script()
     model = generations.convolutions(dtype, shape, rounded=end == "integers")
-    assert generations.chosen(model, target) == [str(lookup(name)) for name in formats.split()]
+    for got, names in zip(generations.chosen(model, target), formats.split(), strict=True):
+        assert got in [str(lookup(name)) for name in names.split("|")]
 
 
 @pytest.mark.thorough
