@@ -39,6 +39,7 @@ class Acceptance:
         hidden: values that something at the end makes small differences of.
         inside: all values inside.
         between: values at which it can be taken to pieces, and their types.
+        has_narrow: whether there is something in float16 in it.
         margins: of integers among them, by which part of the largest of them fractions may differ before they are rounded.
     """
 
@@ -51,6 +52,7 @@ class Acceptance:
     inside: Sequence[str]
     between: Mapping[str, DType]
     margins: Mapping[str, Array]
+    has_narrow: bool
 
     @classmethod
     def of(
@@ -60,7 +62,8 @@ class Acceptance:
         integers = rounded(graph)
         margins = {each: margin(dtype) for each, dtype in unrounded(graph, {*integers, *cut_off(graph)}).items()}
         between = {**integers, **deciders(graph)}
-        return cls(name, path, pins, dims, is_native, squashed(graph), inner(graph), between, margins)
+        narrow = any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values)
+        return cls(name, path, pins, dims, is_native, squashed(graph), inner(graph), between, margins, narrow)
 
     def judge(
         self,
@@ -125,6 +128,7 @@ class Acceptance:
                 dims=self.dims,
                 probes=probes,
                 only_optimised=self.is_native,
+                has_narrow=self.has_narrow,
             )
         else:
             verdict = self._run_files(original, final)
