@@ -17,8 +17,8 @@ from layoutopt.errors import VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType
+from layoutopt.piecewise import margin, step_by_step
 from layoutopt.probes import Probe, cut_off, deciders, found_again, inner, rounded, spread, squashed, unrounded
-from layoutopt.rounding import margin, step_by_step
 from layoutopt.sizes import Dims
 from layoutopt.verify import Verification, verify_models
 
@@ -39,8 +39,8 @@ class Acceptance:
         hidden: values that something at the end makes small differences of.
         inside: all values inside.
         between: values at which it can be taken to pieces, and their types.
-        has_narrow: whether there is something in float16 in it.
         margins: of integers among them, by which part of the largest of them fractions may differ before they are rounded.
+        computes_float16: whether there is something in float16 in it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Acceptance:
     inside: Sequence[str]
     between: Mapping[str, DType]
     margins: Mapping[str, Array]
-    has_narrow: bool
+    computes_float16: bool
 
     @classmethod
     def of(
@@ -62,8 +62,8 @@ class Acceptance:
         integers = rounded(graph)
         margins = {each: margin(dtype) for each, dtype in unrounded(graph, {*integers, *cut_off(graph)}).items()}
         between = {**integers, **deciders(graph)}
-        narrow = any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values)
-        return cls(name, path, pins, dims, is_native, squashed(graph), inner(graph), between, margins, narrow)
+        float16 = any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values)
+        return cls(name, path, pins, dims, is_native, squashed(graph), inner(graph), between, margins, float16)
 
     def judge(
         self,
@@ -85,38 +85,23 @@ class Acceptance:
         Raises:
             VerificationError: they compute something else.
         """
-        steps = found_again(planned, lowered, list(self.between))
-        models = (original, emitted, final)
-        verdict = self._compare(*models, found_again(planned, lowered, list(self.hidden)), steps)
+        written = _Written(original, emitted, final, found_again(planned, lowered, list(self.between)))
+        verdict = self._compare(written, found_again(planned, lowered, list(self.hidden)))
         if verdict.comparisons and not verdict.sensitive:
-            probes = spread(found_again(planned, lowered, list(self.inside)), INNER_PROBES)
-            verdict = self._compare(*models, probes, steps)
+            verdict = self._compare(written, spread(found_again(planned, lowered, list(self.inside)), INNER_PROBES))
         return verdict
 
-    def _compare(
-        self,
-        original: onnx_ir.Model,
-        emitted: onnx_ir.Model,
-        final: onnx_ir.Model,
-        probes: Sequence[Probe],
-        steps: Sequence[Probe],
-    ) -> Verification:
+    def _compare(self, written: "_Written", probes: Sequence[Probe]) -> Verification:
         """Inner values that settling has swallowed are compared as they were before."""
-        names = {value.name for node in final.graph for value in node.outputs}
+        names = {value.name for node in written.final.graph for value in node.outputs}
         kept = [probe for probe in probes if probe.rewritten in names]
-        inside = self._run(original, emitted, emitted, probes, steps) if len(kept) < len(probes) else None
-        verdict = self._run(original, emitted, final, kept, steps)
+        inside = self._run(replace(written, final=written.emitted), probes) if len(kept) < len(probes) else None
+        verdict = self._run(written, kept)
         return inside if inside is not None and inside.sensitive and not verdict.sensitive else verdict
 
-    def _run(
-        self,
-        original: onnx_ir.Model,
-        emitted: onnx_ir.Model,
-        final: onnx_ir.Model,
-        probes: Sequence[Probe],
-        steps: Sequence[Probe],
-    ) -> Verification:
+    def _run(self, written: "_Written", probes: Sequence[Probe]) -> Verification:
         """Run the original and the final model, or fail."""
+        original, final = written.original, written.final
         is_small = sum(_bytes(model) for model in (original, final)) <= IN_MEMORY
         if is_small:
             verdict = verify_models(
@@ -128,13 +113,13 @@ class Acceptance:
                 dims=self.dims,
                 probes=probes,
                 only_optimised=self.is_native,
-                has_narrow=self.has_narrow,
+                computes_float16=self.computes_float16,
             )
         else:
             verdict = self._run_files(original, final)
-        has_pieces = is_small and bool(steps or self.margins)
-        if verdict.status == "failed" and has_pieces and (final is emitted or _is_settled_right(emitted, final)):
-            verdict = self._run_apart(original, emitted, probes, steps, verdict)
+        has_pieces = is_small and bool(written.steps or self.margins)
+        if verdict.status == "failed" and has_pieces and _is_settled_right(written):
+            verdict = self._run_apart(written, probes, verdict)
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model computes something else: {verdict.reason}",
@@ -150,24 +135,23 @@ class Acceptance:
             if self.path is None:
                 onnx_io.write(original, first)
             onnx_io.write(final, second)
-            source = self.path or first
-            return verify_models(source, second, pins=self.pins, dims=self.dims, only_optimised=self.is_native)
+            return verify_models(
+                self.path or first,
+                second,
+                pins=self.pins,
+                dims=self.dims,
+                only_optimised=self.is_native,
+                computes_float16=self.computes_float16,
+            )
 
-    def _run_apart(
-        self,
-        original: onnx_ir.Model,
-        emitted: onnx_ir.Model,
-        probes: Sequence[Probe],
-        steps: Sequence[Probe],
-        verdict: Verification,
-    ) -> Verification:
+    def _run_apart(self, written: "_Written", probes: Sequence[Probe], verdict: Verification) -> Verification:
         """Run two models that round or decide, and differ, piece by piece; what comes out then, if it passes."""
-        names = [probe.original for probe in (*probes, *steps)]
-        cut = {probe.rewritten: self.between[probe.original] for probe in steps}
+        names = [probe.original for probe in (*probes, *written.steps)]
+        cut = {probe.rewritten: self.between[probe.original] for probe in written.steps}
         apart = step_by_step(
-            onnx_io.to_bytes_nudged(original, names, self.margins),
-            onnx_io.to_bytes_cut(emitted, cut, [probe.rewritten for probe in probes]),
-            steps,
+            onnx_io.to_bytes_nudged(written.original, names, self.margins),
+            onnx_io.to_bytes_cut(written.emitted, cut, [probe.rewritten for probe in probes]),
+            written.steps,
             probes,
             pins=self.pins,
             dims=self.dims,
@@ -178,13 +162,26 @@ class Acceptance:
         return replace(verdict, status="passed", reason=reason, comparisons=apart.comparisons)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The model that came in, what was emitted for it, and what is to be handed out; and where the second can be cut."""
+
+    original: onnx_ir.Model
+    emitted: onnx_ir.Model
+    final: onnx_ir.Model
+    steps: Sequence[Probe]
+
+
 def _bytes(model: onnx_ir.Model) -> int:
     return sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
 
 
-def _is_settled_right(emitted: onnx_ir.Model, settled: onnx_ir.Model) -> bool:
+def _is_settled_right(written: _Written) -> bool:
     """Whether a settled model computes what it was settled from does; both run the same kernels."""
-    return verify_models(onnx_io.to_bytes(emitted), onnx_io.to_bytes(settled), only_optimised=True).status == "passed"
+    if written.final is written.emitted:
+        return True
+    emitted, final = onnx_io.to_bytes(written.emitted), onnx_io.to_bytes(written.final)
+    return verify_models(emitted, final, only_optimised=True).status == "passed"
 
 
 __all__ = ["Acceptance"]

@@ -108,7 +108,7 @@ def verify_models(
     dims: Mapping[str, int | Range] | None = None,
     plain: bool = False,
     only_optimised: bool = False,
-    has_narrow: bool | None = None,
+    computes_float16: bool | None = None,
 ) -> Verification:
     """Run both models on two sets of random inputs, and on one more for every further size, and compare.
 
@@ -122,12 +122,12 @@ def verify_models(
         plain: compare what the models say, without onnxruntime's optimisations.
         only_optimised: the rewritten model is for onnxruntime as anybody runs it, so what it does without optimisations is
             no excuse.
-        has_narrow: whether the original has float16, if that is known; to find out means to read it once more.
+        computes_float16: whether the original has float16, if that is known; to find out means to read it once more.
 
     Raises:
         DimensionError: the original has no such symbolic dimension.
     """
-    verdict = _verified(original, rewritten, pins, probes, seed, dims, plain, has_narrow=has_narrow)
+    verdict = _verified(original, rewritten, pins, probes, seed, dims, plain, computes_float16=computes_float16)
     if verdict.status == "passed" or plain:
         return verdict
     kind = nature(original)
@@ -216,14 +216,14 @@ def _verified(
     plain: bool,
     *,
     widens: bool = False,
-    has_narrow: bool | None = None,
+    computes_float16: bool | None = None,
 ) -> Verification:
     """One comparison of both models; `widens` what they give to float32: of wide numbers an input may be handed out narrow."""
     names = {probe.original: probe.rewritten for probe in probes}
     formats = {**{probe.original: probe.format for probe in probes}, **(pins or {})}
     try:
-        narrow = not plain and (has_float16(original) if has_narrow is None else has_narrow)
-        without = DEADLY if narrow else ()
+        risky = not plain and (has_float16(original) if computes_float16 is None else computes_float16)
+        without = DEADLY if risky else ()
         session = Session(original, optimised=not plain, without=without)
     except Exception as error:  # onnxruntime's exceptions have no common base
         return Verification("not verified", f"the original cannot be run: {_line(error)}")

@@ -74,16 +74,7 @@ def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[
 def _copied(graph: Graph, step: Op, value: Value) -> Value:
     """The result of another step like this one, right behind it."""
     copy = graph.new_value(value.name, value.type, tensor=value.tensor, origin=value.origin)
-    again = Op(
-        step.op_type,
-        step.inputs,
-        (copy,),
-        domain=step.domain,
-        version=step.version,
-        attributes=dict(step.attributes),
-        origin=step.origin,
-    )
-    graph.add_op(again, step)
+    graph.add_copy(step, (copy,))
     return copy
 
 

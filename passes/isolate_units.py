@@ -65,16 +65,5 @@ def _split(graph: Graph, step: Op, integer: dict[Op, Op]) -> None:
         units = units[1:]
     for reader in units:
         copy = graph.new_value(value.name, value.type)
-        graph.add_op(
-            Op(
-                step.op_type,
-                step.inputs,
-                (copy,),
-                domain=step.domain,
-                version=step.version,
-                attributes=dict(step.attributes),
-                origin=step.origin,
-            ),
-            step,
-        )
+        graph.add_copy(step, (copy,))
         graph.replace_uses(value, copy, [use for use in graph.uses(value) if use.op is reader])

@@ -1,6 +1,6 @@
 """Products of float16 get operands of equal rank where a conversion stands before them.
 
-At its default level, onnxruntime (1.31 and before) lets a product read an operand through a Transpose that moves the batch,
+At its default level, onnxruntime 1.31 lets a product read an operand through a Transpose that moves the batch,
 also where a Cast of its own to float32 lies in between; if the other operand has fewer axes, that ends the process. The model
 that was handed in has no such Transpose there, or does not run in the first place; a plan may put one in.
 """

@@ -210,6 +210,19 @@ class Graph:
         self.version += 1
         return op
 
+    def add_copy(self, op: Op, outputs: tuple[Value | None, ...]) -> Op:
+        """Take in another op like one without bodies, right behind it, that computes other values."""
+        copy = Op(
+            op.op_type,
+            op.inputs,
+            outputs,
+            domain=op.domain,
+            version=op.version,
+            attributes=dict(op.attributes),
+            origin=op.origin,
+        )
+        return self.add_op(copy, op)
+
     def remove_op(self, op: Op) -> None:
         """Take out an op and its outputs; nothing may read them any more."""
         for value in op.outputs:

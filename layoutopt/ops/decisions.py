@@ -3,7 +3,7 @@
     TopK of scores that are nearly equal, a comparison with a threshold, NonMaxSuppression, Floor, Cast to integers ...
 
 In a detector they stand in the middle, and one of them decided otherwise gives other boxes. So two spellings of it are compared
-with the same decisions (`rounding`).
+with the same decisions (`piecewise`).
 """
 
 from layoutopt.ir.types import Op, Value

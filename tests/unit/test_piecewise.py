@@ -11,8 +11,8 @@ import layoutopt
 from layoutopt import acceptance, onnx_io
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
+from layoutopt.piecewise import margin, step_by_step
 from layoutopt.probes import Probe
-from layoutopt.rounding import margin, step_by_step
 from layoutopt.verify import Verification, verify_models
 
 DEPTH, CHANNELS, SIDE, STEP = 5, 16, 24, 0.03
