@@ -1,6 +1,7 @@
 """What can go wrong, as one tree, with the exit code of each branch.
 
     LayoutoptError                1
+    ├── ArgumentError             2   an argument of a function is of the wrong type, or has a value that it may not have
     ├── DimensionError            2   no such symbolic dimension, or no such size
     ├── ModelError                3   the model cannot be read, or is not a valid model
     ├── TargetError               4   no such target, or its description is malformed
@@ -8,6 +9,7 @@
     ├── PinError                  6   a pinned format that no plan can meet
     ├── VerificationError         7   the rewritten model computes something else
     ├── OutputError               8   the result cannot be written
+    ├── UnverifiedError          11   the rewritten model could not be compared with the original
     └── InvariantError           70   a pass broke the graph: a bug in the pass
 
 Exit code 2 is a wrong command line. Every message is one line: what is wrong, where (a node, a tensor, a file,
@@ -43,8 +45,20 @@ class LayoutoptError(Exception):
         return f"{place}{self.what}{advice}"
 
 
+class ArgumentError(LayoutoptError, ValueError):
+    """An argument of a function is of the wrong type, or has a value that it may not have."""
+
+    exit_code = 2
+
+
 class DimensionError(LayoutoptError, ValueError):
     """There is no such symbolic dimension, or no such size."""
+
+    exit_code = 2
+
+
+class InputError(LayoutoptError, ValueError):
+    """Given inputs that a model does not take, or a file that holds none."""
 
     exit_code = 2
 
@@ -83,6 +97,12 @@ class OutputError(LayoutoptError):
     """The result cannot be written."""
 
     exit_code = 8
+
+
+class UnverifiedError(LayoutoptError):
+    """The rewritten model could not be compared with the original."""
+
+    exit_code = 11
 
 
 class InvariantError(LayoutoptError):

@@ -19,6 +19,9 @@ Stage: TypeAlias = Literal["plain", "assigned", "cast"]
 """How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere."""
 
 
+_FEW = 16  # outputs that are searched one by one; more have an index
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One place where a value is read: input `index` of `op`."""
@@ -49,6 +52,9 @@ class Reference:
     kind: str = ""
 
 
+_LINKS = ("_net", "_names")  # attributes of a graph that follow from its ops and values
+
+
 class Graph:
     """A model's main graph, the body of an op, or the body of a function.
 
@@ -58,7 +64,8 @@ class Graph:
         origin: what the graph was lifted from; carries everything that the IR does not model.
         root: for the body of an op, the main graph, whose opsets and functions it shares.
 
-    `promised` says in which storage outputs are handed out, by position, where that is not the canonical one.
+    `promised` says in which storage outputs are handed out, by position, where that is not the canonical one. `repairs`
+    lists the faults of the model that the reader has repaired, as (name, reason).
     """
 
     def __init__(
@@ -77,6 +84,7 @@ class Graph:
         self.functions: list[Function] = [] if root is None else root.functions
         self.promised: dict[int, Storage] = {}
         self.metadata: dict[str, str] = {}
+        self.repairs: list[tuple[str, str]] = []
         self.stage: Stage = "plain"
         self.version = 0
         self._net: Any = nx.MultiDiGraph()
@@ -85,6 +93,33 @@ class Graph:
         self._counter = 0
         self._sorted: list[Op] = []
         self._sorted_at = -1
+        self._indexed: list[Value] = []
+        self._indexed_count = 0
+        self._is_output: set[Value] = set()
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: lists of ops and values in place of the links between them, and no origin.
+
+        What the intermediate representation does not model, such as doc strings, stays behind with the model.
+        """
+        kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
+        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._net), self.values)}
+
+    def __getattr__(self, name: str) -> Any:
+        """Link a copy when it is first looked at: an op in it may be without its state until all of it is there."""
+        if name not in _LINKS or "_copied" not in self.__dict__:
+            raise AttributeError(name)
+        nodes, values = self.__dict__.pop("_copied")
+        self._names = {value.name: value for value in values}
+        self._net = nx.MultiDiGraph()
+        self._net.add_nodes_from(nodes)
+        for op in nodes:
+            if isinstance(op, Op):
+                self._link(op)
+        return self.__dict__[name]
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -135,12 +170,16 @@ class Graph:
 
     def is_private(self, value: Value) -> bool:
         """Whether one op reads the value and nobody else knows it."""
-        uses = self.uses(value)
-        return len(uses) == 1 and not self.is_output(value)
+        readers = self._net.succ[value]
+        return len(readers) == 1 and len(next(iter(readers.values()))) == 1 and not self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
-        return any(output is value for output in self.outputs)
+        if len(self.outputs) < _FEW:
+            return any(output is value for output in self.outputs)
+        if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
+            self._indexed, self._indexed_count, self._is_output = self.outputs, len(self.outputs), set(self.outputs)
+        return value in self._is_output
 
     def output_storage(self, index: int) -> Storage | None:
         """How output `index` is to be handed out: as promised, else canonical; None if its rank is unknown."""
@@ -331,6 +370,7 @@ class Graph:
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
         self.outputs[index] = value
+        self._indexed = []
         self.version += 1
 
     def touch(self) -> None:

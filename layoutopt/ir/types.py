@@ -257,6 +257,11 @@ class Value:
     def __repr__(self) -> str:
         return f"Value({self.name}: {self.type} {self.storage})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: elements in memory, and no origin, whose links run through the whole model."""
+        data = self.data if self.data is None or isinstance(self.data, ArrayData) else ArrayData(self.data.numpy())
+        return {**self.__dict__, "data": data, "origin": None}
+
 
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
@@ -296,6 +301,10 @@ class Op:
         self.order = order
         self.origin = origin
         self.signature: Signature | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything but the origin, whose links run through the whole model."""
+        return {**self.__dict__, "origin": None}
 
     @property
     def kind(self) -> str:

@@ -1,0 +1,35 @@
+"""Output files: written whole or not at all, and without replacing what somebody else needs."""
+
+from layoutopt.files.kinds import PICTURE_MARK, Kind, is_predecessor
+from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file
+from layoutopt.files.overwrite import (
+    Overwrite,
+    directory_entry,
+    is_same_file,
+    models_with_weights,
+    staged_text,
+    write_text,
+)
+from layoutopt.files.staging import Staging, check_writable, output_error, output_errors, path_text
+from layoutopt.files.temporary import scratch_folder
+
+__all__ = [
+    "PICTURE_MARK",
+    "Kind",
+    "Overwrite",
+    "Staging",
+    "check_writable",
+    "directory_entry",
+    "external_files",
+    "external_locations",
+    "is_onnx_file",
+    "is_predecessor",
+    "is_same_file",
+    "models_with_weights",
+    "output_error",
+    "output_errors",
+    "path_text",
+    "scratch_folder",
+    "staged_text",
+    "write_text",
+]

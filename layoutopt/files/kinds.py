@@ -1,0 +1,72 @@
+"""Kinds of output files, and whether an existing file is one that layoutopt wrote or may replace: its predecessor.
+
+A predecessor is recognised by its content, not by its name. An empty file precedes every kind.
+"""
+
+import json
+import tomllib
+from enum import Enum
+from pathlib import Path
+
+from layoutopt.files.onnx_file import is_onnx_file
+
+PICTURE_MARK = "<!-- drawn by layoutopt -->"
+_LONGEST = 1 << 28  # bytes of a text file that is looked into
+_HEAD = 4096  # bytes
+
+
+class Kind(Enum):
+    """What a command writes into a file; the value names it in messages."""
+
+    MODEL = "an ONNX model"
+    WEIGHTS = "weights of the model that is written"
+    REPORT = "a JSON report of layoutopt"
+    PICTURE = "a picture by layoutopt"
+    TARGET = "a target file of layoutopt calibrate"
+    MEASUREMENTS = "a state file of layoutopt calibrate"
+    GRAPH_TEXT = "a graph dumped by layoutopt"
+
+
+def is_predecessor(path: Path, kind: Kind) -> bool:
+    """Whether a file of this kind may replace the existing file at `path`."""
+    if path.stat().st_size == 0:
+        return True
+    match kind:
+        case Kind.MODEL:
+            return is_onnx_file(path)
+        case Kind.WEIGHTS:
+            return False  # raw bytes cannot be recognised
+        case Kind.PICTURE:
+            return PICTURE_MARK in _text(path, _HEAD)
+        case Kind.GRAPH_TEXT:
+            return _text(path, _HEAD).startswith("graph ")
+        case Kind.REPORT:
+            return "layoutopt_version" in _json(_text(path))
+        case Kind.MEASUREMENTS:
+            return "calibration" in _json(_text(path).partition("\n")[0])
+        case Kind.TARGET:
+            return _is_calibrated(_text(path))
+
+
+def _text(path: Path, length: int = _LONGEST) -> str:
+    """The beginning of a text file; empty if it is too long to be one of layoutopt's."""
+    if path.stat().st_size > _LONGEST:
+        return ""
+    with path.open("rb") as file:
+        return file.read(length).decode("utf-8", "replace")
+
+
+def _json(text: str) -> dict[str, object]:
+    """The JSON object in a text; an empty one if there is none."""
+    try:
+        found = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_calibrated(text: str) -> bool:
+    try:
+        return "layoutopt calibrate" in text and "inherits" in tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,136 @@
+"""The external data of an ONNX file, found by the protobuf wire format without reading the weights.
+
+Length-delimited fields of no interest are skipped, so that of a file of gigabytes only a few pages are touched. Parsing the
+message with the protobuf package would copy all of it.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+Span: TypeAlias = tuple[int, int]
+
+# The fields of each message that lead to external data, by number, and the message that they hold.
+CHILDREN: dict[str, dict[int, str]] = {
+    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
+    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
+    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
+    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
+    "NodeProto": {5: "AttributeProto"},
+    "AttributeProto": {
+        5: "TensorProto",
+        6: "GraphProto",
+        10: "TensorProto",
+        11: "GraphProto",
+        22: "SparseTensorProto",
+        23: "SparseTensorProto",
+    },
+    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
+}
+_GRAPH, _EXTERNAL_DATA = 7, 13  # of ModelProto, of TensorProto
+_LOCATION = b"location"
+
+
+def external_locations(path: Path) -> list[str] | None:
+    """The external data that an ONNX file names, each location once; None if the file is no ONNX model or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _locations(content)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def is_onnx_file(path: Path) -> bool:
+    """Whether a file is an ONNX model by its outermost structure."""
+    return external_locations(path) is not None
+
+
+def external_files(path: Path) -> list[Path]:
+    """The existing files of external data that an ONNX file refers to; none if it is no ONNX model.
+
+    They are looked for next to the path as it is named and next to the file that a symbolic link leads to.
+    """
+    folders = {os.path.realpath(each): each for each in (Path(os.path.realpath(path)).parent, path.parent)}.values()
+    locations = external_locations(path) or ()
+    return [folder / each for each in locations for folder in folders if _is_file(folder / each)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _locations(content: mmap.mmap) -> list[str] | None:
+    """The locations in a message; None if it has no graph."""
+    locations: dict[str, None] = {}
+    has_graph = False
+    pending = [("ModelProto", (0, len(content)))]
+    while pending:
+        message, span = pending.pop()
+        children = CHILDREN.get(message, {})
+        for number, inner in _fields(content, span):
+            if number in children:
+                if (
+                    children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0
+                ):  # most nodes have no tensors
+                    pending.append((children[number], inner))
+                has_graph |= message == "ModelProto" and number == _GRAPH
+            elif (
+                message == "TensorProto" and number == _EXTERNAL_DATA and _text(content, inner, 1) == _LOCATION.decode()
+            ):
+                locations[_text(content, inner, 2)] = None
+    return list(locations) if has_graph else None
+
+
+def _text(content: mmap.mmap, entry: Span, number: int) -> str:
+    """The last string field of this number in a message; empty if there is none."""
+    found = [content[start:end] for each, (start, end) in _fields(content, entry) if each == number]
+    return found[-1].decode("utf-8", "surrogateescape") if found else ""
+
+
+def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
+    """Number and content of every length-delimited field of a message.
+
+    Raises:
+        ValueError, IndexError: the bytes are no protobuf message.
+    """
+    position, end = span
+    while position < end:
+        tag, position = _varint(content, position)
+        number, wire = tag >> 3, tag & 7
+        if number == 0 or wire not in (_VARINT, _FIXED64, _BYTES, _FIXED32):
+            raise ValueError("not a protobuf message")
+        if wire == _VARINT:
+            _, position = _varint(content, position)
+        elif wire == _BYTES:
+            length, start = _varint(content, position)
+            position = start + length
+            if position > end:
+                raise ValueError("a field is longer than its message")
+            yield number, (start, position)
+        else:
+            position += 8 if wire == _FIXED64 else 4
+    if position != end:
+        raise ValueError("a field is longer than its message")
+
+
+def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
+    """A number and the position behind it."""
+    value = shift = 0
+    while shift < 70:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a number is too long")

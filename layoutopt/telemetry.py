@@ -1,0 +1,24 @@
+"""Switches off the telemetry of onnxruntime.
+
+Since version 1.29 onnxruntime's packages for Linux and macOS collect telemetry by default, as those for Windows did before: on
+import they write a device id and a database under the home folder and a session file into the temporary folder, and events
+about sessions and models go to a server of Microsoft. `ORT_DISABLE_TELEMETRY=1` switches all of it off if it is set before
+onnxruntime is imported. onnxruntime's function `disable_telemetry_events` comes too late for the files and for the first event.
+"""
+
+import os
+import sys
+
+VARIABLE = "ORT_DISABLE_TELEMETRY"
+
+
+def switch_off() -> None:
+    """Switch telemetry off for this process and its children, unless the environment variable is set to something.
+
+    Where onnxruntime was imported before layoutopt, only its further events are switched off.
+    """
+    if VARIABLE in os.environ:
+        return
+    os.environ[VARIABLE] = "1"
+    if (runtime := sys.modules.get("onnxruntime")) is not None:
+        runtime.disable_telemetry_events()
