@@ -6,28 +6,28 @@ file --read--> onnx_ir.Model --lift--> Graph --emit--> onnx_ir.Model --write--> 
 from layoutopt.onnx_io.beside import has_training
 from layoutopt.onnx_io.check import check
 from layoutopt.onnx_io.emit import emit
-from layoutopt.onnx_io.evaluate import evaluate, is_foldable
-from layoutopt.onnx_io.expose import COMPUTED, LEAST, MARGIN, MOST, to_bytes_cut, to_bytes_exposing, to_bytes_nudged
+from layoutopt.onnx_io.evaluate import defer, evaluate, is_foldable
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.inline import inline, inline_functions
+from layoutopt.onnx_io.interface import declared_inputs, inputs_of
 from layoutopt.onnx_io.lift import infer_again, lift
 from layoutopt.onnx_io.measure import measure
 from layoutopt.onnx_io.nature import Nature, nature
 from layoutopt.onnx_io.one_op import one_op
+from layoutopt.onnx_io.parse import parse_message
 from layoutopt.onnx_io.read import from_message, read
-from layoutopt.onnx_io.serialize import to_bytes, weights
+from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
 from layoutopt.onnx_io.settle import forget_inner_types, settle
 from layoutopt.onnx_io.widen import has_float16, to_bytes_wide
 from layoutopt.onnx_io.write import copy, has_external_data, write
 
 __all__ = [
-    "COMPUTED",
-    "LEAST",
-    "MARGIN",
-    "MOST",
+    "IN_ONE_FILE",
     "Nature",
     "check",
     "copy",
+    "declared_inputs",
+    "defer",
     "emit",
     "evaluate",
     "fingerprint",
@@ -39,17 +39,16 @@ __all__ = [
     "infer_again",
     "inline",
     "inline_functions",
+    "inputs_of",
     "is_foldable",
     "lift",
     "measure",
     "nature",
     "one_op",
+    "parse_message",
     "read",
     "settle",
     "to_bytes",
-    "to_bytes_cut",
-    "to_bytes_exposing",
-    "to_bytes_nudged",
     "to_bytes_wide",
     "weights",
     "write",

@@ -5,12 +5,14 @@ written or that onnxruntime has saved are full of them. The functions stand in t
 else; they compute nothing of interest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
 import onnx.helper
 import onnx.parser
+
+from layoutopt.onnx_io.faithful import nested
 
 DOMAIN = "com.microsoft"
 _EXPLAINED = "layoutopt.explained"
@@ -20,7 +22,7 @@ Body = Callable[[onnx.NodeProto], str | None]
 
 
 def explain(model: onnx.ModelProto, domain: str = DOMAIN) -> bool:
-    """Give the operators of a domain in the main graph bodies, in place. Returns whether there were any.
+    """Give the operators of a domain in the main graph and its subgraphs bodies, in place. Returns whether there were any.
 
     Operators that the model itself defines, and those of which nothing is known, stay as they are.
 
@@ -31,7 +33,7 @@ def explain(model: onnx.ModelProto, domain: str = DOMAIN) -> bool:
     bodies = _BODIES if domain == DOMAIN else _STANDARD
     own = {(function.domain, function.name) for function in model.functions}
     known: dict[str, str] = {}
-    for node in model.graph.node:
+    for node in (node for graph in nested([model.graph]) for node in graph.node):
         make = bodies.get(node.op_type) if node.domain == domain and (domain, node.op_type) not in own else None
         text = make(node) if make is not None else None
         if text is None:
@@ -63,10 +65,10 @@ def _listed(value: Any) -> str:
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
-def _function(node: onnx.NodeProto, *lines: str) -> str:
-    """A body that reads i0, i1, ... and computes o."""
+def _function(node: onnx.NodeProto, *lines: str, outputs: Sequence[str] = ("o",)) -> str:
+    """A body that reads i0, i1, ... and computes o, or other outputs."""
     inputs = ", ".join(f"i{index}" for index in range(len(node.input)))
-    return f"({inputs}) => (o) {{ {' '.join(lines)} }}"
+    return f"({inputs}) => ({', '.join(outputs)}) {{ {' '.join(lines)} }}"
 
 
 def _is_single(node: onnx.NodeProto) -> bool:
@@ -87,6 +89,18 @@ def _broadcast(*indices: int) -> Body:
         return _function(node, *lines, f"o = CastLike (s, i{first})")
 
     return body
+
+
+def _skip_normalized(node: onnx.NodeProto) -> str:
+    """The normalised sum, its mean and inverse deviation along the last axis, and the sum, which has the first input's type."""
+    lines = {
+        "o": "o = Identity (i0)",
+        "m": "f = Cast <to = 1> (i0) a = Constant <value_ints = [-1]> () m = ReduceMean (f, a)",
+        "v": "g = Cast <to = 1> (i0) b = Constant <value_ints = [-1]> () v = ReduceMean (g, b)",
+        "s": "s = Identity (i0)",
+    }
+    outputs = list(lines)[: len(node.output)]
+    return _function(node, *(lines[name] for name in outputs), outputs=outputs)
 
 
 def _where(node: onnx.NodeProto) -> str:
@@ -169,6 +183,22 @@ def _fused_product(node: onnx.NodeProto) -> str | None:
     return _function(node, "o = MatMul (i0, i1)") if not any(given.values()) else None
 
 
+_LIKE_THE_FIRST = (
+    "BiasAdd",
+    "BiasGelu",
+    "BiasSoftmax",
+    "FastGelu",
+    "Gelu",
+    "GroupNorm",
+    "Inverse",
+    "LayerNormalization",
+    "QuickGelu",
+    "RotaryEmbedding",
+    "SimplifiedLayerNormalization",
+    "Trilu",
+)
+"""Operators of one output, which has the type and shape of the first input."""
+
 _BODIES: dict[str, Body] = {
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _broadcast(0, 3)),
     **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), _as(0)),
@@ -189,7 +219,9 @@ _BODIES: dict[str, Body] = {
     "NhwcFusedConv": _windowed("Conv", "group", weight=1, last=True),
     "FusedGemm": _product(0, 1, 0, "transA", "transB"),
     "FusedMatMul": _fused_product,
-    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization"), _as(0)),
+    "TransposeMatMul": _fused_product,
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_normalized),
+    **dict.fromkeys(_LIKE_THE_FIRST, _as(0)),
 }
 
 _STANDARD: dict[str, Body] = {"GroupNormalization": _as(0)}

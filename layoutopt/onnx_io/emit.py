@@ -39,7 +39,7 @@ def emit(graph: Graph) -> ir.Model:
     Raises:
         InvariantError: a constant has no static shape.
     """
-    return Emission(graph).model
+    return Emission(graph, keeps_declarations=True).model
 
 
 class Emission:
@@ -52,8 +52,15 @@ class Emission:
         names: of the values of the graph and of its bodies.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        """Build it; outer values are named first, as they keep their names."""
+    def __init__(self, graph: Graph, *, keeps_declarations: bool = False) -> None:
+        """Build it; outer values are named first, as they keep their names.
+
+        Args:
+            graph: the graph.
+            keeps_declarations: whether outputs of unknown shape have the shape that the original declares, which inference
+                must not see.
+        """
+        self._keeps_declarations = keeps_declarations
         self._graphs = graph.nest()
         self._values = {value: declare(value, value.name) for value in graph.values}
         self._captured: dict[Graph, int] = {}
@@ -113,9 +120,10 @@ class Emission:
         """The main graph; its bodies are built before it, the innermost first."""
         bodies: dict[Graph, ir.Graph] = {}
         for graph in reversed(self._graphs[1:]):
-            emitter = _Emitter(graph, self._values, bodies, self._sharing)
+            emitter = _Emitter(graph, self._values, bodies, self._sharing, self._keeps_declarations)
             bodies[graph] = emitter.body(self._captured[graph], self._free)
-        return _Emitter(self._graphs[0], self._values, bodies, self._sharing).main(opsets, ir_version)
+        main = _Emitter(self._graphs[0], self._values, bodies, self._sharing, self._keeps_declarations)
+        return main.main(opsets, ir_version)
 
 
 def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
@@ -158,12 +166,18 @@ class _Emitter:
     """Turns the ops of one graph into nodes of onnx_ir; values and bodies are there already."""
 
     def __init__(
-        self, graph: Graph, values: dict[Value, ir.Value], bodies: dict[Graph, ir.Graph], sharing: Sharing
+        self,
+        graph: Graph,
+        values: dict[Value, ir.Value],
+        bodies: dict[Graph, ir.Graph],
+        sharing: Sharing,
+        keeps_declarations: bool = False,
     ) -> None:
         self._graph = graph
         self._values = values
         self._bodies = bodies
         self._sharing = sharing
+        self._keeps_declarations = keeps_declarations
         constants = (value for value in graph.values if value.data is not None)
         self._constants = [value for value in constants if not sharing.is_elsewhere(value)]
 
@@ -174,7 +188,7 @@ class _Emitter:
             inputs += [typed(self._values[value], value) for value in self._plain()]
         result = ir.Graph(
             inputs,
-            [typed(self._values[value], value, interface=True) for value in self._graph.outputs],
+            [self._output(value) for value in self._graph.outputs],
             nodes=self._nodes(self._placed()),
             initializers=[
                 *map(self._initializer, [*self._plain(), *self._sharing.hoisted]),
@@ -195,7 +209,7 @@ class _Emitter:
         nodes = self._nodes(self._placed())
         taken, outputs = set(self._graph.inputs[own:]), []
         for value in self._graph.outputs:
-            result = typed(self._values[value], value, interface=True)
+            result = self._output(value)
             if value in taken:
                 result = ir.Value(name=names.take(f"{result.name}__copy"), type=result.type, shape=result.shape)
                 nodes.append(ir.Node("", "Identity", [self._values[value]], [], outputs=[result]))
@@ -210,6 +224,9 @@ class _Emitter:
         )
         _describe(body, self._graph)
         return body
+
+    def _output(self, value: Value) -> ir.Value:
+        return typed(self._values[value], value, interface=True, keeps_declarations=self._keeps_declarations)
 
     def function(self, function: Function, opsets: dict[str, int]) -> ir.Graph:
         """The body of a function, which cannot have initializers: its constants are nodes."""

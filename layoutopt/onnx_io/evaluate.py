@@ -12,13 +12,15 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from layoutopt.errors import ModelError
+from layoutopt.errors import InvariantError, ModelError
+from layoutopt.ir.deferred import Deferred
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
 from layoutopt.onnx_io.emit import emit
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes
-from layoutopt.ops import is_dequantizer
+from layoutopt.ops import elements, is_dequantizer
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not say it
     "Bernoulli",
@@ -36,6 +38,9 @@ _WIDER = {
     **dict.fromkeys([DType.INT4, DType.INT2], DType.INT8),
     **dict.fromkeys([DType.UINT4, DType.UINT2], DType.UINT8),
 }
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_EXACT = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT4, DType.UINT4})
+_AT_ONCE = 64 << 20  # bytes of constants that are handed to onnxruntime together
 
 
 def is_foldable(op: Op) -> bool:
@@ -52,21 +57,77 @@ def is_foldable(op: Op) -> bool:
 
 
 def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
-    """The elements of values that are computed from constants alone, as arrays of their own; None where onnxruntime fails.
+    """The elements of values that are computed from constants alone, None where onnxruntime fails.
 
-    It may lack a kernel for an element type, or not know an opset yet: then the model is for another runtime.
+    It may lack a kernel for an element type, or not know an opset yet: then the model is for another runtime. Arrays may be
+    views of constants, whose memory may be a mapped file.
 
     Raises:
         ModelError: a value depends on a graph input or an op that is not foldable.
     """
     wanted = [value for value in dict.fromkeys(values) if value.data is None]
     found = _computed(graph, wanted) if wanted else {}
-    return [np.array(value.data.numpy()) if value.data is not None else found[value] for value in values]
+    return [value.data.numpy() if value.data is not None else found[value] for value in values]
+
+
+def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
+    """A value that is computed from constants alone, as a constant that is computed whenever it is read.
+
+    None where onnxruntime cannot compute it, which is tried once.
+    """
+    part = _part(graph, [value])
+    dtype, shape = value.dtype, value.static_shape
+    if (
+        dtype is None
+        or dtype in _WIDER
+        or shape is None
+        or (_moved(part) is None and evaluate(graph, [value])[0] is None)
+    ):
+        return None
+    return Deferred(part, elements(shape) * dtype.bits // 8, _output, is_expanded)
+
+
+def _output(part: Graph) -> Array:
+    """The one output of a graph without inputs."""
+    (array,) = evaluate(part, part.outputs)
+    if array is None:
+        raise InvariantError("could be computed before, and cannot be now", where=part.outputs[0].name)
+    return array
+
+
+def _moved(part: Graph) -> Array | None:
+    """The one output of a graph without inputs, if it only moves or widens the elements of one constant: then as a view
+    of that where possible. None otherwise.
+    """
+    arrays = {value: value.data.numpy() for value in part.values if value.data is not None}
+    for op in part.ops:
+        x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
+        if x is None or y is None or x not in arrays or y.static_shape is None or y.dtype in (None, DType.STRING):
+            return None
+        array = arrays[x]
+        if op.kind == "Transpose":
+            arrays[y] = array.transpose(op.integers("perm") or None)
+        elif op.kind in _VIEWS:
+            arrays[y] = array.reshape(y.static_shape)
+        elif op.kind == "Cast" and y.dtype is not None and _is_widening(x.dtype, y.dtype):
+            arrays[y] = array.astype(y.dtype.numpy)
+        else:
+            return None
+    return arrays.get(part.outputs[0]) if len(part.outputs) == 1 else None
+
+
+def _is_widening(old: DType | None, new: DType | None) -> bool:
+    """Whether a Cast changes no number, so that numpy computes it as any runtime does."""
+    return old in _EXACT and new in (DType.FLOAT32, DType.FLOAT64)
 
 
 def _computed(graph: Graph, wanted: list[Value]) -> dict[Value, Array | None]:
-    """All at once, or one by one where something among them cannot be computed."""
-    arrays = _run(_part(graph, wanted), wanted)
+    """All at once, or one by one where they are made of large constants or something among them cannot be computed."""
+    part = _part(graph, wanted)
+    if len(wanted) == 1 and (array := _moved(part)) is not None:
+        return {wanted[0]: _narrowed(array, wanted[0])}
+    is_large = sum(value.data.nbytes for value in part.values if value.data is not None) > _AT_ONCE
+    arrays = None if is_large and len(wanted) > 1 else _run(part, wanted)
     if arrays is not None:
         return dict(zip(wanted, arrays, strict=True))
     if len(wanted) == 1:
@@ -131,7 +192,7 @@ def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         arrays = session.run(None, {})
-    except Exception:  # onnxruntime's exceptions have no common base
+    except RUNTIME_ERRORS:
         return None
     return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, wanted, strict=True)]
 

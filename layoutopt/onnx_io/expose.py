@@ -1,69 +1,57 @@
-"""A model with some of its inner values as further outputs, to look inside, or as further inputs, to take it apart."""
+"""Edits of a message that open a model up: inner values as further outputs, or as inputs, which cuts the model there.
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+Every function changes the message that it is given. Values are those that nodes of the main graph compute; others are left out.
+"""
+
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
 import onnx.helper
-import onnx_ir as ir
 from onnx import numpy_helper
 
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.serialize import to_bytes, to_proto
 from layoutopt.onnx_io.vocabulary import TO_IR
 
+LOWER, UPPER, MARGIN = "__lower", "__upper", "__margin"
+"""Suffixes of the outputs that hold the lower bound, the upper bound and the perturbation of a rounded value."""
 
-def to_bytes_exposing(model: ir.Model, names: Sequence[str]) -> bytes:
-    """The file of the model, with the named values behind its outputs; the model is unchanged afterwards.
-
-    Names that no node of the main graph computes are left out.
-    """
-    with _exposing(model, names):
-        return to_bytes(model)
+COMPUTED = "__computed"
+"""Suffix of the output that holds what a model computes for a value at which it is cut."""
 
 
-@contextmanager
-def _exposing(model: ir.Model, names: Sequence[str]) -> Iterator[None]:
-    """Let a model have more outputs for a while."""
-    outputs = model.graph.outputs
-    present = {value.name for value in outputs}
-    values = {value.name: value for node in model.graph for value in node.outputs}
-    count = len(outputs)
-    outputs.extend(values[name] for name in names if name in values and name not in present)
-    try:
-        yield
-    finally:
-        while len(outputs) > count:
-            outputs.pop()
+def computed_names(message: onnx.ModelProto) -> set[str]:
+    """The names of the values that nodes of the main graph compute."""
+    return {name for node in message.graph.node for name in node.output if name}
 
 
-LEAST, MOST, MARGIN = "__least", "__most", "__margin"
-"""What the names end in of what an integer might have been rounded to, and of by how much the fractions were changed for it."""
+def expose(message: onnx.ModelProto, names: Iterable[str]) -> None:
+    """Append values to the outputs; onnxruntime infers their types."""
+    outputs = {info.name for info in message.graph.output}
+    computed = computed_names(message)
+    for name in dict.fromkeys(names):
+        if name in computed and name not in outputs:
+            message.graph.output.add().name = name
 
 
-def to_bytes_nudged(model: ir.Model, names: Sequence[str], margins: Mapping[str, Array]) -> bytes:
-    """The file of the model with the named values behind its outputs, and with what fractions nearby are rounded to.
+def expose_bounds(message: onnx.ModelProto, margins: Mapping[str, Array]) -> None:
+    """Append what rounded values become if the floating-point values in front are a little smaller or larger.
 
     before: x -> QuantizeLinear -> q
-    after:  m = margins[q] max |x|      x - m -> QuantizeLinear -> q__least      x + m -> QuantizeLinear -> q__most
+    after:  m = margins[q] max |x|      x - m -> QuantizeLinear -> q__lower      x + m -> QuantizeLinear -> q__upper
 
     Args:
-        model: the model, which is not changed.
-        names: values that nodes of the main graph compute.
-        margins: for those that are fractions rounded to integers, a number of the fractions' type.
+        message: the model; only values among its outputs are looked at.
+        margins: for rounded values, a number of the type of the floating-point ones.
     """
-    with _exposing(model, names):
-        proto = to_proto(model)
-    outputs = {info.name for info in proto.graph.output}
-    for node in tuple(proto.graph.node):
+    outputs = {info.name for info in message.graph.output}
+    for node in tuple(message.graph.node):
         name = node.output[0] if node.output else ""
         if name in outputs and name in margins:
-            _nudge(proto.graph, node, margins[name])
-    return bytes(proto.SerializeToString(deterministic=True))
+            _expose_bounds(message.graph, node, margins[name])
 
 
-def _nudge(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
+def _expose_bounds(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
     x, name = node.input[0], node.output[0]
     m = f"{name}{MARGIN}"
     size, largest, part = (f"{m}_{word}" for word in ("size", "largest", "part"))
@@ -75,39 +63,35 @@ def _nudge(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
             onnx.helper.make_node("Mul", [largest, part], [m]),
         ]
     )
-    graph.output.add().name = m  # onnxruntime infers the types
-    for kind, end in (("Sub", LEAST), ("Add", MOST)):
-        moved, result = f"{name}{end}_before", f"{name}{end}"
+    graph.output.add().name = m
+    for kind, suffix in (("Sub", LOWER), ("Add", UPPER)):
+        moved, result = f"{name}{suffix}_before", f"{name}{suffix}"
         graph.node.append(onnx.helper.make_node(kind, [x, m], [moved]))
-        step = graph.node.add()
-        step.CopyFrom(node)
-        step.name, step.input[0], step.output[0] = result, moved, result
+        rounding = graph.node.add()
+        rounding.CopyFrom(node)
+        rounding.name, rounding.input[0], rounding.output[0] = result, moved, result
         graph.output.add().name = result
 
 
-COMPUTED = "__computed"
-"""What the name of a value ends in that a model computes where it is cut, and reads from outside instead."""
-
-
-def to_bytes_cut(model: ir.Model, values: Mapping[str, DType], names: Sequence[str] = ()) -> bytes:
-    """The file of the model cut at some values: it takes them as inputs, and gives what it computes in their place.
+def cut(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
+    """Let a model read values from outside, under their names, and hand out what it computes for them as `NAME__computed`.
 
     Args:
-        model: the model, which is not changed.
-        values: the names of values that nodes of the main graph compute, and their element types.
-        names: further values that come behind the outputs.
+        message: the model.
+        values: the values to cut at, with their element types. Outputs stay as they are.
     """
-    outputs = {value.name for value in model.graph.outputs}
-    cut = {name: dtype for name, dtype in values.items() if name not in outputs}
-    with _exposing(model, [name for name in names if name not in cut]):
-        proto = to_proto(model)
-    del proto.graph.value_info[:]
-    for node in proto.graph.node:
+    outputs = {info.name for info in message.graph.output}
+    computed = computed_names(message)
+    chosen = {name: dtype for name, dtype in values.items() if name in computed and name not in outputs}
+    del message.graph.value_info[:]
+    for node in message.graph.node:
         for index, name in enumerate(node.output):
-            if name in cut:
+            if name in chosen:
                 node.output[index] = f"{name}{COMPUTED}"
-    for name, dtype in cut.items():
+    for name, dtype in chosen.items():
         element = int(TO_IR[dtype])
-        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, element, None))
-        proto.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
-    return bytes(proto.SerializeToString(deterministic=True))
+        message.graph.input.append(onnx.helper.make_tensor_value_info(name, element, None))
+        message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
+
+
+__all__ = ["COMPUTED", "LOWER", "MARGIN", "UPPER", "computed_names", "cut", "expose", "expose_bounds"]

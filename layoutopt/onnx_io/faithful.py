@@ -6,18 +6,11 @@ import onnx
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import has_map
-from layoutopt.onnx_io.fields import check_fields
 
 MIN_IR_VERSION = 3  # older files have no opset imports
 _WITH_DEVICES = 11  # in older files onnx_ir drops device configurations
 _HINT = "export the model again"
 _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", onnx.AttributeProto.TYPE_PROTO: "tp"}
-
-
-def check_message(proto: onnx.ModelProto) -> None:
-    """Raise ModelError for a message that is of another version, or not in ONNX's words: before anything else looks at it."""
-    _check_versions(proto)
-    check_fields(proto)
 
 
 def refuse_losses(proto: onnx.ModelProto) -> None:
@@ -40,7 +33,8 @@ def refuse_losses(proto: onnx.ModelProto) -> None:
         _refuse_references(graph.node)
 
 
-def _check_versions(proto: onnx.ModelProto) -> None:
+def check_versions(proto: onnx.ModelProto) -> None:
+    """Raise ModelError for an IR version that is not supported, or two versions of one opset."""
     if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         supported = f"{MIN_IR_VERSION} to {onnx.IR_VERSION}"
         raise ModelError(
@@ -89,11 +83,11 @@ def _check_graph(graph: onnx.GraphProto) -> None:
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
     declared = {info.name: info.type for info in graph.input}
     for info in (*graph.output, *graph.value_info):
-        if info.name in declared and _contradict(declared[info.name], info.type):
+        if info.name in declared and contradict(declared[info.name], info.type):
             raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
 
 
-def _contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
     """Whether two types, of which either may say less, can not be those of one value."""
     kinds = {each.WhichOneof("value") for each in (one, other)} - {None}
     if kinds != {"tensor_type"}:

@@ -4,6 +4,7 @@ Fields that ONNX does not define (a newer version's, or damage) stay in the mess
 Names that are not UTF-8 come out of protobuf as bytes, which no code further on expects.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +17,13 @@ from layoutopt.errors import ModelError
 _HINT = "export the model again"
 
 
-def check_fields(proto: Any) -> None:
-    """Raise ModelError for an unknown field or broken text anywhere in a message."""
+def examine_fields(proto: Any) -> list[str]:
+    """The parts of a message that have fields which ONNX does not define, by the name of the part or of what it is in.
+
+    Raises:
+        ModelError: some text is not UTF-8.
+    """
+    undefined = []
     pending = [(proto, "model")]
     while pending:
         message, parent = pending.pop()
@@ -30,13 +36,20 @@ def check_fields(proto: Any) -> None:
             if name == "name" and value:
                 where = value
         if len(UnknownFieldSet(message)):
-            raise ModelError("has a field that ONNX does not define", where=where, hint=_HINT)
+            undefined.append(where)
         for name in parts:
             value = getattr(message, name)
             if not isinstance(value, Message):
                 pending.extend((part, where) for part in value)
             elif message.HasField(name):
                 pending.append((value, where))
+    return undefined
+
+
+def refuse_undefined_fields(undefined: Sequence[str]) -> None:
+    """Raise ModelError for the first part that has a field which ONNX does not define."""
+    if undefined:
+        raise ModelError("has a field that ONNX does not define", where=undefined[0], hint=_HINT)
 
 
 @lru_cache(maxsize=64)

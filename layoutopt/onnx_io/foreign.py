@@ -16,6 +16,7 @@ from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.onnx_io.emit import Emission
 from layoutopt.onnx_io.faithful import nodes
 from layoutopt.onnx_io.retype import give_type
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS
 from layoutopt.onnx_io.schema import is_undeclared, operators
 from layoutopt.onnx_io.session import Session
 from layoutopt.onnx_io.standin import THEIRS, stand_in
@@ -40,7 +41,7 @@ def give_foreign_types(graph: Graph, names: DimNames) -> None:
     _expose(proto, [emission.names[value] for value in unknown])
     try:
         session = Session(proto.SerializeToString(), optimised=False)
-    except Exception:  # onnxruntime's exceptions have no common base
+    except RUNTIME_ERRORS:
         return
     told = {each.name: each for each in session.get_outputs()}
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}

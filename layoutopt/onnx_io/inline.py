@@ -13,6 +13,8 @@ from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import inherit
+from layoutopt.onnx_io.expansion import MAX_INLINED_OPS, kept_calls
+from layoutopt.onnx_io.repair import inherit_repairs
 from layoutopt.onnx_io.schema import describe, find_schema, opsets_of
 from layoutopt.onnx_io.vocabulary import holds_graphs, subgraphs
 
@@ -56,6 +58,11 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
         ModelError: functions call each other in a circle.
     """
     reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
+    wanted = {function.identifier() for function, reason in reasons.items() if not reason}
+    for identifier in kept_calls(model, wanted):
+        reasons[model.functions[identifier]] = (
+            f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
+        )
     kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
     return Inlined(_without(model, [function for function, reason in reasons.items() if not reason]), kept)
 
@@ -96,6 +103,8 @@ def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool 
         _check_order(function)
     copy = model.clone()
     inherit(copy, model)
+    inherit_repairs(copy, model)
+    _name_nodes(copy.functions[identifier] for identifier in wanted)
     for identifier in wanted:  # every op means the same in the model's opsets
         imports = copy.functions[identifier].opset_imports
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
@@ -110,6 +119,13 @@ def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool 
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
     return copy
+
+
+def _name_nodes(functions: Iterable[ir.Function]) -> None:
+    """Name the nodes without a name. onnx_ir takes quadratic time to tell the copies of equally named nodes apart."""
+    for function in functions:
+        for index, node in enumerate(function):
+            node.name = node.name or f"{function.name}_{index}"
 
 
 def _unshield(function: ir.Function) -> None:

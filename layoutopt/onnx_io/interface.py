@@ -1,4 +1,4 @@
-"""What a model takes and gives, as its file declares it."""
+"""Inputs and outputs of a model, as its file or its graph declares them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,8 +6,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from layoutopt.formats import is_unknown
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Value
 from layoutopt.onnx_io.read import read
-from layoutopt.onnx_io.type_names import type_name
+from layoutopt.onnx_io.type_names import UNKNOWN_TYPE, tensor_name, type_name
+from layoutopt.sizes import caller_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Interface:
     outputs: tuple[str, ...]
 
     def get_inputs(self) -> tuple[Input, ...]:
-        """The inputs, under the name that `trials.draw` asks a session of onnxruntime for."""
+        """The inputs, under the name that a session of onnxruntime has for them."""
         return self.inputs
 
     def resolved(self, dims: Mapping[str, int]) -> "Interface":
@@ -60,9 +64,14 @@ def interface(model: Path) -> Interface:
     Raises:
         ModelError: it cannot be read.
     """
-    graph = read(model).graph
-    inputs = (each for each in graph.inputs if each.name not in graph.initializers)
-    return Interface(tuple(map(_input, inputs)), tuple(each.name or "" for each in graph.outputs))
+    found = read(model)
+    return Interface(declared_inputs(found), tuple(each.name or "" for each in found.graph.outputs))
+
+
+def declared_inputs(model: ir.Model) -> tuple[Input, ...]:
+    """The inputs of a model, without those that have a value already."""
+    graph = model.graph
+    return tuple(_input(each) for each in graph.inputs if each.name not in graph.initializers)
 
 
 def _input(value: ir.Value) -> Input:
@@ -70,4 +79,28 @@ def _input(value: ir.Value) -> Input:
     if value.shape is None:
         return Input(name, type, None)
     dims = (dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    return Input(name, type, tuple(f"{name}[{axis}]" if dim is None else dim for axis, dim in enumerate(dims)))
+    return Input(
+        name,
+        type,
+        tuple(dim if isinstance(dim, int) else dimension_name(name, axis, dim) for axis, dim in enumerate(dims)),
+    )
+
+
+def dimension_name(input: str, axis: int, dim: object) -> str:
+    """The name that callers have for a symbolic dimension: `input[axis]` if it has none, or one that begins with "?"."""
+    return dim if isinstance(dim, str) and dim and not is_unknown(dim) else f"{input}[{axis}]"
+
+
+def inputs_of(graph: Graph) -> tuple[Input, ...]:
+    """The inputs of a graph, as `interface` gives those of a file."""
+    return tuple(Input(value.name, _type_of(value), _names_of(value)) for value in graph.inputs)
+
+
+def _type_of(value: Value) -> str:
+    return UNKNOWN_TYPE if value.dtype is None else tensor_name(value.dtype.label)
+
+
+def _names_of(value: Value) -> tuple[int | str, ...] | None:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else caller_name(dim) for dim in value.shape)

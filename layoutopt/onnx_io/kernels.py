@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +17,10 @@ import onnx
 import onnxruntime
 from onnx import helper
 
+from layoutopt.files import scratch_folder
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.onnx_io.type_names import named_type, tensor_name
+from layoutopt.onnx_io.utf8_path import utf8_path
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -53,11 +55,12 @@ def node_support(node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping
         types: of its inputs, and of all else that its subgraphs read from outside.
         opsets: the version of each domain.
     """
-    with TemporaryDirectory(prefix="layoutopt-") as folder:
-        saved = Path(folder) / "saved.onnx"
+    with scratch_folder() as folder:
+        saved = folder / "saved.onnx"
         try:
             session = _session(node, types, opsets, saved)
-        except Exception as error:  # onnxruntime's exceptions have no common base
+        except RUNTIME_ERRORS as error:
+            raise_if_out_of_memory(error)
             return Support("missing", _reason(error))
         made = dict.fromkeys(each.op_type for each in onnx.load(saved).graph.node)
     outputs = tuple(each.type for each in session.get_outputs())
@@ -91,7 +94,7 @@ def blocked_channels() -> int | None:
     node = helper.make_node("ReorderInput", ["x"], ["y"], domain=BLOCKED_DOMAIN)
     try:
         (reordered,) = _session(node, {"x": "tensor(float)"}, {BLOCKED_DOMAIN: 1}).run(None, {"x": ramp})
-    except Exception:  # onnxruntime's exceptions have no common base
+    except RUNTIME_ERRORS:
         return None
     block = int(np.flatnonzero(reordered.reshape(-1) == ramp[0, 0, 0, 1])[0])
     return block if block > 1 else None
@@ -100,8 +103,10 @@ def blocked_channels() -> int | None:
 def load_failure(path: Path) -> str:
     """Why onnxruntime cannot load a model at its default options, with one thread; nothing if it can."""
     try:
-        onnxruntime.InferenceSession(str(path), _options(), providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions have no common base
+        with utf8_path(path) as source:
+            onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
+    except RUNTIME_ERRORS as error:
+        raise_if_out_of_memory(error)
         return _reason(error)
     return ""
 

@@ -8,6 +8,7 @@ not name what is wrong. Then onnx's inference finds the types, and its checker h
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -15,21 +16,28 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.constant import NodeData, constant_tensor
-from layoutopt.onnx_io.emit import Emission
+from layoutopt.onnx_io.declarations import infer_before_declarations, infer_with_declarations
 from layoutopt.onnx_io.foreign import give_foreign_types
-from layoutopt.onnx_io.infer import check_structure
+from layoutopt.onnx_io.read import from_message, read
+from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.retype import give_type, retype
+from layoutopt.onnx_io.runtime_choice import loads
 from layoutopt.onnx_io.sane import check_attributes
 from layoutopt.onnx_io.schema import check_ops, describe, opsets_of
 from layoutopt.onnx_io.scope import Scope, scope_of
-from layoutopt.onnx_io.standin import stand_in
+from layoutopt.onnx_io.serialize import to_bytes, to_proto
 from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, holds_graphs, keyed_subgraphs
 
 _HINT = "export the model again"
 
 
-def lift(model: ir.Model) -> Graph:
+def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     """Build the graph of a model and check that the model is valid.
+
+    Args:
+        model: the model, which is not changed.
+        strict: whether to refuse a model that had to be repaired. If not, the graph lists the repairs, here and at reading;
+            ONNX Runtime has to load the original, or else they are refused as well.
 
     Raises:
         ModelError: two values of one name, an input that nothing computes, a cycle, an operator that does not
@@ -49,12 +57,34 @@ def lift(model: ir.Model) -> Graph:
             )
     check_ops(model)
     give_foreign_types(graph, names)
-    emission = Emission(graph)
-    proto = stand_in(emission.model)
-    check_structure(proto)
-    retype(graph, names, emission)
+    recorded = repairs_of(model)
+    repairs = list(recorded.found) if recorded is not None else []
+    if strict:
+        infer_with_declarations(graph, names)
+    else:
+        repairs += infer_before_declarations(graph, names)
     check_attributes(graph)
+    if repairs and (strict or not _runtime_loads(model)):
+        raise _strict_refusal(model, repairs[0])
+    graph.repairs = [(each.where, each.reason) for each in repairs]
     return graph
+
+
+def _runtime_loads(model: ir.Model) -> bool:
+    """Whether ONNX Runtime loads a model as it was before any repair."""
+    recorded = repairs_of(model)
+    return loads(to_bytes(model)) if recorded is None else recorded.confirm()
+
+
+def _strict_refusal(model: ir.Model, repair: Repair) -> ModelError:
+    """The error in which reading the source of a repaired model ends without repairs."""
+    recorded = repairs_of(model)
+    source = recorded.source if recorded is not None else to_proto(model)
+    try:
+        lift(read(source, strict=True) if isinstance(source, Path) else from_message(source, strict=True), strict=True)
+    except ModelError as error:
+        return error
+    return ModelError(repair.fault, where=repair.where, hint=_HINT)
 
 
 def infer_again(graph: Graph) -> None:

@@ -32,7 +32,7 @@ def measure(graph: Graph, sizes: Sizes) -> Sizes:
     boundaries = Crossings(graph, emission.names, names)
     inputs = {emission.names[value]: value.type for value in graph.inputs}
     learned = []
-    for point in sizes.points:
+    for point in (*sizes.points, *sizes.guards):
         types = _types_at(proto, inputs, point, names, boundaries)
         found: dict[str, int] = {}
         for value, shape in shapes.items():

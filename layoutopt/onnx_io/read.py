@@ -1,8 +1,8 @@
 """Read a model file through onnx_ir, weights mapped and not loaded, or refuse it.
 
-onnx_ir keeps almost everything that a file says. Sparse tensors become dense, and what it has no words for is carried
-along (`beside`). What it would drop in silence (a second attribute of the same name, unknown fields ...) is refused
-here, by name, before it is converted.
+The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse what would be lost (`faithful`, `tensors`);
+convert. onnx_ir keeps almost everything that a file contains. Sparse tensors become dense, and what it has no words for is
+carried along (`beside`). What it would drop in silence (a second attribute of the same name, say) is refused here, by name.
 """
 
 import logging
@@ -16,7 +16,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import Beside
-from layoutopt.onnx_io.faithful import check_message, refuse_losses
+from layoutopt.onnx_io.external import DataFolder
+from layoutopt.onnx_io.faithful import check_versions, refuse_losses
+from layoutopt.onnx_io.fields import examine_fields, refuse_undefined_fields
+from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
+from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
 from layoutopt.onnx_io.sparse import make_dense
 from layoutopt.onnx_io.tensors import settle_tensors
 
@@ -26,56 +30,94 @@ _EXPORT = "export the model again"
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 
-def read(path: str | os.PathLike[str]) -> ir.Model:
+def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """Read a model.
 
     Weights in the file are parsed in place, external data is memory-mapped when first looked at. External
-    data is checked up front, without reading it: it must lie in the model's folder and be long enough.
+    data is checked up front, without reading it: it must be stored in the model's folder and be long enough.
+
+    Args:
+        path: the file.
+        strict: whether to refuse a model with a fault that ONNX Runtime tolerates; if not, the fault is repaired, and
+            `repairs_of(model)` lists the repairs.
 
     Raises:
         ModelError: there is no such file, it is no ONNX model, or it says something that would be lost.
     """
     path = Path(path)
-    return _convert(_parse(path), Path(os.path.abspath(path)).parent, str(path))
+    repairs = None if strict else Repairs(path)
+    return _convert(_parse(path), DataFolder.of_file(path), str(path), repairs)
 
 
-def from_message(proto: onnx.ModelProto) -> ir.Model:
+def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
     """Convert a message, which is not changed; external data is looked for in the current folder.
+
+    Args:
+        proto: the message.
+        strict: as for `read`.
 
     Raises:
         ModelError: it is no valid model, or says something that would be lost.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    return _convert(copy, Path.cwd(), "model")
+    return _convert(copy, DataFolder.current(), "model", None if strict else Repairs(proto))
 
 
-def _convert(proto: onnx.ModelProto, folder: Path, where: str) -> ir.Model:
-    """The model of a message, which is taken apart on the way."""
-    check_message(proto)
+def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Repairs | None) -> ir.Model:
+    """The model of a message, which is taken apart on the way, after it has been repaired if there are to be `repairs`."""
+    undefined = examine_fields(proto)
+    if repairs is not None:
+        repairs.found += repair(Draft(proto, folder, undefined))
+        undefined = []
+    check_versions(proto)
+    refuse_undefined_fields(undefined)
     beside = Beside(proto)
     make_dense(proto)
     refuse_losses(proto)
     settle_tensors(proto, folder)
     try:
         model = ir.from_proto(proto)
+    except MemoryError:
+        raise
     except Exception as error:  # hostile bytes reach deep into onnx_ir: whatever it raises, the file is at fault
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     beside.attach(model)
-    ir.external_data.set_base_dir(model.graph, folder)
+    ir.external_data.set_base_dir(model.graph, folder.path)
+    folder.open_linked(model)
+    if repairs is not None:
+        attach(model, repairs)
+    _sort(model)
     return model
+
+
+def _sort(model: ir.Model) -> None:
+    """Bring the nodes into an order in which they can run, because onnx_ir copies no graph without one; `lift` finds cycles.
+
+    Nodes that are in such an order keep it.
+    """
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in graphs:
+        try:
+            graph.sort()
+        except ValueError:
+            continue
 
 
 def _parse(path: Path) -> onnx.ModelProto:
     """The message in a file."""
-    content = _content(path)
+    return _message(_content(path), str(path))
+
+
+def _message(content: bytes | memoryview, where: str) -> onnx.ModelProto:
+    """The message in the content of a file."""
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(_not_onnx(content), where=str(path), hint=_EXPORT) from error
+        raise ModelError(_not_onnx(content), where=where, hint=_EXPORT) from error
     if not proto.HasField("graph"):
-        raise ModelError("is not an ONNX model: there is no graph in it", where=str(path), hint=_EXPORT)
+        raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_EXPORT)
     return proto
 
 
@@ -91,11 +133,12 @@ def _content(path: Path) -> memoryview:
     except IsADirectoryError as error:
         raise ModelError("is a folder", where=str(path), hint="name the .onnx file in it") from error
     except (OSError, ValueError) as error:
+        raise_if_out_of_memory(error)
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint="check the file") from error
 
 
-def _not_onnx(content: memoryview) -> str:
+def _not_onnx(content: bytes | memoryview) -> str:
     """What a file that is no protobuf message looks like."""
     head = bytes(content[:256]).lstrip()
     if head.lower().startswith((b"<!doctype", b"<html", b"<?xml")):

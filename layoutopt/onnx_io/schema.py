@@ -59,7 +59,7 @@ def operators() -> list[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _newest() -> dict[str, int]:
+def opsets_of_onnx() -> dict[str, int]:
     """The newest opset that onnx knows, for each of its domains."""
     return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
 
@@ -86,7 +86,7 @@ def check_ops(model: ir.Model) -> None:
 
 
 def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[str, str]]) -> None:
-    newest = _newest()
+    newest = opsets_of_onnx()
     for domain, imported in opsets.items():
         if domain in newest and not 1 <= imported <= newest[domain]:
             raise ModelError(

@@ -27,6 +27,11 @@ def weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
     return [(value, tensor) for value, tensor in found if tensor is not None]
 
 
+def weight_bytes(model: ir.Model) -> int:
+    """The size of all initializers of the model, its subgraphs included, in bytes."""
+    return sum(tensor.nbytes for _, tensor in weights(model))
+
+
 def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> bytes:
     """The file that a model makes: the same bytes for the same model.
 

@@ -6,7 +6,9 @@ they are arrays of ml_dtypes, which go in and out through the memory of onnxrunt
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ import onnxruntime
 from onnx import numpy_helper
 
 from layoutopt.onnx_io.type_names import named_type
+from layoutopt.onnx_io.utf8_path import utf8_folder, utf8_path
 
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _FOREIGN = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))
 
 
@@ -27,6 +31,8 @@ class Session:
         optimised: whether onnxruntime rewrites it as it does by default; if not, ops run one by one as they are.
         threads: how many an op may use; None for onnxruntime's own choice.
         without: names of its rewriting steps to leave out.
+        folder: where the external data of a model in bytes is.
+        packs: whether kernels may keep packed copies of weights.
     """
 
     def __init__(
@@ -36,6 +42,8 @@ class Session:
         optimised: bool = True,
         threads: int | None = None,
         without: Sequence[str] = (),
+        folder: os.PathLike[str] | None = None,
+        packs: bool = True,
     ) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -43,10 +51,17 @@ class Session:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if threads is not None:
             options.intra_op_num_threads = threads
-        source = model if isinstance(model, bytes) else os.fspath(model)
-        self._session = onnxruntime.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
-        )
+        if not packs:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        with (
+            nullcontext(model) if isinstance(model, bytes) else utf8_path(model) as source,
+            utf8_folder(folder or ".") as data,
+        ):
+            if folder is not None:
+                options.add_session_config_entry(_DATA_FOLDER, data)
+            self._session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+            )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 
     def get_inputs(self) -> Sequence[Any]:
@@ -57,14 +72,51 @@ class Session:
         """Name, type and shape of every output."""
         return list(self._session.get_outputs())
 
-    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names, or all: arrays, lists for sequences, dicts for maps, None for an empty optional."""
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
+        """The outputs of these names, or all: arrays, lists for sequences, dicts for maps, None for an empty optional.
+
+        Args:
+            names: of outputs.
+            feeds: the inputs.
+            seconds: how long it may take at most.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
         names = [each.name for each in self.get_outputs()] if names is None else names
         given = {name: np.asarray(value) if np.isscalar(value) else value for name, value in feeds.items()}
-        if not any(is_foreign(self._types.get(name, "")) for name in (*names, *given)):
-            return list(self._session.run(names, given))
-        values = {name: _value(value, self._types[name]) for name, value in given.items()}
-        return [_array(value) for value in self._session.run_with_ort_values(names, values)]
+        with _limited(seconds) as options:
+            if not any(is_foreign(self._types.get(name, "")) for name in (*names, *given)):
+                return list(self._session.run(names, given, options))
+            values = {name: _value(value, self._types[name]) for name, value in given.items()}
+            return [_array(value) for value in self._session.run_with_ort_values(names, values, options)]
+
+
+@contextmanager
+def _limited(seconds: float | None) -> Iterator[Any]:
+    """The options of a run that onnxruntime gives up after some seconds."""
+    if seconds is None:
+        yield None
+        return
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = 4
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        options.terminate = True
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        if expired.is_set():
+            raise TimeoutError(f"it did not finish within {seconds:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def is_foreign(type: str) -> bool:

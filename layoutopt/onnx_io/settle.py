@@ -5,18 +5,25 @@ nothing left to rewrite, and computes the same: it is what would have run anyway
 """
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 import onnxruntime
 
 from layoutopt.errors import ModelError
+from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.read import read
 from layoutopt.onnx_io.repeatable import compute_outputs, name_anew, order_anew
-from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
+from layoutopt.onnx_io.repetition import share_initializers
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.onnx_io.serialize import to_bytes, weight_bytes
+
+LARGEST = 300_000_000
+"""Bytes of weights of the largest model that is settled: onnxruntime and its file take four times that in memory."""
 
 _PACKER = "NchwcTransformer"
+_FOLDER = "ConstantFolding"
+_NEGLIGIBLE = 1 << 16  # bytes
 _ROUNDED_AGAIN = ("DequantizeLinear",)
 """Around these onnxruntime 1.31 rewrites what it has rewritten, and does not always load what comes of it."""
 
@@ -25,7 +32,8 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
     Inputs, outputs and what the model says of itself stay as they are. A model that is too large for one message comes
-    back unchanged.
+    back unchanged. So does one that would become larger even if onnxruntime folds no constants: it would widen weights that are
+    stored in narrow types.
 
     Args:
         model: the model, which is not changed.
@@ -34,23 +42,35 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
     Raises:
         ModelError: onnxruntime cannot load the model, or not what it has made of it.
     """
-    if sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE:
+    size = weight_bytes(model)
+    if size > LARGEST:
         return model
-    with TemporaryDirectory(prefix="layoutopt-") as folder:
-        path = Path(folder) / "settled.onnx"
-        _load(model, packs, path)
+    disabled = [] if packs else [_PACKER]
+    for more in ([], [_FOLDER]):
+        settled = _settled(model, [*disabled, *more])
+        if weight_bytes(settled) <= size + _NEGLIGIBLE:
+            return settled
+    return model
+
+
+def _settled(model: ir.Model, disabled: list[str]) -> ir.Model:
+    """What onnxruntime makes of a model without some of its optimisers."""
+    with scratch_folder() as folder:
+        path = folder / "settled.onnx"
+        _load(model, disabled, path)
         settled = read(path)
     compute_outputs(settled)
+    share_initializers(settled)
     order_anew(settled)
     name_anew(model, settled)
     _take_over(model, settled)
     inherit(settled, model)
     if any(node.op_type in _ROUNDED_AGAIN for node in settled.graph.all_nodes()):
-        _load(settled, packs)
+        _load(settled, disabled)
     return settled
 
 
-def _load(model: ir.Model, packs: bool, saved: Path | None = None) -> None:
+def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
     """Have onnxruntime load a model at its default level, and save what it makes of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -62,9 +82,10 @@ def _load(model: ir.Model, packs: bool, saved: Path | None = None) -> None:
             to_bytes(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=None if packs else [_PACKER],
+            disabled_optimizers=disabled or None,
         )
-    except Exception as error:  # onnxruntime's exceptions have no common base
+    except RUNTIME_ERRORS as error:
+        raise_if_out_of_memory(error)
         raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
 
 

@@ -4,7 +4,6 @@ Formats are orders of dense tensors, and onnx_ir has none but those. A model tha
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +11,7 @@ from onnx import numpy_helper
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Array
+from layoutopt.onnx_io.external import DataFolder
 from layoutopt.onnx_io.faithful import describe, graphs, nodes
 from layoutopt.onnx_io.tensors import check_tensor
 
@@ -48,6 +48,11 @@ def make_dense(proto: onnx.ModelProto) -> None:
                 attr.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
 
 
+def check_sparse(sparse: onnx.SparseTensorProto) -> None:
+    """Raise ModelError if indices and values of a sparse initializer do not belong together, or are outside of the shape."""
+    _dense(sparse, sparse.values.name)
+
+
 def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
     shape = tuple(sparse.dims)
     if any(dim < 0 for dim in shape):
@@ -57,7 +62,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
     for tensor in (sparse.values, sparse.indices):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ModelError("sparse tensors cannot be external data", where=where, hint=_HINT)
-        check_tensor(tensor, where, Path())
+        check_tensor(tensor, where, DataFolder.current())
     if sparse.values.data_type == onnx.TensorProto.STRING or sparse.indices.data_type != onnx.TensorProto.INT64:
         raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)

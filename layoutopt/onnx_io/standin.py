@@ -7,14 +7,16 @@ elsewhere.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
 
 from layoutopt.onnx_io.beside import put_types_back
 from layoutopt.onnx_io.constant import constant_tensor
-from layoutopt.onnx_io.faithful import describe, graphs, nested, nodes
-from layoutopt.onnx_io.schema import is_undeclared, opsets_of
+from layoutopt.onnx_io.expansion import large_calls
+from layoutopt.onnx_io.faithful import describe, graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.schema import find_schema, is_undeclared, opsets_of
 from layoutopt.onnx_io.serialize import embedded
 
 THEIRS = "com.microsoft"  # a domain that onnx does not look into
@@ -30,6 +32,7 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
     for function in model.functions.values():
         ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
     put_types_back(proto.graph, model.graph)
+    hide_functions_of_other_opsets(proto)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"
@@ -40,14 +43,40 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
 
 
 def hide_undeclared(proto: onnx.ModelProto) -> None:
-    """Put operators that onnx should know, and does not, where it does not look."""
+    """Put operators that onnx should know, and does not, where it does not look; large calls of functions too."""
     version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
     hidden = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
+    hidden += large_calls(proto)
     for node in hidden:
         node.domain = THEIRS
     for importer in (proto, *proto.functions) if hidden else ():
         if all(opset.domain != THEIRS for opset in importer.opset_import):
             importer.opset_import.add(domain=THEIRS, version=1)
+
+
+def hide_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
+    """Drop functions with an operator that has changed between their opset and the model's, which onnx's checker refuses.
+
+    ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain that onnx does not know.
+    """
+    ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
+    kept = [function for function in proto.functions if not _has_changed(function, ours)]
+    if len(kept) < len(proto.functions):
+        copies = [onnx.FunctionProto.FromString(function.SerializeToString()) for function in kept]
+        del proto.functions[:]
+        proto.functions.extend(copies)
+
+
+def _has_changed(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
+    theirs = opsets_of({opset.domain: opset.version for opset in function.opset_import})
+    inner = (node for graph in nested(inner_graphs(function.node)) for node in graph.node)
+    for node in (*function.node, *inner):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if ours.get(domain, 0) != theirs.get(domain, 0) and domain in ours and domain in theirs:
+            there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if there is not None and (here is None or there.since_version != here.since_version):
+                return True
+    return False
 
 
 def _fill(proto: onnx.GraphProto, graph: ir.Graph, small: int) -> None:

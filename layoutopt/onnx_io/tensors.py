@@ -5,23 +5,22 @@ message, since an attribute is written back as it is, and its file may not be wh
 """
 
 import math
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.external import DataFolder
 from layoutopt.onnx_io.faithful import describe, graphs, nodes
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
-_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
+DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
 _MOST_ELEMENTS = 2**59  # of 16 bytes each
 _HINT = "export the model again"
 
 
-def settle_tensors(proto: onnx.ModelProto, folder: Path) -> None:
+def settle_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
     """Check every tensor of a model; take external tensors of attributes, and empty ones, into the message.
 
     Raises:
@@ -45,7 +44,7 @@ def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
         yield from attr.tensors
 
 
-def check_tensor(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
+def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> None:
     """Check one tensor, which may lie in `folder`.
 
     Raises:
@@ -63,7 +62,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
         return
-    if any(len(getattr(tensor, name)) for name in _FIELDS if name != _field_of(tensor, dtype)):
+    if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != data_field(tensor)):
         raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
     expected, found = _expected_and_found(tensor, dtype, count)
     if expected != found:
@@ -72,6 +71,12 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: Path) -> None:
             where=where,
             hint=_HINT,
         )
+
+
+def size_of(tensor: onnx.TensorProto) -> int:
+    """The size in bytes of the elements of a tensor; 0 if its type or shape is not valid."""
+    is_valid = tensor.data_type in set(ir.DataType) - {ir.DataType.UNDEFINED} and all(dim >= 0 for dim in tensor.dims)
+    return _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims)) if is_valid else 0
 
 
 def _nbytes(dtype: ir.DataType, count: int) -> int:
@@ -84,7 +89,7 @@ def _unit(tensor: onnx.TensorProto) -> str:
 
 def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int) -> tuple[int, int]:
     """How much data the shape asks for and how much there is, in bytes or in elements of its field."""
-    field = _field_of(tensor, dtype)
+    field = data_field(tensor)
     if field == "raw_data":
         return _nbytes(dtype, count), len(tensor.raw_data)
     packed = dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4)
@@ -92,7 +97,9 @@ def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int
     return expected, len(getattr(tensor, field))
 
 
-def _field_of(tensor: onnx.TensorProto, dtype: ir.DataType) -> str:
+def data_field(tensor: onnx.TensorProto) -> str:
+    """The field that holds the elements of a tensor that is not external data."""
+    dtype = ir.DataType(tensor.data_type)
     if tensor.HasField("raw_data") and dtype != ir.DataType.STRING:
         return "raw_data"
     match dtype.name:
@@ -109,13 +116,13 @@ def _field_of(tensor: onnx.TensorProto, dtype: ir.DataType) -> str:
     return "int32_data"
 
 
-def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: Path) -> None:
+def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if unknown := sorted(set(entries) - _KEYS):
         raise ModelError(f"external data has an unknown key {unknown[0]!r}", where=where, hint=_HINT)
     if dtype == ir.DataType.STRING:
         raise ModelError("strings cannot be external data", where=where, hint=_HINT)
-    if any(len(getattr(tensor, name)) for name in _FIELDS):
+    if any(len(getattr(tensor, name)) for name in DATA_FIELDS):
         raise ModelError("has data of its own and external data too", where=where, hint=_HINT)
     try:
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
@@ -124,7 +131,7 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
     if offset < 0 or length != nbytes:
         what = f"external data at offset {offset} of {length} bytes, but its shape needs {nbytes}"
         raise ModelError(what, where=where, hint=_HINT)
-    size = _size(folder, entries.get("location", ""), where)
+    size = folder.size(entries.get("location", ""), where)
     if offset + nbytes > size:
         what = f"external data {entries['location']!r} has {size} bytes, {offset + nbytes} are needed"
         raise ModelError(what, where=where, hint="the file is truncated or of another model: copy it again")
@@ -132,31 +139,10 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
         _embed(tensor, b"")
 
 
-def _size(folder: Path, location: str, where: str) -> int:
-    """The size of an external file, which must be a regular file in the model's folder."""
-    path, base = folder / location, os.path.realpath(folder)
-    outside = not location or os.path.isabs(location) or ".." in Path(location).parts or "\0" in location
-    if outside or not os.path.realpath(path).startswith(base.rstrip(os.sep) + os.sep):
-        what = f"external data {location!r} is outside of the model's folder"
-        raise ModelError(what, where=where, hint="copy the file next to the model and export the path relative to it")
-    try:
-        info = path.stat()
-    except OSError as error:
-        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        what = f"external data {location!r} is missing" if is_missing else f"cannot read {location!r}"
-        raise ModelError(what, where=where, hint=f"copy it to {folder}") from error
-    if not path.is_file() or info.st_nlink > 1:
-        what = (
-            f"external data {location!r} is not a plain file" if not path.is_file() else f"{location!r} is a hard link"
-        )
-        raise ModelError(what, where=where, hint="copy the file itself next to the model")
-    return info.st_size
-
-
-def _take_in(tensor: onnx.TensorProto, folder: Path) -> None:
+def _take_in(tensor: onnx.TensorProto, folder: DataFolder) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     nbytes = _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims))
-    with (folder / entries["location"]).open("rb") as file:
+    with (folder.path / entries["location"]).open("rb") as file:
         file.seek(int(entries.get("offset") or 0))
         _embed(tensor, file.read(nbytes))
 

@@ -1,12 +1,15 @@
 """Values and constants of the graph as those of onnx_ir."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import IO
 
 import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
 from layoutopt.formats import is_unknown, unquoted
+from layoutopt.ir.content import pieces
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.beside import inherit_type
 from layoutopt.onnx_io.vocabulary import TO_IR
@@ -42,8 +45,11 @@ def declare(value: Value, name: str) -> ir.Value:
     return result if value.data is not None else typed(result, value)
 
 
-def typed(result: ir.Value, value: Value, *, interface: bool = False) -> ir.Value:
-    """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more."""
+def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_declarations: bool = False) -> ir.Value:
+    """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more.
+
+    If it `keeps_declarations`, so do the numbers and the rank that inference does not know.
+    """
     origin = source(value)
     if isinstance(value.type, OpaqueType):
         if origin is not None and origin.type is not None:
@@ -55,17 +61,24 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False) -> ir.Valu
     if origin is not None and origin.type is not None and origin.type.denotation:
         result.type.denotation = origin.type.denotation
     if value.shape is not None:
-        result.shape = _shape(value.shape, None if origin is None else origin.shape, interface)
+        result.shape = _shape(value.shape, None if origin is None else origin.shape, interface, keeps_declarations)
+    elif keeps_declarations and origin is not None:
+        result.shape = origin.shape
     return result
 
 
-def _shape(dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool) -> ir.Shape:
+def _shape(
+    dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool, keeps_declarations: bool
+) -> ir.Shape:
     """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
     plain = [None if is_unknown(dim) else dim if isinstance(dim, int) else unquoted(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
         return ir.Shape(plain)
     pairs = list(zip(plain, declared, strict=True))
-    if not all(known == _name(said) or not isinstance(said, int) for known, said in pairs):
+    if not all(
+        known == _name(said) or not isinstance(said, int) or (known is None and keeps_declarations)
+        for known, said in pairs
+    ):
         return ir.Shape(plain)  # no longer the shape that was declared: its denotations do not hold either
     kept = [
         _name(said) if interface and not (isinstance(known, str) and _name(said) is None) else known
@@ -89,7 +102,25 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
     if value.dtype is DType.STRING:
         return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
     load = partial(_load, data, value.type, name)
-    return ir.LazyTensor(load, TO_IR[value.type.dtype], shape, name=name)
+    return _StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
+
+
+class _StreamedTensor(ir.LazyTensor):
+    """A lazy tensor that is written to a file piece by piece, so that a packed weight is never in memory as a whole."""
+
+    def __init__(
+        self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
+    ) -> None:
+        super().__init__(load, dtype, shape, name=name)
+        self._data = data
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Write the elements in row-major order."""
+        if isinstance(self._data, TENSORS) or self.dtype.bitwidth < 8:
+            super().tofile(file)
+            return
+        for piece in pieces(self._data):
+            file.write(piece.reshape(-1).view(np.uint8).data)
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:

@@ -1,186 +1,217 @@
-"""Write a model whole or not at all: into temporary files next to the target, which then take its name."""
+"""Write a model whole or not at all: into temporary files next to the target, which then take their names.
+
+Weights in external data come first and under a name that no existing model refers to, the model last and by one rename. So a
+reader, or a process that is killed at any moment, finds the old model with the old weights or the new one with the new ones.
+"""
 
 import errno
 import os
-import secrets
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
 
-from layoutopt.errors import OutputError
+from layoutopt.files import (
+    Kind,
+    Overwrite,
+    Staging,
+    directory_entry,
+    external_files,
+    is_same_file,
+    models_with_weights,
+    output_errors,
+)
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weights
-
-_EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
-_PAGE = 4096  # bytes; the alignment of tensors in external data, so that they can be mapped
-_LINE = 64  # the same for tensors below a page
-
-_REASONS = {
-    errno.ENOENT: ("the folder does not exist", "create it first"),
-    errno.ENOTDIR: ("the folder is a file", "name another folder"),
-    errno.EACCES: ("no permission to write here", "choose another folder or change its permissions"),
-    errno.EPERM: ("no permission to write here", "choose another folder or change its permissions"),
-    errno.EROFS: ("the file system is read-only", "choose another folder"),
-    errno.ENOSPC: ("no space left on the device", "free some space"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space"),
-    errno.EFBIG: ("the file is larger than the file system or a limit allows", "choose another folder"),
-    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
-}
+from layoutopt.onnx_io.weights_file import (
+    check_name,
+    default_name,
+    free_name,
+    is_named_by_content,
+    place_weights,
+    references,
+)
 
 
-def write(model: ir.Model, path: str | os.PathLike[str], external_data: str | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of a model that was written.
+
+    Attributes:
+        model: the model.
+        weights: its external data, if it has any.
+        unused: external data of the model that was replaced, which no model in the folder refers to any more.
+    """
+
+    model: Path
+    weights: Path | None = None
+    unused: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The model and its external data."""
+        return (self.model,) if self.weights is None else (self.model, self.weights)
+
+
+def write(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    external_data: str | None = None,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> Written:
     """Write a model; on any failure nothing is left behind and nothing is overwritten.
 
-    The target may be the file that the model was read from, or its external data the one that it maps.
+    The target may be the file that the model was read from.
 
     Args:
         model: the model; unchanged afterwards.
-        path: the file; an existing one is replaced, a symbolic link to one too.
+        path: the file; an existing model is replaced, a symbolic link to one too.
         external_data: the name of a file in the same folder for weights of 1 KiB and more. By default all is
-            in one file, up to the 1.9 GB that fit; beyond that it is the model's name with `.data` behind.
+            in one file, up to the 1.9 GB that fit; beyond that it is the model's name with `.data` behind. If the existing
+            model refers to that file, other weights get a name with a hash.
+        source: the file that the model was read from.
+        force: replace an existing file that is no model, and external data of other models in the folder.
 
     Raises:
-        OutputError: the folder does not exist or is not writable, the target is no file, there is no space.
+        OutputError: the folder does not exist or is not writable, the target is no file or must not be replaced
+            (`layoutopt.files.overwrite`), there is no space.
     """
     path = Path(path)
-    if external_data is None and sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE:
-        external_data = f"{path.name}.data"
-    try:
-        _check_target(path)
-        if external_data is not None:
-            _check_name(path, external_data)
-        with _Staging(path.parent) as staging:
-            external = (
-                {} if external_data is None else _write_weights(model, staging.open(external_data), external_data)
-            )
-            staging.open(path.name).write(to_bytes(model, external))
-            _keep_mapped(model, path.with_name(external_data or path.name))
-            staging.commit()
-    except OSError as error:
-        what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
-        raise OutputError(what, where=str(path), hint=hint) from error
+    rule = Overwrite(() if source is None else (Path(source),), path, force)
+    rule.check(path, Kind.MODEL)
+    if external_data is not None:
+        check_name(path, external_data, rule)
+    name = external_data or _needed_name(model, path)
+    with output_errors(path), Staging(path.parent) as staging:
+        replaced = external_files(path)
+        staged = None
+        if name is not None:
+            wanted = path.with_name(name)
+            may_replace = force and external_data is not None and not _is_any(wanted, replaced)
+            staged = _stage_weights(model, staging.open(), wanted, may_replace=may_replace)
+        unused = _Unused.of(replaced, path, staged.target if staged else None, source)
+        _map(model, [path, *unused.removable, *([staged.target] if staged else [])])
+        message = staging.open()
+        message.write(to_bytes(model, staged.placed if staged else None))
+        if staged is not None and staged.renames and not staged.may_replace and os.path.lexists(staged.target):
+            raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
+        staging.commit(*(staged.renames if staged else ()), (message, path))
+        unused.remove()
+    return Written(path, staged.target if staged else None, unused.kept)
 
 
-def _check_target(path: Path) -> None:
-    if path.is_dir():
-        raise OutputError("is a folder", where=str(path), hint="name a file in it")
-    if path.exists() and not path.is_file():
-        raise OutputError("is not a regular file", where=str(path), hint="name another one")
-
-
-def _check_name(path: Path, name: str) -> None:
-    if name in ("", ".", "..") or Path(name).name != name or name == path.name:
-        raise OutputError("not a file name for external data", where=name, hint="name a file next to the model")
-    _check_target(path.with_name(name))
-
-
-def _write_weights(model: ir.Model, file: BinaryIO, location: str) -> dict[ir.Value, ir.ExternalTensor]:
-    """Write the large initializers one after the other, shared tensors once; returns where they are."""
-    offsets: dict[int, int] = {}
-    placed = {}
-    for value, tensor in weights(model):
-        if tensor.nbytes < _EXTERNAL_FROM or tensor.dtype == ir.DataType.STRING:
-            continue
-        if id(tensor) not in offsets:
-            start = file.tell()
-            file.write(bytes(-start % (_PAGE if tensor.nbytes >= _PAGE else _LINE)))
-            offsets[id(tensor)] = file.tell()
-            _write_tensor(tensor, file)
-        placed[value] = ir.ExternalTensor(
-            location,
-            offsets[id(tensor)],
-            tensor.nbytes,
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=value.name or "",
-            doc_string=tensor.doc_string,
-            metadata_props=dict(tensor.metadata_props),
-        )
-    return placed
-
-
-def _write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    if isinstance(tensor, ir.ExternalTensor | ir.LazyTensor | ir.Tensor):
-        tensor.tofile(file)  # in pieces
-    else:
-        file.write(tensor.tobytes())
-
-
-def _keep_mapped(model: ir.Model, target: Path) -> None:
-    """Map the file that is about to be replaced, if tensors are in it: a mapping outlives the name."""
-    for _, tensor in weights(model):
-        if isinstance(tensor, ir.ExternalTensor) and Path(tensor.path).resolve() == target.resolve():
-            tensor.numpy()
-
-
-class _Staging:
-    """Temporary files in a folder that take their names together, in the order in which they were opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: list[tuple[BinaryIO, Path, Path]] = []
-
-    def __enter__(self) -> "_Staging":
-        return self
-
-    def open(self, name: str) -> BinaryIO:
-        """A new file that will have this name."""
-        temporary = self._folder / f".{name[:100]}.{secrets.token_hex(4)}.tmp"
-        file = temporary.open("xb")
-        self._files.append((file, temporary, self._folder / name))
-        return file
-
-    def commit(self) -> None:
-        """Let all files take their names, once they are on the disk."""
-        for file, temporary, target in self._files:
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            if target.exists():
-                shutil.copymode(target, temporary)
-        for _, temporary, target in self._files:
-            os.replace(temporary, target)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file, temporary, _ in self._files:
-            with suppress(OSError):  # closing writes what is still buffered
-                file.close()
-            temporary.unlink(missing_ok=True)
-
-
-def copy(source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str]) -> None:
+def copy(
+    source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str], *, force: bool = False
+) -> Written:
     """Write the bytes of a file under another name, or those of a message, whole or not at all.
 
     Raises:
         OutputError: as `write` does.
     """
     path = Path(path)
-    try:
-        _check_target(path)
-        if isinstance(source, onnx.ModelProto):
-            with _Staging(path.parent) as staging:
-                staging.open(path.name).write(source.SerializeToString(deterministic=True))
-                staging.commit()
-            return
-        if path.exists() and path.samefile(source):
-            return
-        with _Staging(path.parent) as staging, Path(source).open("rb") as original:
-            shutil.copyfileobj(original, staging.open(path.name))
-            staging.commit()
-    except OSError as error:
-        what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
-        raise OutputError(what, where=str(path), hint=hint) from error
+    origin = None if isinstance(source, onnx.ModelProto) else Path(source)
+    Overwrite(() if origin is None else (origin,), path, force).check(path, Kind.MODEL)
+    with output_errors(path):
+        if origin is not None and path.exists() and path.samefile(origin):
+            return Written(path)
+        unused = _Unused.of(external_files(path), path, None, origin)
+        with Staging(path.parent) as staging:
+            file = staging.open()
+            if isinstance(source, onnx.ModelProto):
+                file.write(source.SerializeToString(deterministic=True))
+            else:
+                with Path(source).open("rb") as original:
+                    shutil.copyfileobj(original, file)
+            staging.commit((file, path))
+        unused.remove()
+    return Written(path, None, unused.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights in a temporary file.
+
+    Attributes:
+        target: the file that they become.
+        renames: how they become it; nothing if a file of that content is there.
+        may_replace: whether the target may exist.
+        placed: the tensors of the message, which refer to the target.
+    """
+
+    target: Path
+    renames: tuple[tuple[BinaryIO, Path], ...]
+    may_replace: bool
+    placed: dict[ir.Value, ir.ExternalTensor]
+
+
+def _stage_weights(model: ir.Model, file: BinaryIO, wanted: Path, *, may_replace: bool) -> _Weights:
+    tensors = place_weights(model, file)
+    target, is_there = free_name(file, wanted, may_replace=may_replace)
+    return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """External data of a replaced model that the new one does not refer to.
+
+    Attributes:
+        removable: files that layoutopt wrote for the replaced model alone.
+        kept: other files that no model in the folder refers to.
+    """
+
+    removable: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+    @classmethod
+    def of(
+        cls, replaced: Sequence[Path], model: Path, target: Path | None, source: str | os.PathLike[str] | None
+    ) -> "_Unused":
+        """Sort the files of a replaced model.
+
+        Args:
+            replaced: its external data.
+            model: the model.
+            target: the external data of the new model.
+            source: the file that the new model was read from.
+        """
+        needed = [] if target is None else [target]
+        if source is not None and not is_same_file(Path(source), model):
+            needed += external_files(Path(source))
+        unused = [each for each in replaced if not _is_any(each, needed)]
+        entry = directory_entry(model)  # another link to the replaced file keeps its content
+        alone = [each for each in unused if all(directory_entry(user) == entry for user in models_with_weights(each))]
+        is_near = {each: directory_entry(each)[0] == entry[0] for each in alone}
+        removable = tuple(each for each in alone if is_near[each] and is_named_by_content(each))
+        return cls(removable, tuple(each for each in alone if each not in removable))
+
+    def remove(self) -> None:
+        """Remove those that can be removed."""
+        for each in self.removable:
+            with suppress(OSError):
+                each.unlink()
+
+
+def _needed_name(model: ir.Model, path: Path) -> str | None:
+    """The name of external data for a model that is too large for one file."""
+    is_large = sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE
+    return default_name(path) if is_large else None
+
+
+def _is_any(path: Path, others: Sequence[Path]) -> bool:
+    return any(is_same_file(path, each) for each in others)
+
+
+def _map(model: ir.Model, targets: Sequence[Path]) -> None:
+    """Map files that are about to be replaced or removed, if tensors are in them: a mapping outlives the name."""
+    for _, tensor in weights(model):
+        if isinstance(tensor, ir.ExternalTensor) and _is_any(Path(tensor.path), targets):
+            tensor.numpy()
 
 
 def has_external_data(model: ir.Model) -> bool:

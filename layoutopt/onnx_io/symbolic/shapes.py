@@ -149,6 +149,15 @@ def _flattened(node: Node) -> Sequence[Dims | None] | None:
 # --- more or fewer elements --------------------------------------------------------------------------------------------
 
 
+@_rule("Compress")
+def _compressed(node: Node) -> Sequence[Dims | None] | None:
+    """Along the axis as many as are chosen."""
+    x, axis = node.shape(0), node.attributes.get("axis")
+    if x is None or axis is None:
+        return None
+    return [tuple(None if place == axis % len(x) else dim for place, dim in enumerate(x))]
+
+
 @_rule("Expand")
 def _expanded(node: Node) -> Sequence[Dims | None] | None:
     x, target = node.shape(0), node.vector(1)

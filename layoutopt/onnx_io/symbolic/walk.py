@@ -18,6 +18,7 @@ from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown
 from layoutopt.ir.types import Array, OpaqueType, TensorType
 from layoutopt.onnx_io.faithful import describe, inner_graphs, nodes
 from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.symbolic.calls import bound_body, functions_of, inner_names, key_of, opsets_in
 from layoutopt.onnx_io.symbolic.elements import MOST, array_of, constant_of, elements_of
 from layoutopt.onnx_io.symbolic.node import Dims, Elements, Known, Node, as_elements
 from layoutopt.onnx_io.symbolic.shapes import shapes_of
@@ -93,7 +94,7 @@ def _is_lenient(model: onnx.ModelProto) -> bool:
 
     In the latter case it takes every complaint for a consequence.
     """
-    opsets = _opsets(model)
+    opsets = opsets_in(model)
     local = {(function.domain, function.name) for function in model.functions}
     kinds = {(node.domain, node.op_type) for node in nodes(model)} - local
     found = (("" if domain == "ai.onnx" else domain, op_type) for domain, op_type in kinds)
@@ -102,10 +103,6 @@ def _is_lenient(model: onnx.ModelProto) -> bool:
         schema is None or not (schema.has_type_and_shape_inference_function or schema.has_function)
         for schema in schemas
     )
-
-
-def _opsets(model: onnx.ModelProto) -> dict[str, int]:
-    return {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
 
 
 def _is_static(type: Type) -> bool:
@@ -127,7 +124,8 @@ class _Walk:
         self.boundaries = boundaries
         self.visits = 0
         self.imports = list(model.opset_import)
-        self.opsets = _opsets(model)
+        self.opsets = opsets_in(model)
+        self.functions = functions_of(model)
         self.is_lenient = _is_lenient(model)
         self.names = names
         self.known_bounds = bounds
@@ -268,6 +266,11 @@ class _Walk:
             return
         outputs = [name for name in proto.output if name]
         is_open = not all(_is_static(self.result.types.get(name, OpaqueType(UNKNOWN))) for name in outputs)
+        function = self.functions.get(key_of(proto))
+        if function is not None:
+            if is_open:
+                self._call(proto, function)
+            return
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         version = self.opsets.get(domain, 1)
         schema = find_schema(proto.op_type, domain, version)
@@ -284,6 +287,18 @@ class _Walk:
             for name, elements in zip(proto.output, _tried(elements_of, node), strict=True):
                 if name and elements is not None and self._holds_numbers(name):
                     self._hold(name, elements)
+
+    def _call(self, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+        """Walk over the body of a function, at its own opsets, with the operands of a call."""
+        body = bound_body(function, proto)
+        for name in inner_names(body, proto):
+            for known in (self.elements, self.constants, self.tensors, self.result.types, self.infos):
+                known.pop(name, None)  # an earlier walk over the same body may have assumed more
+        imports, opsets = self.imports, self.opsets
+        self.imports, self.opsets = list(function.opset_import), opsets_in(function)
+        for inner in body:
+            self._node(inner)
+        self.imports, self.opsets = imports, opsets
 
     def _seen(self, proto: onnx.NodeProto, version: int) -> Node:
         return Node(

@@ -1,0 +1,146 @@
+"""Types of computed values: inference first, declared shapes only where it finds nothing.
+
+A model declares shapes of computed values in `value_info` and for its outputs, and some exporters and graph editors leave
+wrong ones there. ONNX Runtime warns and goes on with the shapes that it infers; onnx's inference fails, or believes them. With
+element types it is different: where they contradict each other, ONNX Runtime refuses the model.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from layoutopt.errors import ModelError
+from layoutopt.formats import is_unknown
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import OpaqueType, TensorType, Value
+from layoutopt.onnx_io.emit import Emission
+from layoutopt.onnx_io.infer import check_structure
+from layoutopt.onnx_io.repair import Repair
+from layoutopt.onnx_io.retype import give_type, retype
+from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.standin import stand_in
+from layoutopt.onnx_io.vocabulary import DimNames
+
+
+def infer_with_declarations(graph: Graph, names: DimNames) -> None:
+    """Check the structure of a graph and infer the types of its values; a wrong declared shape is an error.
+
+    Raises:
+        ModelError: onnx's checker refuses the graph, or types contradict each other.
+    """
+    emission = Emission(graph)
+    check_structure(stand_in(emission.model))
+    retype(graph, names, emission)
+
+
+def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
+    """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
+
+    Of the outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
+
+    Returns:
+        The declared shapes that contradict what was inferred.
+
+    Raises:
+        ModelError: types contradict each other without any declared shape, too.
+    """
+    declared = _forget_shapes(graph, names)
+    found = {value: value.type for value in declared}
+    outputs = {value for each in graph.nest() for value in each.outputs}
+    claims = {
+        value: claim
+        for value, type in declared.items()
+        if value not in outputs and (claim := _claim(type, found[value])) != found[value]
+    }
+    if claims:
+        _give(claims)
+        try:
+            infer_with_declarations(graph, names)
+        except ModelError:  # they contradict each other
+            _give({value: found[value] for value in claims})
+            infer_with_declarations(graph, names)
+    return [
+        Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
+        for value, type in declared.items()
+        if _contradicts(type, value.type) or (value in claims and not _covers(value.type, claims[value]))
+    ]
+
+
+def _forget_shapes(graph: Graph, names: DimNames) -> dict[Value, TensorType]:
+    """Infer a graph without declared shapes; the types that were declared.
+
+    Those of operators without a schema and of scalars that bodies are given are kept, since inference may know nothing else. If
+    they contradict the rest, they are forgotten, too.
+    """
+    everything = dict(_declared(graph))
+    formals = _formals(graph)
+    scalars = {value for value in everything if value in formals and not everything[value].shape}
+    kept = scalars | {value for value in everything if not _has_schema(graph, value)}
+    for forgotten in (everything.keys() - kept, everything.keys()):
+        _give({value: TensorType(everything[value].dtype, None) for value in forgotten})
+        try:
+            infer_with_declarations(graph, names)
+        except ModelError:
+            _give(everything)
+        else:
+            return {value: type for value, type in everything.items() if value in forgotten}
+    infer_with_declarations(graph, names)
+    return {}
+
+
+def _declared(graph: Graph) -> Iterator[tuple[Value, TensorType]]:
+    """The computed values of a graph and its bodies that have a shape before anything is inferred, with their types."""
+    given = set(graph.inputs) | {value for each in graph.nest() for value in _captured(each)}
+    for value in (value for each in graph.nest() for value in each.values):
+        is_computed = value.data is None and value not in given
+        if is_computed and isinstance(value.type, TensorType) and value.type.shape is not None:
+            yield value, value.type
+
+
+def _captured(graph: Graph) -> Iterator[Value]:
+    """The inputs of bodies in a graph that stand for values of the graphs around them."""
+    for op in graph.ops:
+        for body in op.bodies.values():
+            yield from body.inputs[len(body.inputs) - op.captured :]
+
+
+def _formals(graph: Graph) -> Collection[Value]:
+    return {value for each in graph.nest()[1:] for value in each.inputs}
+
+
+def _has_schema(graph: Graph, value: Value) -> bool:
+    producers = (each.producer(value) for each in graph.nest() if value in each)
+    op = next((op for op in producers if op is not None), None)
+    return op is None or find_schema(op.op_type, op.domain, op.version) is not None
+
+
+def _give(types: Mapping[Value, TensorType | OpaqueType]) -> None:
+    for value, type in types.items():
+        give_type(value, type)
+
+
+def _contradicts(declared: TensorType, found: TensorType | OpaqueType) -> bool:
+    """Whether a declared shape claims a number that inference does not find: another one, or an expression of dimensions."""
+    if not isinstance(found, TensorType) or declared.shape is None or found.shape is None:
+        return False
+    if len(declared.shape) != len(found.shape):
+        return True
+    pairs = zip(declared.shape, found.shape, strict=True)
+    return any(isinstance(a, int) and a != b and not is_unknown(b) for a, b in pairs)
+
+
+def _claim(declared: TensorType, found: TensorType | OpaqueType) -> TensorType | OpaqueType:
+    """The found type, with the numbers that only the declared shape has."""
+    if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found):
+        return found
+    if found.shape is None:
+        return TensorType(found.dtype, declared.shape)
+    pairs = zip(declared.shape, found.shape, strict=True)
+    return TensorType(found.dtype, tuple(a if isinstance(a, int) and is_unknown(b) else b for a, b in pairs))
+
+
+def _covers(type: TensorType | OpaqueType, claim: TensorType | OpaqueType) -> bool:
+    """Whether the numbers of a claim have become part of a type."""
+    if not isinstance(type, TensorType) or not isinstance(claim, TensorType) or claim.shape is None:
+        return False
+    if type.shape is None or len(type.shape) != len(claim.shape):
+        return False
+    return all(a == b for a, b in zip(claim.shape, type.shape, strict=True) if isinstance(a, int))

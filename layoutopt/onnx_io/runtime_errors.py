@@ -1,0 +1,58 @@
+"""The exceptions of ONNX Runtime, which have no common base, and what their texts say about a model."""
+
+import errno
+import re
+
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+_OWN = (each for each in vars(onnxruntime_pybind11_state).values() if isinstance(each, type))
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    *(each for each in _OWN if issubclass(each, Exception)),
+    RuntimeError,
+    ValueError,
+)
+"""What ONNX Runtime raises where it cannot load or run a model: its own classes, and those of its Python code."""
+
+_MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
+_NOT_THE_MODEL = re.compile(
+    r"not a registered function/op|no op registered|could not find an implementation|not_?implemented"
+    r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range",
+    re.I,
+)
+"""Refusals that say nothing of a model's validity: no kernel, a missing file, random values as indices."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception, or the one that it was raised from, says that there is too little memory."""
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        seen.append(current)
+        if isinstance(current, MemoryError) or (isinstance(current, OSError) and current.errno == errno.ENOMEM):
+            return True
+        if type(current) in RUNTIME_ERRORS and says_out_of_memory(str(current)):
+            return True
+        current = current.__cause__
+    return False
+
+
+def raise_if_out_of_memory(error: BaseException) -> None:
+    """Raise a MemoryError if an exception says that there is too little memory.
+
+    Raises:
+        MemoryError: it says so.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    if is_out_of_memory(error):
+        raise MemoryError(" ".join(str(error).split())) from error
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Whether the text of an exception says that there is too little memory."""
+    return _MEMORY.search(text) is not None
+
+
+def is_about_the_model(text: str) -> bool:
+    """Whether a refusal is about the model itself, and not about the machine, the runtime or the inputs."""
+    return not says_out_of_memory(text) and _NOT_THE_MODEL.search(text) is None
