@@ -1,0 +1,230 @@
+"""Sizes of symbolic dimensions that meet the relations of a model: some dimensions follow from others, the rest is searched.
+
+An equality in which a dimension stands by itself defines it: total = past + new. What remains (a Reshape that divides, a window
+that fits) is repaired: a dimension of a broken relation takes the nearest size that breaks the fewest relations.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from graphlib import TopologicalSorter
+from math import log
+
+from layoutopt.formats import Extent
+from layoutopt.sample_inputs.relations import Relation
+
+_PASSES = 4  # over the equalities; a definition may make the one of another dimension possible
+_ROUNDS = 8  # of repairs
+_TRIED = 4  # broken relations that a round tries to repair
+_HITS = 12  # sizes of a dimension that meet the broken relation, and are held against all relations
+_LADDER = (*range(1, 257), *range(260, 513, 4), *range(528, 1025, 16), *range(1056, 4097, 32), *range(4160, 64001, 160))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A dimension that follows from others.
+
+    Attributes:
+        name: the dimension.
+        extent: what it is, in the others.
+        relation: the equality that says so.
+    """
+
+    name: str
+    extent: Extent
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """The relations of a model, solved for as many dimensions as possible.
+
+    Attributes:
+        names: the symbolic dimensions of the inputs, as they stand in shapes.
+        definitions: the dimensions that follow from others, each behind those that it is computed from.
+        relations: what else has to hold.
+    """
+
+    names: tuple[str, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    relations: tuple[Relation, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        relations: Sequence[Relation],
+        fixed: Collection[str] = (),
+        *,
+        follow_unknown: bool = True,
+    ) -> "Constraints":
+        """Solve the equalities.
+
+        Args:
+            names: the symbolic dimensions of the inputs.
+            relations: the requirements of the model, the most reliable first.
+            fixed: dimensions whose sizes are given, so that others follow from them.
+            follow_unknown: whether dimensions inside that no expression describes may tie others together. An extent of 1
+                that is broadcast is one that ties what need not be equal.
+        """
+        found: dict[str, Definition] = {}
+        known = set(names)
+        rest = [each for each in relations if follow_unknown or each.names <= known]
+        for _ in range(_PASSES):
+            left = []
+            for relation in rest:
+                definition = _defined(relation, names, fixed, found)
+                if definition is None:
+                    left.append(relation)
+                else:
+                    found[definition.name] = definition
+            if len(left) == len(rest):
+                break
+            rest = left
+        return cls(tuple(names), _in_order(found), tuple(rest))
+
+    @property
+    def free(self) -> list[str]:
+        """The dimensions that follow from no others."""
+        defined = {each.name for each in self.definitions}
+        return [name for name in self.names if name not in defined]
+
+    def sources(self, name: str) -> set[str]:
+        """The free dimensions that a dimension is computed from."""
+        return _sources([name], {each.name: each for each in self.definitions})
+
+    def complete(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The sizes of the free dimensions at a point, and those that follow; at least 0."""
+        found = self._all(point)
+        return {name: found[name] for name in self.names}
+
+    def _all(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The same with dimensions inside that follow."""
+        return _computed({name: point[name] for name in self.free if name in point}, self.definitions)
+
+    def broken(self, point: Mapping[str, int]) -> list[Relation]:
+        """The relations that do not hold at a point, those that no dimension can be 0 included."""
+        found = self._all(point)
+        empty = [
+            Relation(Extent.of(each.name), ">=", Extent.of(1), each.relation.op)
+            for each in self.definitions
+            if found.get(each.name, 1) < 1
+        ]
+        return [*empty, *(relation for relation in self.relations if not relation.holds(found))]
+
+    def solved(self, wish: Mapping[str, int], fixed: Collection[str] = ()) -> dict[str, int]:
+        """Sizes near those that are wished for at which as many relations as possible hold.
+
+        Args:
+            wish: sizes of at least the free dimensions.
+            fixed: dimensions that keep the size that is wished for.
+        """
+        point = self.complete(wish)
+        for _ in range(_ROUNDS):
+            broken = self.broken(point)
+            if not broken:
+                break
+            repairs = (self._repaired(point, relation, wish, fixed) for relation in broken[:_TRIED])
+            better = next((each for each in repairs if each and len(self.broken(each)) < len(broken)), None)
+            if better is None:
+                break
+            point = better
+        return point
+
+    def _repaired(
+        self, point: Mapping[str, int], relation: Relation, wish: Mapping[str, int], fixed: Collection[str]
+    ) -> dict[str, int] | None:
+        """The point with one dimension of a relation changed, or all to the same size, such that it holds."""
+        behind = [each for each in self.definitions if each.name in _closure(relation.names, self.definitions)]
+        sources = relation.names.union(*(each.extent.names for each in behind))
+        names = [name for name in self.free if name in sources and name not in fixed]
+        best: tuple[tuple[int, float], dict[str, int]] | None = None
+        for moved in [*([name] for name in names), *([names] if len(names) > 1 else [])]:
+            hits = 0
+            for size in _nearest(wish[moved[0]]):
+                found = {**{name: point[name] for name in self.free}, **dict.fromkeys(moved, size)}
+                near = _computed(found, behind)
+                if relation.holds(near) and all(near.get(name, 1) > 0 for name in relation.names):
+                    hits += 1
+                    other = self.complete(found)
+                    rank = (len(self.broken(other)), abs(log(size / wish[moved[0]])))
+                    best = min(best, (rank, other), key=lambda each: each[0]) if best else (rank, other)
+                if hits == _HITS:
+                    break
+        return best[1] if best else None
+
+
+def _defined(
+    relation: Relation, names: Sequence[str], fixed: Collection[str], found: Mapping[str, Definition]
+) -> Definition | None:
+    """The dimension that an equality defines: one inside, or else the last of the inputs' that stand by themselves."""
+    if relation.kind != "=":
+        return None
+    places = {name: place for place, name in enumerate(names)}
+    candidates = []
+    for name, extent, is_side in _isolated(relation):
+        if name in fixed or name in found:
+            continue
+        sources = _sources(extent.names, found)
+        if name not in sources and (name not in places or sources <= places.keys()):
+            rank = (name not in places, is_side, places.get(name, 0))
+            candidates.append((rank, Definition(name, extent, relation)))
+    return max(candidates, key=lambda each: each[0])[1] if candidates else None
+
+
+def _isolated(relation: Relation) -> Iterator[tuple[str, Extent, bool]]:
+    """Dimensions that are a term of an equality with the coefficient 1 or -1, solved for; and whether they are a side of it."""
+    for one, other in ((relation.left, relation.right), (relation.right, relation.left)):
+        for factors, coefficient in one.terms:
+            name = factors[0] if len(factors) == 1 else None
+            if isinstance(name, str) and coefficient in (1, -1):
+                rest = (other - one) * coefficient + Extent.of(name)
+                if name not in rest.names:
+                    yield name, rest, len(one.terms) == 1 and coefficient == 1
+
+
+def _sources(names: Collection[str], found: Mapping[str, Definition]) -> set[str]:
+    """The dimensions without a definition that some dimensions are computed from."""
+    pending, sources, seen = list(names), set[str](), set[str]()
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            sources.add(name)
+        elif name not in seen:
+            seen.add(name)
+            pending += found[name].extent.names
+    return sources
+
+
+def _in_order(found: Mapping[str, Definition]) -> tuple[Definition, ...]:
+    """Definitions, each behind those that it is computed from."""
+    sorter = TopologicalSorter({name: each.extent.names & found.keys() for name, each in found.items()})
+    return tuple(found[name] for name in sorter.static_order())
+
+
+def _closure(names: Collection[str], definitions: Sequence[Definition]) -> set[str]:
+    """Some dimensions and those that they are computed from."""
+    reached = set(names)
+    for each in reversed(definitions):
+        if each.name in reached:
+            reached |= each.extent.names
+    return reached
+
+
+def _computed(sizes: dict[str, int], definitions: Sequence[Definition]) -> dict[str, int]:
+    """Sizes with those of defined dimensions, at least 0, where they are known."""
+    found = dict(sizes)
+    for each in definitions:
+        size = each.extent.at(found)
+        if size is not None:
+            found[each.name] = max(size, 0)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _nearest(size: int) -> tuple[int, ...]:
+    """Sizes to try in place of another, the nearest by ratio first."""
+    return tuple(sorted(set(_LADDER), key=lambda each: (abs(log(each / max(size, 1))), -each)))
+
+
+__all__ = ["Constraints", "Definition"]

@@ -1,0 +1,249 @@
+"""Sizes at which a model can run, inferred from its graph and tried on onnxruntime.
+
+Each dimension that is not given takes the size that is usual for its role, the relations of the model adjust the sizes to each
+other, and the model is run once. Where it does not run, other sizes are tried in a fixed order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from layoutopt.formats import Extent, Shape
+from layoutopt.ir.graph import Graph
+from layoutopt.sample_inputs.constraints import Constraints
+from layoutopt.sample_inputs.relations import relations_of
+from layoutopt.sample_inputs.roles import Guess, Role, guesses
+from layoutopt.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
+
+Refusal: TypeAlias = str
+"""Why a model does not run; empty if it does."""
+
+Try: TypeAlias = Callable[[Mapping[str, int]], Refusal]
+"""Runs a model at some sizes, by the names that callers have for dimensions."""
+
+_MOST = 1 << 27  # elements of one tensor; a guess that makes one larger is halved
+_HALVINGS = 12
+_SAME = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # of all dimensions that count no samples, where nothing else runs
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """What a graph says about the symbolic dimensions of its inputs.
+
+    Attributes:
+        symbols: the dimensions.
+        given: the sizes that callers have given, by name.
+        guesses: the role and usual size of each, by its text in shapes.
+        constraints: the relations between them.
+        weaker: fewer relations: without those that follow through dimensions inside, and without those of bodies, which
+            may not run.
+        shapes: the symbolic shapes of all tensors.
+        known: sizes that have been solved already.
+    """
+
+    symbols: tuple[Symbol, ...]
+    given: Mapping[str, Range]
+    guesses: Mapping[str, Guess]
+    constraints: Constraints
+    weaker: tuple[Constraints, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    known: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, graph: Graph, dims: Dims) -> "Dimensions":
+        """Collect them.
+
+        Raises:
+            DimensionError: a name is that of no dimension, or a size is none.
+        """
+        found = symbols(graph.inputs)
+        given = checked([each.name for each in found], dims)
+        if not found:
+            return cls((), given, {}, Constraints())
+        relations = relations_of(graph)
+        texts = [each.dim for each in found]
+        fixed = {each.dim for each in found if each.name in given}
+        main = [each for each in relations if not each.is_conditional]
+        shapes = {value.shape for each in graph.nest() for value in each.values if is_symbolic(value.shape or ())}
+        return cls(
+            tuple(found),
+            given,
+            guesses(graph, found),
+            Constraints.of(texts, relations, fixed),
+            (
+                Constraints.of(texts, relations, fixed, follow_unknown=False),
+                Constraints.of(texts, main, fixed, follow_unknown=False),
+            ),
+            tuple(shape for shape in shapes if shape is not None),
+        )
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The texts of the dimensions whose sizes are given."""
+        return frozenset(each.dim for each in self.symbols if each.name in self.given)
+
+    def usual(self, at: int = 0) -> dict[str, int]:
+        """The given sizes at a corner of their ranges (low, middle, high), and usual sizes of the others."""
+        return {
+            each.dim: corner(self.given[each.name], at) if each.name in self.given else self.guesses[each.dim].usual
+            for each in self.symbols
+        }
+
+    def solved(self, wish: Mapping[str, int], weaker: int = 0) -> dict[str, int]:
+        """Sizes near those wished for that meet the relations, with no tensor of more than 2^27 elements.
+
+        Args:
+            wish: sizes of at least the dimensions that follow from no others.
+            weaker: how many steps fewer relations to meet.
+        """
+        key = (tuple(sorted(wish.items())), weaker)
+        if key not in self.known:
+            self.known[key] = self._solved(dict(wish), (self.constraints, *self.weaker)[weaker])
+        return dict(self.known[key])
+
+    def _solved(self, wish: dict[str, int], constraints: Constraints) -> dict[str, int]:
+        point = constraints.solved(wish, self.fixed)
+        for _ in range(_HALVINGS):
+            if self._largest(point) <= _MOST:
+                break
+            movable = [name for name in constraints.free if name not in self.fixed and wish[name] > 1]
+            if not movable:
+                break
+            name = max(movable, key=lambda each: wish[each])
+            wish[name] = wish[name] // 2
+            point = constraints.solved(wish, self.fixed)
+        return point
+
+    def _largest(self, point: Mapping[str, int]) -> int:
+        """Elements of the largest tensor whose shape is known."""
+        return max((prod(_at(shape, point)) for shape in self.shapes), default=0)
+
+    def named(self, point: Mapping[str, int]) -> dict[str, int]:
+        """A point by the names that callers have."""
+        return {each.name: point[each.dim] for each in self.symbols}
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Points at which the model may run, the most plausible first, each once."""
+        seen: list[dict[str, int]] = []
+        for point in self._all_candidates():
+            if point not in seen:
+                seen.append(point)
+                yield point
+
+    def _all_candidates(self) -> Iterator[dict[str, int]]:
+        usual = self.usual()
+        for weaker in range(1 + len(self.weaker)):
+            yield self.solved(usual, weaker)
+        others = [name for name in usual if name not in self.fixed and self.guesses[name].role is not Role.BATCH]
+        unread = [name for name in others if self.guesses[name].is_weak]
+        yield self.solved(usual | dict.fromkeys(unread, Role.BATCH.usual))
+        for size in _SAME:
+            yield self.solved(usual | dict.fromkeys(others, size))
+        free = [name for name in usual if name not in self.fixed]
+        for size in _SAME:
+            yield usual | dict.fromkeys(others, size)
+            yield usual | dict.fromkeys(free, size)
+
+
+def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
+    return [dim if isinstance(dim, int) else max(Extent.of(dim).at(point) or 1, 1) for dim in shape]
+
+
+def plausible_sizes(dimensions: Dimensions | None, run: Try | None = None) -> Sizes:
+    """The sizes to plan for: as given, or else inferred.
+
+    Args:
+        dimensions: what the graph says of them.
+        run: runs the original; None to trust the graph.
+    """
+    if dimensions is None or not dimensions.symbols:
+        return NO_SIZES
+    chosen, refusal, is_first = _chosen(dimensions, run)
+    guessed = [each for each in dimensions.symbols if each.name not in dimensions.given]
+    base = dimensions.usual() | {each.dim: chosen[each.dim] for each in guessed}
+    corners = [_corner(dimensions, base, at) for at in range(3)]
+    if refusal or not dimensions.given:
+        corners[0] = chosen
+    points = corners if any(low != high for low, high in dimensions.given.values()) else corners[:1]
+    sizes = [dimensions.named(point) for point in points]
+    ranges = {
+        each.name: dimensions.given.get(each.name, (min(found := [at[each.name] for at in sizes]), max(found)))
+        for each in dimensions.symbols
+    }
+    reasons = {each.name: _reason(dimensions, each, chosen, refusal) for each in guessed}
+    guards = [
+        point
+        for point in _guards(dimensions, points)
+        if is_first or run is None or not (refusal or run(dimensions.named(point)))
+    ]
+    return Sizes(ranges, tuple(reasons), tuple(points), tuple(guards), reasons)
+
+
+def _chosen(dimensions: Dimensions, run: Try | None) -> tuple[dict[str, int], Refusal, bool]:
+    """The first candidate at which the model runs, and whether it is the first of all; or that one, and why it does not run."""
+    first: tuple[dict[str, int], Refusal] | None = None
+    for point in dimensions.candidates():
+        refusal = "" if run is None else run(dimensions.named(point))
+        if not refusal:
+            return point, "", first is None
+        first = first or (point, refusal)
+    assert first is not None
+    return (*first, False)
+
+
+def _corner(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[str, int]:
+    """A point of given ranges, with guesses as they are unless the relations adjust them."""
+    given = {
+        each.dim: corner(dimensions.given[each.name], at)
+        for each in dimensions.symbols
+        if each.name in dimensions.given
+    }
+    wish = {**base, **given}
+    if not dimensions.constraints.broken(wish) and dimensions.constraints.complete(wish) == wish:
+        return wish
+    return dimensions.solved(wish)
+
+
+def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[str, int], ...]:
+    """Other sizes of guessed dimensions: all small, all large, a larger batch."""
+    base = points[len(points) // 2]
+    free = [name for name in dimensions.constraints.free if name not in dimensions.fixed]
+    roles = {name: dimensions.guesses[name].role for name in free}
+    lengths = [name for name in free if roles[name] is not Role.BATCH]
+    wishes = (
+        {name: roles[name].small for name in lengths},
+        {name: roles[name].large for name in lengths},
+        {name: roles[name].large for name in free if roles[name] is Role.BATCH},
+    )
+    found: list[dict[str, int]] = []
+    for wish in wishes:
+        point = dimensions.solved({**base, **wish}) if wish else base
+        if point not in found and point not in points:
+            found.append(point)
+    return tuple(found)
+
+
+def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], refusal: Refusal) -> str:
+    """From what the size of a dimension was inferred."""
+    size = chosen[symbol.dim]
+    definition = next((each for each in dimensions.constraints.definitions if each.name == symbol.dim), None)
+    guess = dimensions.guesses[symbol.dim]
+    if refusal:
+        return f"no sizes were found at which onnxruntime runs the model: {refusal}"
+    if definition is not None and dimensions.constraints.complete(chosen)[symbol.dim] == size:
+        others = dimensions.constraints.sources(symbol.dim)
+        tied = [each.name for each in dimensions.symbols if each.dim in others]
+        return (
+            f"{definition.relation.op} ties it to {' and '.join(tied)}"
+            if tied
+            else f"{definition.relation.op} requires it"
+        )
+    if size == guess.usual:
+        return guess.reason
+    bounds = [each for each in dimensions.constraints.relations if symbol.dim in each.names]
+    why = [f"{each.op} requires {each}" for each in bounds if not each.holds(dimensions.usual())]
+    return "; ".join([guess.reason, *(why[:2] or [f"{guess.usual} does not run"])])
+
+
+__all__ = ["Dimensions", "Try", "plausible_sizes"]

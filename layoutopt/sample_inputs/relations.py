@@ -1,0 +1,243 @@
+"""Relations between symbolic dimensions that a model requires in order to run, collected from its ops.
+
+Concat, Add, Where ...        extents of two operands are equal            total = past + new
+Conv, pooling                 the result has elements                      (samples-400)//320+1 >= 1
+Reshape                       the number of elements is kept               N*H*W = 49*((N*H*W)//49)
+Slice, Gather of a table      positions are within the table               length <= 512
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from layoutopt.formats import Dim, Extent, Shape, product, unquoted
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
+from layoutopt.ops import rule_of
+from layoutopt.ops.elementwise import Nary  # operands that broadcast against each other
+
+Kind: TypeAlias = Literal["=", ">=", "<="]
+
+_WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "FusedConv", "AveragePool", "MaxPool"})
+_WALK = 64  # ops between a table of positions and what counts the positions
+_POSITIONAL = frozenset(
+    {"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Add", "Mul", "Where", "Slice", "Tile", "Sub"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One requirement.
+
+    Attributes:
+        left: an extent.
+        kind: how it compares with the other one.
+        right: the other extent.
+        op: the name of the op that requires it.
+        is_conditional: whether the op is in a body, which may not run.
+    """
+
+    left: Extent
+    kind: Kind
+    right: Extent
+    op: str
+    is_conditional: bool = False
+
+    def holds(self, point: Mapping[str, int]) -> bool:
+        """Whether it holds at some sizes; True where one of its dimensions is unknown."""
+        left, right = self.left.at(point), self.right.at(point)
+        if left is None or right is None:
+            return True
+        return left == right if self.kind == "=" else left >= right if self.kind == ">=" else left <= right
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dimensions that occur in it."""
+        return self.left.names | self.right.names
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.kind} {self.right}"
+
+
+def relations_of(graph: Graph) -> list[Relation]:
+    """The requirements of all ops of a graph and its bodies, each once; those of the main graph first."""
+    found: dict[str, Relation] = {}
+    for each in graph.nest():
+        for op in each.ops:
+            for left, kind, right in _required(each, op):
+                one, other = Extent.of(left), Extent.of(right)
+                if one.number is None or other.number is None:
+                    relation = Relation(one, kind, other, op.name or op.kind, each is not graph)
+                    found.setdefault(str(relation), relation)
+    return list(found.values())
+
+
+def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+    shapes = [None if value is None else value.shape for value in op.inputs]
+    yield from ((dim, ">=", 1) for dim in _computed(op))
+    if isinstance(rule_of(op), Nary):
+        result = [value.shape for value in op.outputs if value is not None]
+        yield from _broadcast([shape for shape in (*shapes, *result) if shape is not None])
+    match op.op_type:
+        case "Conv" | "ConvTranspose" | "FusedConv":
+            yield from _channels(op, shapes)
+        case "MatMul" | "FusedMatMul" | "Gemm":
+            yield from _contracted(op, shapes)
+        case "Concat":
+            yield from _joined(op, shapes)
+        case "Einsum":
+            yield from _lettered(op, shapes)
+        case "Reshape":
+            yield from _reshaped(op)
+        case "Expand":
+            target = op.elements(1)
+            if shapes[0] is not None and target is not None:
+                yield from _broadcast([shapes[0], tuple(1 if dim is None else dim for dim in target)])
+        case "Squeeze":
+            axes = op.integers("axes") or op.elements(1) or ()
+            squeezed = [shapes[0][axis] for axis in axes if isinstance(axis, int)] if shapes[0] else []
+            yield from ((dim, "=", 1) for dim in squeezed)
+        case "Slice":
+            yield from _sliced(op)
+        case "Gather":
+            yield from _looked_up(graph, op)
+        case "GRU" | "LSTM" | "RNN":
+            yield from _recurrent(op, shapes)
+
+
+def _computed(op: Op) -> Iterator[Dim]:
+    """Extents of results that are computed from names: a window fits at least once, and no tensor is empty."""
+    for value in op.outputs:
+        for dim in (value.shape or ()) if value is not None else ():
+            is_named = isinstance(dim, int) or unquoted(dim) is not None
+            if not is_named and (op.op_type in _WINDOWED or len(Extent.of(dim).names) == 1):
+                yield dim
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """Extents of one axis, counted from the last, are equal or 1."""
+    for place in range(1, max(map(len, shapes), default=0) + 1):
+        dims = [shape[-place] for shape in shapes if len(shape) >= place and shape[-place] != 1]
+        yield from _equal(dims)
+
+
+def _equal(dims: Iterable[Dim]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """All equal the first; numbers come first."""
+    ordered = sorted(dict.fromkeys(dims), key=lambda dim: isinstance(dim, str))
+    yield from ((ordered[0], "=", dim) for dim in ordered[1:])
+
+
+def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    x, weight = shapes[0], shapes[1]
+    if x is not None and weight is not None and len(x) > 1 and len(weight) > 1:
+        groups = op.integer("group", 1)
+        wanted = weight[0] if op.op_type == "ConvTranspose" else (Extent.of(weight[1]) * groups).dim
+        yield from _equal((wanted, x[1]))
+
+
+def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    a, b = shapes[0], shapes[1]
+    if a is None or b is None or not a or not b:
+        return
+    left = a[-2] if op.integer("transA") and len(a) > 1 else a[-1]
+    right = b[-1] if op.integer("transB") or len(b) == 1 else b[-2]
+    yield from _equal((left, right))
+    if op.op_type != "Gemm":
+        yield from _broadcast([a[:-2], b[:-2]])
+
+
+def _joined(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    known = [shape for shape in shapes if shape is not None]
+    rank = len(known[0]) if known else 0
+    if rank == 0 or any(len(shape) != rank for shape in known):
+        return
+    along = op.integer("axis", 1) % rank
+    for axis in range(rank):
+        if axis != along:
+            yield from _equal(shape[axis] for shape in known)
+
+
+def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    equation = str(op.attributes.get("equation", "")).replace(" ", "")
+    if "." in equation:
+        return
+    dims: dict[str, list[Dim]] = {}
+    for letters, shape in zip(equation.partition("->")[0].split(","), shapes, strict=False):
+        for letter, dim in zip(letters, shape or (), strict=False):
+            dims.setdefault(letter, []).append(dim)
+    for each in dims.values():
+        yield from _equal(dim for dim in each if dim != 1)
+
+
+def _reshaped(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """The number of elements stays: a target of numbers says it, one with -1 has to divide it."""
+    x, y = op.inputs[0], op.outputs[0]
+    if x is not None and y is not None and x.shape is not None and y.shape is not None:
+        before, after = product(x.shape), product(y.shape)
+        if before != after:
+            yield after, "=", before
+
+
+def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """A constant that is cut to a computed length is a table of positions."""
+    table = op.inputs[0]
+    ends, axes = op.elements(2), op.elements(3)
+    if table is None or not table.is_constant or table.static_shape is None or ends is None:
+        return
+    places = range(len(ends)) if axes is None else axes
+    for end, axis in zip(ends, places, strict=False):
+        if isinstance(end, str) and isinstance(axis, int):
+            yield end, "<=", table.static_shape[axis]
+
+
+def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """Positions that are counted up to a length and looked up in a constant."""
+    table, indices = op.inputs[0], op.inputs[1]
+    if table is None or not table.is_constant or table.static_shape is None or indices is None:
+        return
+    rows = table.static_shape[op.integer("axis") % len(table.static_shape)]
+    length, offset = _count(graph, indices)
+    if length is not None:
+        yield length, "<=", rows - offset
+
+
+def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
+    """How many positions an index counts up, and what is added to them."""
+    value, offset = indices, 0
+    for _ in range(_WALK):
+        op = graph.producer(value)
+        if op is None:
+            return None, 0
+        if op.op_type == "Range":
+            limit = op.elements(1)
+            return (limit[0] if limit and isinstance(limit[0], str) else None), offset
+        if op.op_type == "CumSum":
+            shape, axis = value.shape, op.elements(1)
+            return (shape[axis[0]] if shape and axis and isinstance(axis[0], int) else None), offset
+        if op.op_type not in _POSITIONAL:
+            return None, 0
+        inner = [each for each in op.inputs if each is not None and not each.is_constant and not each.elements]
+        if op.op_type == "Add" and len(inner) == 1:
+            constant = next((op.constant(index) for index in (0, 1) if op.constant(index) is not None), None)
+            offset += int(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else 0
+        if not inner:
+            return None, 0
+        value = inner[0]
+    return None, 0
+
+
+def _recurrent(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
+    """X[time, batch, features]; W[directions, gates, features]; the initial states [directions, batch, hidden]."""
+    x, weight, recurrence = shapes[:3]
+    if x is None or op.integer("layout"):
+        return
+    if weight is not None:
+        yield from _equal((weight[2], x[2]))
+    for state in shapes[5:7]:
+        if state is not None:
+            yield from _equal((state[1], x[1]))
+            if recurrence is not None:
+                yield from _equal((recurrence[2], state[2]))
+
+
+__all__ = ["Kind", "Relation", "relations_of"]

@@ -1,0 +1,103 @@
+"""Sizes of symbolic dimensions at which two models are compared.
+
+A rewritten model has to be right at every size, so a comparison also uses sizes that it was not planned for: odd ones, height
+and width that differ, no multiples of anything. A model need not run at all of them, so there are more than are needed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from layoutopt.onnx_io.interface import dimension_name
+from layoutopt.sample_inputs.plausible import Dimensions
+from layoutopt.sample_inputs.roles import Role
+from layoutopt.sizes import Range, Symbol, usual_size
+
+_SMALL = 2  # of a dimension where nothing else works: names that differ may have to be one number
+_ROUND = 32  # what the extents of images are usually multiples of
+
+
+def symbols_of(session: Any) -> list[Symbol]:
+    """The symbolic dimensions of the inputs of a session of onnxruntime, or of anything that describes them likewise."""
+    found: dict[str, Symbol] = {}
+    for each in session.get_inputs():
+        is_fraction = any(kind in each.type for kind in ("float", "double"))
+        for axis, dim in enumerate(each.shape or ()):
+            if not isinstance(dim, int):
+                name = dimension_name(each.name, axis, dim)
+                found.setdefault(name, Symbol(name, name, usual_size(name, axis, len(each.shape), is_fraction)))
+    return list(found.values())
+
+
+def trials(
+    symbols: Sequence[Symbol],
+    given: Mapping[str, Range],
+    planned: Mapping[str, int] | None = None,
+    dimensions: Dimensions | None = None,
+) -> list[Mapping[str, int]]:
+    """Sizes to try, those that are planned for first; one empty trial for a model without symbolic dimensions.
+
+    Args:
+        symbols: the dimensions.
+        given: the sizes that callers have given.
+        planned: the sizes that are planned for, of dimensions that are not given.
+        dimensions: what the graph says; sizes are adjusted to the relations in it.
+    """
+    usual = {each.name: (planned or {}).get(each.name, each.usual) for each in symbols}
+    ranges = {name: given.get(name, (size, size)) for name, size in usual.items()}
+    low = {name: range[0] for name, range in ranges.items()}
+    high = {name: range[1] for name, range in ranges.items()}
+    uneven = {name: _uneven(range, place) for place, (name, range) in enumerate(ranges.items())}
+    even = {name: _even(range, place) for place, (name, range) in enumerate(ranges.items())}
+    small = {name: range[0] if name in given else _SMALL for name, range in ranges.items()}
+    wishes = [low, uneven, high, even, small]
+    if dimensions is not None:
+        wishes = [low, *(_related(dimensions, wish, given) for wish in wishes), *wishes]
+        wishes[3:3] = _without_past(dimensions, low)
+    found: list[Mapping[str, int]] = []
+    for sizes in wishes:
+        if sizes not in found:
+            found.append(sizes)
+    return found
+
+
+def _related(dimensions: Dimensions, wish: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
+    """Sizes near those wished for that meet the relations; a given range may still move within itself."""
+    texts = {each.name: each.dim for each in dimensions.symbols}
+    point = dimensions.solved({texts[name]: size for name, size in wish.items() if name in texts})
+    sizes = {**wish, **dimensions.named(point)}
+    return {
+        name: min(max(size, given[name][0]), given[name][1]) if name in given else size for name, size in sizes.items()
+    }
+
+
+def _without_past(dimensions: Dimensions, wish: Mapping[str, int]) -> list[dict[str, int]]:
+    """The sizes with empty caches, as decoders are run at first; none for a model without caches."""
+    names = {each.name: each.dim for each in dimensions.symbols if each.name in wish}
+    past = [dim for dim in names.values() if dimensions.guesses[dim].role is Role.PAST and dim not in dimensions.fixed]
+    if not past:
+        return []
+    point = {dim: wish[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
+    return [dimensions.named(dimensions.constraints.complete(point))]
+
+
+def _uneven(range: Range, place: int) -> int:
+    """An odd number, for every dimension another one."""
+    low, high = range
+    if low < high:
+        middle = (low + high) // 2 + place
+        return min(max(middle - (middle % 2 == 0), low), high)
+    return low + 2 if low < _ROUND else (low - low // 8 - 4 * place) | 1
+
+
+def _even(range: Range, place: int) -> int:
+    """A multiple of what images are usually multiples of."""
+    low, high = range
+    if low < high:
+        middle = (low + high) // 2 // _ROUND * _ROUND
+        return middle if low <= middle <= high else high
+    if low < 2 * _ROUND:
+        return low + 1
+    return low // _ROUND * _ROUND + (_ROUND if place % 2 else -_ROUND)
+
+
+__all__ = ["symbols_of", "trials"]
