@@ -1,0 +1,162 @@
+"""Comparison of two model files, of which nothing is known but the files: `layoutopt verify A B`.
+
+They are compared as `optimize` compares a model with what becomes of it. Values that both models have are found by name and
+by what they
+contain: on one set of inputs, the array that B computes under a name of A has to be the tensor of A in some format. A match
+that is wrong does no harm: the segments on both sides of it would differ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations, product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layoutopt import onnx_io
+from layoutopt.files import scratch_folder
+from layoutopt.formats import Format
+from layoutopt.formats.format import known
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.expose import computed_names, expose
+from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
+from layoutopt.onnx_io.session import Session
+from layoutopt.sample_inputs import prepared
+from layoutopt.verification.difference import difference
+from layoutopt.verification.gate import Facts, Models, compare, runnable
+from layoutopt.verification.observed import Observed
+from layoutopt.verification.runnable import LARGE, Runnable
+from layoutopt.verification.runs import RUN_ERRORS, run_original
+from layoutopt.verification.verdict import Verification
+from layoutopt.verification.verify import Request, packed
+
+CANDIDATES = 96
+"""How many values of A are looked for in B."""
+
+NEAR = 0.05
+"""How far two arrays may be apart, of the largest magnitude, to be taken for one value."""
+
+FORMAT_MARK = "__"
+"""What separates a value's name from its format in the names that layoutopt gives: `relu__NCHW8c`."""
+
+_BLOCKS = (4, 8, 16, 32)
+_LETTERS = "ABCDE"
+
+
+def verify_files(
+    original: Path, rewritten: Path, request: Request | None = None, graphs: Sequence[Graph] = ()
+) -> Verification:
+    """Compare two files on random inputs, as a whole and segment by segment.
+
+    Args:
+        original: the model to go by.
+        rewritten: the model to judge.
+        request: pins, inputs, seed and time; by default inputs follow from the original's graph.
+        graphs: those of both models, if they are at hand.
+
+    Raises:
+        ModelError: a file cannot be read.
+        DimensionError: the original has no such symbolic dimension.
+    """
+    graphs = graphs or [onnx_io.lift(onnx_io.read(path)) for path in (original, rewritten)]
+    request = request or Request(inputs=prepared(original, graphs[0])[0])
+    if mismatch := interface_mismatch(*graphs):
+        return Verification("failed", mismatch)
+    facts = Facts.of(graphs[0])
+    with scratch_folder() as folder:
+        first = _mappable(original, folder / "original.onnx", facts.has_float16)
+        second = _mappable(rewritten, folder / "rewritten.onnx", facts.has_float16)
+        hidden = matches(first, second, facts.hidden, request) if facts.hidden else []
+        models = Models(first, second, second, hidden, lambda: matches(first, second, facts.names, request))
+        return compare(models, facts, request, always_cuts=True)
+
+
+def _mappable(path: Path, copy: Path, computes_float16: bool) -> Runnable:
+    """A model whose weights sessions can map: the file itself, unless it contains many bytes of weights."""
+    if path.stat().st_size <= LARGE:
+        return Runnable.of(str(path), computes_float16)
+    return runnable(onnx_io.read(path), copy, computes_float16)
+
+
+def interface_mismatch(original: Graph, rewritten: Graph) -> str:
+    """Why two models cannot be given the same inputs, in words; nothing if they can."""
+    ours, theirs = ([value.name for value in graph.inputs] for graph in (original, rewritten))
+    if set(ours) != set(theirs):
+        only = (", ".join(sorted(set(one) - set(other))) or "none" for one, other in ((ours, theirs), (theirs, ours)))
+        return "the models take different inputs: only the first has {}, only the second {}".format(*only)
+    types = {value.name: value.dtype for value in rewritten.inputs}
+    for value in original.inputs:
+        if value.dtype is not types[value.name]:
+            labels = [each.label if each is not None else "no tensor" for each in (value.dtype, types[value.name])]
+            return (
+                f"the models take different inputs: {value.name} is {labels[0]} in the first, {labels[1]} in the second"
+            )
+    lacking = {value.name for value in original.outputs} - {value.name for value in rewritten.outputs}
+    return f"the second model lacks the outputs {', '.join(sorted(lacking))}" if lacking else ""
+
+
+def matches(original: Runnable, rewritten: Runnable, names: Sequence[str], request: Request) -> list[Observed]:
+    """The values that both models compute, with the names and formats that the rewritten one has for them."""
+    messages = original.message(), rewritten.message()
+    ours, theirs = (computed_names(message) for message in messages)
+    renamed = {name.rpartition(FORMAT_MARK)[0]: name for name in sorted(theirs) if FORMAT_MARK in name}
+    pairs = {name: name if name in theirs else renamed.get(name, "") for name in names if name in ours}
+    common = [(one, other) for one, other in pairs.items() if other]
+    count = len(common)
+    chosen = common if count <= CANDIDATES else [common[at * count // CANDIDATES] for at in range(CANDIDATES)]
+    for side, message in enumerate(messages):
+        expose(message, [pair[side] for pair in chosen])
+    try:
+        wants, gots = _first_run(original.edited(messages[0]), rewritten.edited(messages[1]), request)
+    except RUN_ERRORS as error:  # what does not run is said by the comparison of the whole
+        raise_if_out_of_memory(error)
+        return []
+    found = (_matched(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)
+    return [each for each in found if each is not None]
+
+
+def _first_run(
+    original: Runnable, rewritten: Runnable, request: Request
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """All outputs of both models on the first inputs that the original can run."""
+    session = original.session(optimised=False)
+    (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
+    wants = dict(zip(_outputs(session), run.outputs, strict=True))
+    session = rewritten.session(optimised=False)
+    feed = {name: packed(value, request.tensors.get(name)) for name, value in run.feed.items()}
+    return wants, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
+
+
+def _outputs(session: Session) -> list[str]:
+    return [each.name for each in session.get_outputs()]
+
+
+def _matched(names: tuple[str, str], want: Any, got: Any) -> Observed | None:
+    """The value as one that both models have, if some format makes it that."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.dtype != got.dtype:
+        return None
+    for format in _formats(want, got):
+        one = Observed(*names, format, got.shape)
+        if difference(want, one.unpacked(got, want.shape)).largest <= NEAR:
+            return one
+    return None
+
+
+def _formats(want: Array, got: Array) -> Iterator[Format]:
+    """The formats in which an array could hold a tensor: any order of its axes, or one axis in blocks."""
+    rank = want.ndim
+    orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
+    plain = (Format.plain(tuple(order)) for order in orders)
+    yield from (format for format in plain if format.physical_shape(want.shape) == got.shape)
+    for axis, block in product(range(1, rank) if 2 < rank <= 5 else (), _BLOCKS):
+        rest = "".join(_LETTERS[other] for other in range(1, rank) if other != axis)
+        letter = _LETTERS[axis]
+        for order in (f"{letter}{rest}", f"{rest}{letter}"):
+            format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
+            if prod(known(format.physical_shape(want.shape))) == got.size:
+                yield format
+
+
+__all__ = ["interface_mismatch", "matches", "verify_files"]

@@ -1,0 +1,124 @@
+"""A model that a session can be made of: a file, or a message whose weights are in the message or next to a file.
+
+Edited copies of a model (more outputs, perturbed weights) are messages. Where the weights are external data, the message
+refers to the files of the original, so that no weight is copied and onnxruntime maps all of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+
+from layoutopt.onnx_io import has_float16
+from layoutopt.onnx_io.faithful import graphs, nodes
+from layoutopt.onnx_io.session import Session
+
+Source: TypeAlias = bytes | str | PathLike[str]
+
+LARGE = 500_000_000
+"""Bytes of weights above which sessions leave matrices unpacked: packing copies every weight of a product."""
+
+FLOAT16_CRASHES = ("MatmulTransposeFusion",)
+"""Steps of onnxruntime's optimiser (1.31) that may end the process over a model with float16: a Transpose of the batch in
+front of a product whose other operand has fewer axes. They are left out for such models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A model for onnxruntime.
+
+    Attributes:
+        source: a file, or the bytes of a message.
+        folder: where the external data of a message is; None if it has none.
+        has_float16: whether some tensor has the type float16.
+        is_large: whether sessions should leave weights where they are mapped.
+    """
+
+    source: bytes | str
+    folder: Path | None = None
+    has_float16: bool = False
+    is_large: bool = False
+
+    @classmethod
+    def of(cls, source: "Source | Runnable", computes_float16: bool | None = None) -> "Runnable":
+        """Look at a model.
+
+        Args:
+            source: a file, or the bytes of a message without external data.
+            computes_float16: whether it has float16, where that is known.
+        """
+        if isinstance(source, Runnable):
+            return source
+        given = source if isinstance(source, bytes) else fspath(source)
+        try:
+            is_half = has_float16(given) if computes_float16 is None else computes_float16
+            size = len(given) if isinstance(given, bytes) else _weights_of(given)
+        except Exception:  # not a message of onnx: onnxruntime says what is wrong with it
+            return cls(given)
+        return cls(given, None, is_half, size > LARGE)
+
+    def message(self) -> onnx.ModelProto:
+        """The message; external data stays outside of it."""
+        if isinstance(self.source, bytes):
+            return onnx.load_from_string(self.source)
+        return onnx.load(self.source, load_external_data=False)
+
+    def edited(self, message: onnx.ModelProto) -> "Runnable":
+        """An edited copy of the message, next to the same external data."""
+        folder = Path(self.source).absolute().parent if isinstance(self.source, str) else self.folder
+        folder = _unlinked(message, folder) if folder is not None and any(external_tensors(message)) else None
+        return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
+
+    def session(self, *, optimised: bool = True, threads: int | None = None) -> Session:
+        """A session at onnxruntime's default level of optimisation, or without any optimisation."""
+        without: Sequence[str] = FLOAT16_CRASHES if optimised and self.has_float16 else ()
+        return Session(
+            self.source,
+            optimised=optimised,
+            threads=threads,
+            without=without,
+            folder=self.folder,
+            packs=not self.is_large,
+        )
+
+
+def _unlinked(message: onnx.ModelProto, folder: Path) -> Path:
+    """The folder that really has the external data; the message then refers to the files by their names there.
+
+    Of a message in memory onnxruntime accepts no data behind symbolic links that lead out of the folder, as they do in the
+    cache of a model hub. Where the data is in several folders, nothing is changed.
+    """
+    entries = [
+        entry for tensor in external_tensors(message) for entry in tensor.external_data if entry.key == "location"
+    ]
+    real: dict[str, Path] = {entry.value: (folder / entry.value).resolve() for entry in entries}
+    parents: set[Path] = {path.parent for path in real.values()}
+    if len(parents) != 1:
+        return folder
+    for entry in entries:
+        entry.value = real[entry.value].name
+    (parent,) = parents
+    return parent
+
+
+def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a message whose elements are in other files."""
+    held = (tensor for graph in graphs(message) for tensor in graph.initializer)
+    constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
+    for tensor in (*held, *constants):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _weights_of(path: str) -> int:
+    """Bytes of a file and of its external data."""
+    size = Path(path).stat().st_size
+    for tensor in external_tensors(onnx.load(path, load_external_data=False)):
+        size += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
+    return size
+
+
+__all__ = ["LARGE", "Runnable", "Source"]

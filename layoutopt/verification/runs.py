@@ -1,0 +1,120 @@
+"""Runs of the original on test inputs: at several sizes where dimensions are symbolic, and within a budget of time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from layoutopt.errors import LayoutoptError
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.onnx_io.session import Session
+from layoutopt.sample_inputs import SampleInputs, Style, spelled
+
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
+"""What a run of a model raises where it fails: errors of the runtime, of the making of inputs, and of the limit of time."""
+
+ENOUGH = 3
+"""At how many sizes of symbolic dimensions two models are compared."""
+
+RUN_SECONDS = 120.0
+"""How long one run of a model may take."""
+
+SECONDS = 60.0
+"""How long the measurement of the rounding spread may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The time that verification may take.
+
+    Attributes:
+        run: seconds of one run; a model that takes longer cannot be verified.
+        spread: seconds after which no further perturbation of the original is run.
+        start: when verification began, of a monotonic clock.
+    """
+
+    run: float = RUN_SECONDS
+    spread: float = SECONDS
+    start: float = field(default_factory=monotonic)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the spread is to be taken as it has been measured so far."""
+        return monotonic() - self.start > self.spread
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the original.
+
+    Attributes:
+        sizes: of symbolic dimensions.
+        feed: the inputs.
+        outputs: the outputs, in the order of the session.
+    """
+
+    sizes: Mapping[str, int]
+    feed: Mapping[str, Array]
+    outputs: Sequence[Any]
+
+    @property
+    def place(self) -> str:
+        """At which sizes, in words."""
+        return _place(self.sizes)
+
+
+def _place(sizes: Mapping[str, int]) -> str:
+    return f" at {spelled(sizes)}" if sizes else ""
+
+
+def run_original(session: Session, inputs: SampleInputs, seed: int, budget: Budget) -> tuple[list[Run], list[str]]:
+    """The runs at as many sizes as are enough, two at the first; and why the model does not run at others.
+
+    Where it runs at no size with random values, plainer values are tried.
+    """
+    refusals: list[str] = []
+    for style in Style:
+        runs: list[Run] = []
+        done: dict[int, int] = {}
+        for trial in inputs.sets(session, seed, style):
+            if done.get(trial.group, 0) == ENOUGH or (runs and budget.is_spent):
+                continue
+            count = 1 if done.get(trial.group) else 2  # whether outputs depend on inputs shows at one size
+            try:
+                feeds = islice(trial.feeds, count)
+                runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
+            except RUN_ERRORS as error:
+                raise_if_out_of_memory(error)
+                refusals.append(f"{_place(trial.sizes)}: {one_line(error)}")
+            else:
+                done[trial.group] = done.get(trial.group, 0) + 1
+        if runs:
+            return runs, refusals
+    return [], refusals
+
+
+def broken_promise(session: Session, outputs: Sequence[Any]) -> str:
+    """Which output has another shape than the model declares, so that the inputs cannot have been valid; or nothing.
+
+    Integers may be extents: TopK of k from an input, declared as k = 3. A rewritten model relies on what is declared.
+    """
+    for declared, output in zip(session.get_outputs(), outputs, strict=True):
+        if not isinstance(output, np.ndarray) or not any(isinstance(dim, int) for dim in declared.shape or ()):
+            continue
+        pairs = zip(declared.shape, output.shape, strict=False)
+        if len(declared.shape) != output.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
+            shapes = f"{list(output.shape)}, but declares {list(declared.shape)}"
+            return f"on random inputs the original gives {declared.name} the shape {shapes}"
+    return ""
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line of at most 300 characters."""
+    return " ".join(str(error).split())[:300]
+
+
+__all__ = ["RUN_ERRORS", "Budget", "Run", "broken_promise", "one_line", "run_original"]
