@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from layoutopt.cost_models.places import Table, place_of
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
+from layoutopt.files import path_text
 
 _IDENTITY = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
 _FORM = 'write { value = ..., source = "..." }'
@@ -49,7 +50,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         if parent is not None and not isinstance(parent, str):
             where = place_of(("inherits",), {}, [(here, {"inherits": parent})])
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
-        layers.append((here, {"name": here.stem, **table}))
+        layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
     merged: Table = {}
     for _, layer in reversed(layers):
@@ -76,6 +77,8 @@ def read_toml(path: Path) -> Table:
         ) from None
     except UnicodeDecodeError:
         raise TargetError("is not UTF-8", where=str(path), hint="a target is a TOML text file") from None
+    except RecursionError:
+        raise TargetError("is nested too deeply", where=str(path), hint=_SEE) from None
     except tomllib.TOMLDecodeError as error:
         match = _LINE.match(str(error))
         where = f"{path}:{match[2]}" if match is not None and match[2] else str(path)

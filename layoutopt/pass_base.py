@@ -13,8 +13,9 @@ from typing import ClassVar, Literal, TypeAlias
 from layoutopt.cost import CostModel
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
+from layoutopt.growth import Growth
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ir.types import Array, Data, Op, Value
 from layoutopt.ir.verify import violations
 from layoutopt.ops.bodies import insides
 from layoutopt.planner import Plan
@@ -55,6 +56,9 @@ class PassContext:
         plan: what the planner decided, once it has.
         least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
         notes: what did not apply, and why.
+        defer: makes a constant that is computed whenever it is read, given whether it is larger than what it is computed
+            from; None where all constants may be held.
+        growth: how many bytes constants may grow by.
     """
 
     cost_model: CostModel
@@ -72,6 +76,8 @@ class PassContext:
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)
+    defer: Callable[[Graph, Value, bool], Data | None] | None = None
+    growth: Growth = field(default_factory=Growth)
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""

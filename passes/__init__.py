@@ -19,8 +19,10 @@ from layoutopt.passes.recognize import Recognize
 from layoutopt.passes.recompose import Recompose
 from layoutopt.passes.remove_dead import RemoveDead
 from layoutopt.passes.share_casts import ShareCasts
+from layoutopt.passes.share_constants import ShareConstants
 
 _SIMPLIFY: tuple[Pass, ...] = (
+    ShareConstants(),
     IsolateUnits(),
     FoldConstants(),
     MeasureSizes(),
@@ -75,5 +77,6 @@ __all__ = [
     "Recompose",
     "RemoveDead",
     "ShareCasts",
+    "ShareConstants",
     "default_pipeline",
 ]

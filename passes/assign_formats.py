@@ -16,7 +16,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.bodies import boundary, control_flow, insides
 from layoutopt.pass_base import Pass, PassContext
-from layoutopt.planner import least_moves, make_compromise, make_plan
+from layoutopt.planner import Deadline, Plan, least_moves, make_compromise, make_plan
+
+_GUARDED = "a plan that is faster at the guessed sizes is slower than the model as it is at others, and was not taken"
 
 
 class _Settings(TypedDict):
@@ -25,7 +27,7 @@ class _Settings(TypedDict):
     pins: Mapping[Value, Format]
     free_constants: bool
     whole_units: bool
-    time_limit: float | None
+    deadline: Deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,20 @@ class AssignFormats(Pass):
             "pins": pins,
             "free_constants": context.mode == "inference",
             "whole_units": context.whole_units,
-            "time_limit": context.time_limit,
+            "deadline": Deadline(context.time_limit),
         }
         cost_model = sized(context.cost_model, context.sizes)
+        guards = [sized(context.cost_model, each) for each in context.sizes.at_guards()]
         if isinstance(cost_model, Several):
-            context.plan = make_compromise(graph, cost_model, **settings)
+            context.plan = make_compromise(graph, cost_model, guards=guards, **settings)
         else:
-            context.plan = make_plan(graph, cost_model, **settings)
+            context.plan = make_plan(graph, cost_model, guards=guards, **settings)
+        if context.plan.is_guarded:
+            context.note(self, ", ".join(context.sizes.assumed), _GUARDED)
         if context.counts_moves:
             context.least_moves = least_moves(graph, cost_model, **settings)
+        if context.plan.stopped:
+            context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():
             for reason in reasons:
                 context.note(self, op.name or op.kind, reason)
@@ -71,6 +78,15 @@ class AssignFormats(Pass):
                 assign(each, op, context.plan.signatures[op], kept)
             each.stage = "assigned"
             each.touch()
+
+
+def _stopped(plan: Plan, limit: float | None) -> str:
+    kept = (
+        "the plan is the best one so far"
+        if plan.stopped == "solver"
+        else "tensors keep the model's formats, pins aside"
+    )
+    return f"the time limit of {limit:g} s ended planning in this stage: {kept}, and the gap is {plan.gap:.2%}"
 
 
 def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] = ()) -> None:

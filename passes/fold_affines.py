@@ -6,12 +6,21 @@ after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
 Also on the way into a convolution or a matrix product, as far as that pads no zeros.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
+import numpy as np
+
+from layoutopt.cost import CostModel, sized
+from layoutopt.growth import NOTABLE, Account
+from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
-from layoutopt.ops import Affine, Rename, Side, rounded, rule_of
+from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ops import Affine, Rename, Side, canonical_signature, rounded, rule_of
 from layoutopt.pass_base import Pass, PassContext
+
+_HELD = 64 << 20  # bytes of folded constants that are held in memory; others are computed whenever they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +33,16 @@ class FoldAffines(Pass):
         """Back in topological order, on against it: the next affine finds the op that took in the last one."""
         if context.mode == "training":
             return
-        left = [op for op in graph.ops if (affine := _affine(op)) and self._fold_back(graph, op, affine)]
+        budget = _Budget.of(graph, context, self.name)
+        left = [op for op in graph.ops if (affine := _affine(op)) and self._fold_back(graph, op, affine, budget)]
         for op in reversed(left):
             affine = _affine(op)
             assert affine is not None and op.outputs[0] is not None
-            reason = self._fold_on(graph, op, affine)
+            reason = self._fold_on(graph, op, affine, budget)
             if reason:
                 context.note(self, op.name or op.outputs[0].name, reason)
 
-    def _fold_back(self, graph: Graph, op: Op, affine: Affine) -> str:
+    def _fold_back(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Into the op that computes the input. Returns why not; empty if done."""
         value = op.inputs[affine.index]
         assert value is not None
@@ -53,9 +63,9 @@ class FoldAffines(Pass):
             axis = None if axis is None else axes[axis]
             value = before
             path.append(value)
-        return _absorb(graph, op, producer, affine.moved(axis), "out", path[1:])
+        return _absorb(graph, op, producer, affine.moved(axis), "out", path[1:], budget)
 
-    def _fold_on(self, graph: Graph, op: Op, affine: Affine) -> str:
+    def _fold_on(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Into the op that reads the output."""
         value = op.outputs[0]
         assert value is not None
@@ -76,7 +86,7 @@ class FoldAffines(Pass):
             assert after is not None
             value = after
             path.append(value)
-        return _absorb(graph, op, use.op, affine.moved(axis), "in", path[1:])
+        return _absorb(graph, op, use.op, affine.moved(axis), "in", path[1:], budget)
 
 
 def _affine(op: Op) -> Affine | None:
@@ -86,7 +96,47 @@ def _affine(op: Op) -> Affine | None:
     return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
 
 
-def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value]) -> str:
+@dataclass(slots=True)
+class _Budget:
+    """What folded weights may add to the file, where the weights before stay: others read them, or they are narrower.
+
+    Attributes:
+        account: the bytes.
+        cost_model: prices the ops that would be saved.
+        room: bytes of folded constants that may still be held in memory.
+    """
+
+    account: Account
+    cost_model: CostModel
+    room: int = _HELD
+
+    @classmethod
+    def of(cls, graph: Graph, context: PassContext, name: str) -> Self:
+        """The budget of a pass on one graph."""
+        remaining = context.growth.limit - stored_bytes(graph.root.nest())
+        return cls(Account(context.growth, name, remaining), sized(context.cost_model, context.sizes))
+
+    def held(self, array: Array) -> ArrayData | None:
+        """An array as a constant that is held; None if there is no room for it."""
+        if array.nbytes > self.room:
+            return None
+        self.room -= array.nbytes
+        return ArrayData(array)
+
+    def allows(self, graph: Graph, op: Op, host: Op, numbers: Mapping[int, Array]) -> bool:
+        """Whether an op may be folded into other constants of its host."""
+        growth = 0
+        for index, array in numbers.items():
+            old = host.inputs[index] if index < len(host.inputs) else None
+            is_alone = old is not None and len(graph.uses(old)) == 1 and not graph.is_output(old)
+            growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
+        if growth <= NOTABLE:
+            return True
+        seconds = self.cost_model.kernel_seconds(op, canonical_signature(op))
+        return self.account.buy(op.name or op.kind, growth, seconds)
+
+
+def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget) -> str:
     """Give `host` new constants and take `op` out. Returns why not; empty if done.
 
     The values `between` them are other tensors from now on, so they get names of their own.
@@ -100,8 +150,14 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
     numbers = rounded(constants, dtype)
     if numbers is None:
         return "the folded weights would overflow"
+    numbers = {index: array for index, array in numbers.items() if not _is_same(host, index, array)}
+    if not budget.allows(graph, op, host, numbers):
+        return "the file may not grow by other weights"
+    before = Op(host.op_type, host.inputs, host.outputs, domain=host.domain, attributes=dict(host.attributes))
+    before.version = host.version
     for index, array in numbers.items():
-        _set_constant(graph, host, index, array, TensorType(dtype, array.shape))
+        data = budget.held(array) or _Absorbed(before, affine, side, index, dtype, array.nbytes)
+        _set_constant(graph, host, index, data, TensorType(dtype, array.shape))
     _take_out(graph, op, affine, side)
     for value in between:
         graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
@@ -109,10 +165,36 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
     return ""
 
 
-def _set_constant(graph: Graph, host: Op, index: int, array: Array, type: TensorType) -> None:
+def _is_same(host: Op, index: int, array: Array) -> bool:
+    """Whether a constant of the host stays what it is, as weights do where something is only added."""
+    old = host.constant(index)
+    return old is not None and old.dtype == array.dtype and np.array_equal(old, array)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Absorbed:
+    """A constant into which an affine is folded whenever it is read."""
+
+    host: Op
+    affine: Affine
+    side: Side
+    index: int
+    dtype: DType
+    nbytes: int
+
+    def numpy(self) -> Array:
+        """The elements, computed."""
+        rule = rule_of(self.host)
+        constants = rule.absorb(self.host, self.affine, self.side) if rule is not None else None
+        numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
+        assert numbers is not None
+        return numbers[self.index]
+
+
+def _set_constant(graph: Graph, host: Op, index: int, data: Data, type: TensorType) -> None:
     old = host.inputs[index] if index < len(host.inputs) else None
     stem = old.tensor if old is not None else f"{host.name or host.kind}_bias"
-    new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=ArrayData(array))
+    new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=data)
     padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(host.inputs))
     inputs = [*host.inputs, *padding]
     inputs[index] = new

@@ -6,20 +6,25 @@ after:  w(constant) -> Conv
 What is computed in bodies is folded too, constants that they capture become their own, and a body that certainly runs once
 takes the place of its op.
 
-Large results are folded only for those who gain: a constant that grows the file by more than `growth` bytes is left as it is,
-unless a reader could have it in a format of its own.
+A result that is larger than the constants that it replaces is stored only within a small total (`Growth.folding`), and never
+if it is a Cast. Otherwise the op stays, unless an op that has formats of its own reads the result: then the result is a
+`Deferred` constant, which is planned and packed as a constant, and written as what it is computed from. Large results that do
+not grow are not held either.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from layoutopt.ir.content import LARGE
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
-from layoutopt.ops import elements, rule_of
+from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ops import elements, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.bodies import control_flow, unwrap
 from layoutopt.pass_base import Pass, PassContext
 
 _ROUNDS = 16  # exporters nest shape computations a few deep
+_SMALL = 256  # bytes; about what the node takes that computes them
+_TEMPORARY = 1 << 20  # bytes by which a result may exceed eight times what it is computed from
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,10 @@ class FoldConstants(Pass):
     """Replace ops on constants by their results.
 
     Attributes:
-        growth: bytes by which one folded op may grow the model.
+        held: bytes of results that may be held in memory; others are computed whenever they are read.
     """
 
-    growth: int = 1 << 20
+    held: int = 64 << 20
 
     name = "fold-constants"
     is_reason = False
@@ -101,21 +106,16 @@ class FoldConstants(Pass):
         return found
 
     def _fold(self, graph: Graph, context: PassContext) -> bool:
-        """Compute, all at once, the results that something else reads. Returns whether there were some."""
+        """Replace the results that something else reads. Returns whether there were some."""
+        merged = _merge_equal(graph, self._foldable(graph, context), context)
         foldable = self._foldable(graph, context)
-        wanted = [
-            value
-            for op in foldable
-            for value in op.outputs
-            if value is not None and not graph.is_output(value) and self._is_read(graph, value, foldable)
-        ]
+        chosen = _chosen(graph, foldable, context)
         folded: dict[str, Value] = {}
-        for value, array in zip(wanted, context.evaluate(graph, wanted), strict=True):
-            if array is None:
+        for value, data in self._results(graph, chosen, context).items():
+            if data is None:
                 context.note(self, value.name, "it could not be computed ahead of time")
                 continue
-            type = TensorType(DType.of(array), array.shape) if _is_unknown(value) else value.type
-            constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
+            constant = graph.new_value(f"{value.name}__folded", value.type, data=data, tensor=value.tensor)
             graph.replace_uses(value, constant)
             folded[value.name] = constant
         for op in reversed(foldable):
@@ -123,9 +123,28 @@ class FoldConstants(Pass):
             if not any(graph.uses(value) or graph.is_output(value) for value in outputs):
                 graph.remove_op(op)
         _take_names(graph, folded)
-        return bool(folded)
+        return bool(folded) or merged
+
+    def _results(self, graph: Graph, chosen: Mapping[Value, bool], context: PassContext) -> dict[Value, Data | None]:
+        """The constants for values, given for each whether it is larger than what it is computed from."""
+        found: dict[Value, Data | None] = {}
+        eager, room = [], self.held
+        for value, is_expanded in chosen.items():
+            size = _nbytes(value)
+            data = None
+            if context.defer is not None and (is_expanded or size > room):
+                data = context.defer(graph, value, is_expanded)
+            if data is not None:
+                found[value] = data
+            else:
+                eager.append(value)
+                room -= min(room, size)
+        for value, array in zip(eager, context.evaluate(graph, eager), strict=True):
+            found[value] = None if array is None else ArrayData(array)
+        return {value: found[value] for value in chosen}
 
     def _foldable(self, graph: Graph, context: PassContext) -> dict[Op, None]:
+        """The ops that depend on constants alone, in topological order."""
         foldable: dict[Op, None] = {}
         computed: set[Value] = set()
         for op in graph.ops:
@@ -133,21 +152,110 @@ class FoldConstants(Pass):
             if not all(value.is_constant or value in computed for value in inputs) or not context.is_foldable(op):
                 continue
             outputs = [value for value in op.outputs if value is not None]
-            if all(self._is_worth_it(graph, value, inputs) for value in outputs):
+            if all(_is_bounded(graph, value, inputs) for value in outputs):
                 foldable[op] = None
                 computed.update(outputs)
         return foldable
 
-    def _is_worth_it(self, graph: Graph, value: Value, inputs: list[Value]) -> bool:
-        if value.static_shape is None or not isinstance(value.type, TensorType):
-            return False
-        size = elements(value.static_shape) * value.type.dtype.bits // 8
-        source = sum(each.data.nbytes for each in inputs if each.data is not None)
-        wanted = any((rule := rule_of(use.op)) is not None and rule.is_anchor for use in graph.uses(value))
-        return size <= source + self.growth or wanted
 
-    def _is_read(self, graph: Graph, value: Value, foldable: dict[Op, None]) -> bool:
-        return any(use.op not in foldable for use in graph.uses(value))
+def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dict[Value, bool]:
+    """The results to replace, and whether each is larger than what it replaces; from the last op to the first.
+
+    An op that stays is a reader of what it is computed from.
+    """
+    chosen: dict[Value, bool] = {}
+    kept: set[Op] = set()
+    for op in reversed(foldable):
+        read = [
+            value
+            for value in op.outputs
+            if value is not None
+            and not graph.is_output(value)
+            and any(use.op not in foldable or use.op in kept for use in graph.uses(value))
+        ]
+        for value in read:
+            growth = _nbytes(value) - _released(graph, value, foldable)
+            if growth <= 0 or _nbytes(value) <= _SMALL:
+                chosen[value] = False
+            elif context.defer is not None and _is_read_by_anchor(graph, value):
+                chosen[value] = True
+            elif growth <= context.growth.folding and not is_type_conversion(op):
+                context.growth.folding -= growth
+                chosen[value] = False
+        if any(value not in chosen for value in read):
+            kept.add(op)
+    return dict(reversed(chosen.items()))
+
+
+def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
+    """The bytes of constants that nothing else would read if a value were a constant."""
+    released, pending = 0, [value]
+    while pending:
+        op = graph.producer(pending.pop())
+        assert op is not None
+        for source in dict.fromkeys(source for source in op.inputs if source is not None):
+            if graph.is_output(source) or any(use.op is not op for use in graph.uses(source)):
+                continue
+            if source.data is not None:
+                released += source.data.nbytes
+            elif (producer := graph.producer(source)) in foldable and _has_one_result(producer):
+                pending.append(source)
+    return released
+
+
+def _has_one_result(op: Op | None) -> bool:
+    return op is not None and sum(value is not None for value in op.outputs) == 1
+
+
+def _nbytes(value: Value) -> int:
+    assert value.static_shape is not None and value.dtype is not None
+    return elements(value.static_shape) * value.dtype.bits // 8
+
+
+def _is_bounded(graph: Graph, value: Value, inputs: list[Value]) -> bool:
+    """Whether a result is small or not much larger than what it is computed from, so that it can be computed at all."""
+    if value.static_shape is None or not isinstance(value.type, TensorType):
+        return False
+    known = sum(_nbytes(each) for each in inputs if each.static_shape is not None and each.dtype is not None)
+    return _nbytes(value) <= 8 * known + _TEMPORARY or _is_read_by_anchor(graph, value)
+
+
+def _is_read_by_anchor(graph: Graph, value: Value) -> bool:
+    return any((rule := rule_of(use.op)) is not None and rule.is_anchor for use in graph.uses(value))
+
+
+def _merge_equal(graph: Graph, foldable: Mapping[Op, None], context: PassContext) -> bool:
+    """Replace the Identity of a constant by the constant, and equal ops on equal constants by one. Returns whether it did."""
+    first: dict[Hashable, Op] = {}
+    found = False
+    for op in foldable:
+        outputs = [value for value in op.outputs if value is not None]
+        if any(graph.is_output(value) or value.name in context.pins for value in outputs):
+            continue
+        kept = op.inputs if is_copy(op) else first.setdefault(_key(op), op).outputs
+        if kept is op.outputs or len(kept) != len(op.outputs):
+            continue
+        for value, same in zip(op.outputs, kept, strict=True):
+            if value is not None and same is not None:
+                graph.replace_uses(value, same)
+        graph.remove_op(op)
+        found = True
+    return found
+
+
+def _key(op: Op) -> Hashable:
+    """What ops of equal results have in common. Small constants are compared by their elements."""
+    inputs = tuple(
+        (value.type, value.data.numpy().tobytes())
+        if value is not None
+        and value.data is not None
+        and value.data.nbytes <= LARGE
+        and value.dtype is not DType.STRING
+        else value
+        for value in op.inputs
+    )
+    present = tuple(value is not None for value in op.outputs)
+    return (op.kind, op.version, tuple(sorted(op.attributes.items(), key=lambda item: item[0])), inputs, present)
 
 
 def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:

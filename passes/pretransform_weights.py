@@ -3,40 +3,107 @@
 before: w(constant, OIHW) -> CastData(OHWI) -> Conv
 after:  w(constant, OHWI) -> Conv
 
-The elements stay in logical order in the graph; they are packed when the model is written, so nothing is held.
+The elements stay in logical order in the graph; they are packed when the model is written, so nothing is held. A constant that
+is read in several formats is stored in each. Where the file may not grow by all of them, those with the largest estimated gain
+per byte are stored, and the other CastData run with the model.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
+from layoutopt.cost import sized
+from layoutopt.growth import Account
 from layoutopt.ir.cast import is_cast
+from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Data, Op, Value
+from layoutopt.ops import elements
+from layoutopt.ops.bodies import expected_runs
 from layoutopt.pass_base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)
 class PretransformWeights(Pass):
-    """Let constants lie as their readers want them."""
+    """Store constants as their readers want them."""
 
     name = "pretransform-weights"
     is_reason = False
+    is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Every cast of a constant becomes a constant of its own; in training mode weights change, so nothing is done."""
         if context.mode == "training":
             return
-        for op in graph.ops:
-            source = op.inputs[0] if op.inputs else None
-            if not is_cast(op) or source is None or not source.is_constant:
-                continue
-            copy = op.outputs[0]
-            assert copy is not None and copy.storage is not None
-            packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
-            graph.replace_uses(copy, packed)
-            for index, output in enumerate(graph.outputs):
-                if output is copy:
-                    graph.set_output(index, packed)
-            name = copy.name
-            graph.remove_op(op)
-            graph.rename(packed, name)
-            if not graph.uses(source) and not graph.is_output(source):
-                graph.remove_value(source)
+        nest = graph.nest()
+        casts = [_Cast(each, op, source) for each in nest for op in each.ops if (source := _constant_source(op))]
+        holders = Counter(value.data for each in nest for value in each.values if value.data is not None)
+        account = Account(context.growth, self.name, context.growth.limit - stored_bytes(nest))
+        prices = _seconds(graph, casts, context) if _total(casts) > account.remaining else dict.fromkeys(casts, 1.0)
+        for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
+            if account.buy(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
+                _pack(cast)
+            else:
+                context.note(self, cast.copy.name, "it is converted at run time: the file may not grow by another copy")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cast:
+    """A CastData of a constant."""
+
+    graph: Graph
+    op: Op
+    source: Value
+
+    @property
+    def copy(self) -> Value:
+        copy = self.op.outputs[0]
+        assert copy is not None and copy.storage is not None and copy.shape is not None
+        return copy
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the packed constant in the file."""
+        storage, shape, size = self.copy.storage, self.copy.shape, sum(stored(self.source).values())
+        assert storage is not None and shape is not None
+        return size * elements(storage.format.physical_shape(shape)) // max(1, elements(shape))
+
+    def released(self, holders: Counter[Data]) -> int:
+        """The size of the source, if nothing else reads it."""
+        is_alone = len(self.graph.uses(self.source)) == 1 and not self.graph.is_output(self.source)
+        data = self.source.data
+        return sum(stored(self.source).values()) if is_alone and data is not None and holders[data] == 1 else 0
+
+
+def _constant_source(op: Op) -> Value | None:
+    source = op.inputs[0] if op.inputs else None
+    return source if is_cast(op) and source is not None and source.is_constant else None
+
+
+def _total(casts: list[_Cast]) -> int:
+    return sum(cast.nbytes for cast in casts)
+
+
+def _seconds(graph: Graph, casts: list[_Cast], context: PassContext) -> dict[_Cast, float]:
+    """How long each conversion would take in one run of the model."""
+    cost_model, runs = sized(context.cost_model, context.sizes), expected_runs(graph)
+    found = {}
+    for cast in casts:
+        before, after = cast.source.storage, cast.copy.storage
+        assert before is not None and after is not None
+        found[cast] = cost_model.conversion_seconds(cast.source, before, after) * runs.get(cast.graph, 1.0)
+    return found
+
+
+def _pack(cast: _Cast) -> None:
+    """Put a constant in the place of a CastData."""
+    graph, source, copy = cast.graph, cast.source, cast.copy
+    packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
+    graph.replace_uses(copy, packed)
+    for index, output in enumerate(graph.outputs):
+        if output is copy:
+            graph.set_output(index, packed)
+    name = copy.name
+    graph.remove_op(cast.op)
+    graph.rename(packed, name)
+    if not graph.uses(source) and not graph.is_output(source):
+        graph.remove_value(source)

@@ -2,6 +2,7 @@
 
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.compromise import make_compromise
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.integers import integers_of
 from layoutopt.planner.least import least_moves
 from layoutopt.planner.nest import Handover, Nest
@@ -11,8 +12,10 @@ from layoutopt.planner.regret import Agreement, least_regret
 from layoutopt.planner.solver import solve
 
 __all__ = [
+    "NO_DEADLINE",
     "Agreement",
     "Candidates",
+    "Deadline",
     "Handover",
     "Nest",
     "Option",

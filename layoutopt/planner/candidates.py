@@ -6,7 +6,7 @@ renames under other axes. So formats spread in both directions until the next an
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from layoutopt.ops import (
     unmovable,
     with_lanes,
 )
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.integers import integers_of, quantised
 from layoutopt.planner.nest import Handover, Nest, Unit
 
@@ -63,6 +64,8 @@ def propose(
     pins: dict[Value, Format],
     integers: IntegerUnits | None = None,
     whole: bool = False,
+    deadline: Deadline = NO_DEADLINE,
+    spreads: bool = True,
 ) -> Candidates:
     """Collect the candidates of a graph and its bodies.
 
@@ -72,23 +75,41 @@ def propose(
         pins: formats that a caller wants, which are offered too.
         integers: the quantised units that are computed on integers, if they are known already.
         whole: whether quantised units stay as they are.
+        deadline: the end of the time for planning.
+        spreads: whether formats of kernels are collected; else there are the model's own ones and the pinned ones only.
+
+    Raises:
+        OutOfTimeError: the deadline is over before all candidates are collected.
     """
-    return _Spread(nest, cost_model, integers or integers_of(nest.runs, cost_model, whole=whole), whole).run(pins)
+    integers = integers or integers_of(nest.runs, cost_model, whole=whole)
+    return _Spread(nest, cost_model, integers, whole, deadline, spreads).run(pins)
 
 
 class _Spread:
     """The worklist: (value, format) pairs that are yet to be offered to what reads and gives the value."""
 
-    def __init__(self, nest: Nest, cost_model: CostModel, integers: IntegerUnits, whole: bool) -> None:
+    def __init__(
+        self,
+        nest: Nest,
+        cost_model: CostModel,
+        integers: IntegerUnits,
+        whole: bool,
+        deadline: Deadline,
+        spreads: bool,
+    ) -> None:
         self.nest = nest
         self.cost_model = cost_model
         self.integers = integers
+        self.deadline = deadline
+        self.spreads = spreads
         self.result = Candidates()
         self.found: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
         self.fixed = dict.fromkeys(quantised(nest.runs), _WHOLE) if whole else {}
         self.restricted: set[Unit] = set()
         self.given: dict[Value, Lanes] = {}
+        self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
+        self.completed: dict[Op, set[Hashable]] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.nest.units
@@ -97,17 +118,23 @@ class _Spread:
         for value in self.nest.values:
             if value.rank is not None:
                 self._offer(value, Format.canonical(value.rank))
-        for value, format in pins.items():
+        for value, format in pins.items() if self.spreads else ():
             self._offer(value, format)
         for unit in units:
+            self.deadline.check("candidates")
             if isinstance(unit, Op):
                 self._begin(unit)
             else:
                 self._complete(unit, {})
+        if not self.spreads:
+            self.queue.clear()
+            self._begin_at(pins)
         while self.queue:
+            self.deadline.check("candidates")
             value, format = self.queue.popleft()
             self._around(value, format)
         for unit in units:
+            self.deadline.check("candidates")
             self.result.signatures[unit] = self._spell_out(unit)
         return self.result
 
@@ -118,9 +145,30 @@ class _Spread:
             self._take(op, canonical_signature(op))
         if op in self.fixed:
             self.result.notes[op] = [self.fixed[op]]
-        elif rule is not None:
+        elif self.spreads:
+            self._complete_kernels(op)
+        else:
+            self._complete_canonical(op)
+
+    def _begin_at(self, pins: dict[Value, Format]) -> None:
+        """Where formats of kernels are not collected: pinned formats, and the kernels that may write them."""
+        for value, format in pins.items():
+            self._offer(value, format)
+            writer = self.nest.writers[value][0] if value in self.nest.writers else None
+            if isinstance(writer, Op) and writer not in self.fixed:
+                self._complete_kernels(writer)
+
+    def _complete_kernels(self, op: Op) -> None:
+        """The signatures of the target's kernels."""
+        if rule_of(op) is not None:
             for wish in self.cost_model.kernels(self.integers.priced(op)):
                 self._complete(op, dict(wish))
+
+    def _complete_canonical(self, op: Op) -> None:
+        """The signature of a view op with canonical inputs, which the graph as it is needs; other ops have theirs already."""
+        first = op.inputs[0] if op.inputs else None
+        if op not in self.found and first is not None and first.rank is not None:
+            self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
     def _spell_out(self, unit: Unit) -> list[Signature]:
         """The signatures of a unit with lane states: those that its inputs can be in, going by what stands before it."""
@@ -158,9 +206,23 @@ class _Spread:
         if isinstance(unit, Op) and rule is not None and rule.is_anchor:
             self._reorder(unit, rule, slot, format)
             return
+        if isinstance(unit, Op) and rule is not None and self._is_repeated(unit, rule, slot, format):
+            return
         self._complete(unit, {slot: format})
-        if rule is not None and rule.is_independent:
+        if self.spreads and rule is not None and rule.is_independent:
             self._combine(unit, slot, format)
+
+    def _is_repeated(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
+        """Whether an operand of the same class has had the format, so that the signature is the same; recorded for the next."""
+        if op not in self.classes:
+            self.classes[op] = rule.operand_classes(op)
+        operand_class = self.classes[op].get(slot)
+        if operand_class is None:
+            return False
+        completed = self.completed.setdefault(op, set())
+        is_repeated = (operand_class, format) in completed
+        completed.add((operand_class, format))
+        return is_repeated
 
     def _reorder(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
         """What a kernel takes with an axis in the order of digits that a format has it in, where the kernel does not tell."""

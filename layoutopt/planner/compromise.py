@@ -11,12 +11,15 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
 from layoutopt.ops import respelled
-from layoutopt.planner.candidates import propose
+from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline, within
 from layoutopt.planner.formulation import Formulation
+from layoutopt.planner.guards import guarded
 from layoutopt.planner.integers import integers_of
 from layoutopt.planner.nest import Nest
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Outcome, Plan, torn
+from layoutopt.planner.problem import Problem, Solution
 from layoutopt.planner.regret import least_regret
 
 
@@ -27,7 +30,8 @@ def make_compromise(
     pins: Mapping[Value, Format] | None = None,
     free_constants: bool = True,
     whole_units: bool = False,
-    time_limit: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    guards: Sequence[CostModel] = (),
 ) -> Plan:
     """Choose a signature for every op that is good on all targets.
 
@@ -37,7 +41,8 @@ def make_compromise(
         pins: formats that values must have.
         free_constants: whether constants are converted ahead of time, at no cost.
         whole_units: whether quantised units stay as they are.
-        time_limit: seconds for the solver in all; past it the best plan so far, with its gap.
+        deadline: the end of the time for planning; after it the best plan so far, with its gap.
+        guards: the cost models at other sizes, at which the plan may not be slower than the graph as it is.
 
     Returns:
         A plan whose `outcomes` say what it means for each target.
@@ -49,21 +54,36 @@ def make_compromise(
     check_pins(graph, pins)
     nest = Nest(graph)
     integers = integers_of(nest.runs, targets, whole=whole_units)
-    candidates = propose(nest, targets, pins, integers, whole_units)
-    enforce_pins(nest, candidates, pins)
 
-    def formulated(model: CostModel) -> Formulation:
-        return Formulation(nest, model, candidates, integers, pins, free_constants)
+    def formulate(deadline: Deadline, spreads: bool) -> tuple[Candidates, Formulation, list[Problem]]:
+        candidates = propose(nest, targets, pins, integers, whole_units, deadline, spreads)
+        enforce_pins(nest, candidates, pins)
+        mean, *others = (
+            Formulation(nest, model, candidates, integers, pins, free_constants, deadline)
+            for model in (targets, *targets.models)
+        )
+        return candidates, mean, [each.problem for each in others]
+
+    (candidates, mean, problems), stopped = within(deadline, formulate)
+
+    def formulate_guard(model: CostModel, offered: Candidates) -> Formulation:
+        return Formulation(nest, model, offered, integers, pins, free_constants)
 
     def signatures(choice: Sequence[int]) -> dict[Op, Signature]:
         chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
         return respelled(nest.runs, integers, nest.signatures(chosen))
 
-    mean, problems = formulated(targets), [formulated(model).problem for model in targets.models]
     start = tuple(mean.start)
-    agreement = least_regret(problems, start, time_limit)
-    is_other = pins or agreement.choice != start
-    choice = tuple(mean.tightened(mean.packed(agreement.choice))) if is_other else start
+    agreement = least_regret(problems, start, NO_DEADLINE if stopped else deadline)
+    if stopped:
+        agreement = agreement.unproven()
+    elif deadline.is_over and not agreement.is_optimal:
+        stopped = "solver"
+    price = mean.problem.price(agreement.choice)
+    agreed = Solution(agreement.choice, price, 0.0, agreement.is_optimal)
+    checked = guarded(formulate_guard, candidates, mean.problem, _each(guards), start, agreed, deadline.left)
+    is_other = pins or checked.solution.choice != start
+    choice = tuple(mean.tightened(mean.packed(checked.solution.choice))) if is_other else start
     if not all(isfinite(problem.price(choice)) for problem in problems):
         raise torn(graph, pins)
     outcomes = tuple(
@@ -76,10 +96,17 @@ def make_compromise(
         baseline=_mean(each.baseline for each in outcomes),
         lower_bound=_mean(each.lower_bound for each in agreement.own),
         gap=agreement.gap,
-        optimal=agreement.gap == 0.0 and all(each.optimal for each in agreement.own),
+        optimal=not checked.is_other and agreement.is_optimal,
         notes=candidates.notes,
         outcomes=outcomes,
+        stopped=stopped,
+        is_guarded=checked.is_other,
     )
+
+
+def _each(models: Iterable[CostModel]) -> list[CostModel]:
+    """Each target by itself, at each of the other sizes."""
+    return [one for model in models for one in (model.models if isinstance(model, Several) else (model,))]
 
 
 def _mean(numbers: Iterable[float]) -> float:

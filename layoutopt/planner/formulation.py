@@ -7,6 +7,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
 from layoutopt.ops import IntegerUnits, Known, canonical_storage, is_dequantizer, rule_of
 from layoutopt.planner.candidates import Candidates, Key, storage_key
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.nest import Nest, Unit
 from layoutopt.planner.problem import Option, Problem, Tensor
 
@@ -22,7 +23,14 @@ class Formulation:
         integers: IntegerUnits,
         pins: Mapping[Value, Format],
         free_constants: bool,
+        deadline: Deadline = NO_DEADLINE,
     ) -> None:
+        """Price the candidates.
+
+        Raises:
+            OutOfTimeError: the deadline is over before all are priced.
+        """
+        self.deadline = deadline
         self.nest = nest
         self.cost_model = cost_model
         self.signatures = candidates.signatures
@@ -48,6 +56,7 @@ class Formulation:
 
     def _collect(self, value: Value) -> None:
         """Take in a value with the states it may be given and needed in."""
+        self.deadline.check("formulation")
         readers = self.nest.readers.get(value, ())
         if value.rank is None or (value.is_constant and self.free_constants and not self.nest.is_output(value)):
             return
@@ -98,6 +107,7 @@ class Formulation:
         return casts, prices
 
     def _options(self, unit: Unit) -> list[Option]:
+        self.deadline.check("formulation")
         return [self._option(unit, signature) for signature in self.signatures[unit]]
 
     def _option(self, unit: Unit, signature: Signature) -> Option:

@@ -12,6 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import Known
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.plan import make_plan
 
 _ROUNDING = 1e-6
@@ -24,7 +25,7 @@ def least_moves(
     pins: Mapping[Value, Format] | None = None,
     free_constants: bool = True,
     whole_units: bool = False,
-    time_limit: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
 ) -> int:
     """A number of casts and renames that move bytes of activations than which no plan of these candidates has fewer.
 
@@ -34,7 +35,7 @@ def least_moves(
         pins: formats that values must have.
         free_constants: whether constants are converted ahead of time, and count for nothing.
         whole_units: whether quantised units stay as they are.
-        time_limit: seconds for the solver; past it the bound is what has been proven by then.
+        deadline: the end of the time for planning; after it the bound is the one that is proven by then, 0 at the least.
     """
     counting = _Counting(cost_model)
     plan = make_plan(
@@ -43,7 +44,7 @@ def least_moves(
         pins=pins,
         free_constants=free_constants,
         whole_units=whole_units,
-        time_limit=time_limit,
+        deadline=deadline,
         by_runs=False,
     )
     return max(0, ceil(plan.lower_bound - _ROUNDING))

@@ -1,7 +1,7 @@
 """From a graph to a plan: candidates, prices, the problem, its solution, and what it means for the graph."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isinf
 
 from layoutopt.cost import CostModel
@@ -10,8 +10,10 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
 from layoutopt.ops import respelled
-from layoutopt.planner.candidates import propose
+from layoutopt.planner.candidates import Candidates, propose
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline, Stage, within
 from layoutopt.planner.formulation import Formulation
+from layoutopt.planner.guards import guarded
 from layoutopt.planner.integers import integers_of
 from layoutopt.planner.nest import Nest
 from layoutopt.planner.pins import check_pins, enforce_pins
@@ -55,6 +57,9 @@ class Plan:
         gap: how far `seconds` may be above the best, as a fraction; 0 if proven.
         optimal: whether the solver finished.
         notes: per op, why a format that was proposed to it was not applicable.
+        stopped: the stage that the time limit ended, if it did. Before the solver began, ops keep the model's formats, pinned
+            values aside, and the lower bound is 0.
+        is_guarded: whether a faster plan was rejected, because it is slower than the graph as it is at other sizes.
         outcomes: what the plan means for each target where it is for several. Then seconds are means over them, the bound is
             that of each by itself, and the gap is that of the worst ratio of seconds to what the target would take alone.
     """
@@ -67,6 +72,12 @@ class Plan:
     optimal: bool
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()
+    stopped: Stage | None = None
+    is_guarded: bool = False
+
+    def __repr__(self) -> str:
+        proof = "optimal" if self.optimal and not self.gap else f"gap {self.gap:.2%}"
+        return f"Plan({len(self.signatures)} ops, {self.seconds:.3g} s, before {self.baseline:.3g} s, {proof})"
 
     @property
     def improves(self) -> bool:
@@ -84,8 +95,9 @@ def make_plan(
     pins: Mapping[Value, Format] | None = None,
     free_constants: bool = True,
     whole_units: bool = False,
-    time_limit: float | None = None,
+    deadline: Deadline = NO_DEADLINE,
     by_runs: bool = True,
+    guards: Sequence[CostModel] = (),
 ) -> Plan:
     """Choose a signature for every op, in bodies too.
 
@@ -95,8 +107,9 @@ def make_plan(
         pins: formats that values must have: graph inputs, graph outputs, or values in between.
         free_constants: whether constants are converted ahead of time, at no cost.
         whole_units: whether quantised units stay as they are.
-        time_limit: seconds for the solver; past it the best plan so far, with its gap.
+        deadline: the end of the time for planning; after it the best plan so far, with its gap.
         by_runs: whether bodies count as often as they are expected to run, or once.
+        guards: the cost model at other sizes, at which the plan may not be slower than the graph as it is.
 
     Raises:
         PinError: if no plan meets a pin.
@@ -105,13 +118,27 @@ def make_plan(
     check_pins(graph, pins)
     nest = Nest(graph, by_runs=by_runs)
     integers = integers_of(nest.runs, cost_model, whole=whole_units)
-    candidates = propose(nest, cost_model, pins, integers, whole_units)
-    enforce_pins(nest, candidates, pins)
-    formulation = Formulation(nest, cost_model, candidates, integers, pins, free_constants)
+
+    def formulate(deadline: Deadline, spreads: bool) -> tuple[Candidates, Formulation]:
+        candidates = propose(nest, cost_model, pins, integers, whole_units, deadline, spreads)
+        enforce_pins(nest, candidates, pins)
+        return candidates, Formulation(nest, cost_model, candidates, integers, pins, free_constants, deadline)
+
+    (candidates, formulation), stopped = within(deadline, formulate)
+
+    def formulate_guard(model: CostModel, offered: Candidates) -> Formulation:
+        return Formulation(nest, model, offered, integers, pins, free_constants)
+
     problem = formulation.problem
     start = formulation.start
     baseline = problem.price(start)
-    solution = solve(problem, start, time_limit)
+    solution = solve(problem, start, None if stopped else deadline.left)
+    if stopped:  # the bound is one of the few candidates that are left
+        solution = replace(solution, lower_bound=0.0, optimal=False)
+    elif not solution.optimal and deadline.is_over:
+        stopped = "solver"
+    checked = guarded(formulate_guard, candidates, problem, guards, tuple(start), solution, deadline.left)
+    solution = checked.solution
     better = pins or solution.price < baseline * (1 - TOLERANCE)
     choice = formulation.tightened(formulation.packed(solution.choice)) if better else start
     if isinf(problem.price(choice)):
@@ -125,6 +152,8 @@ def make_plan(
         solution.gap,
         solution.optimal,
         candidates.notes,
+        stopped=stopped,
+        is_guarded=checked.is_other,
     )
 
 

@@ -13,14 +13,14 @@ right side is solved from there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import isfinite
-from time import monotonic
 from typing import Any, TypeAlias
 
 import highspy
 import numpy as np
 
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.problem import TOLERANCE, Option, Problem, Solution, Tensor
 from layoutopt.planner.program import Program
 from layoutopt.planner.solver import solve
@@ -45,18 +45,27 @@ class Agreement:
     own: tuple[Solution, ...]
     gap: float
 
+    @property
+    def is_optimal(self) -> bool:
+        """Whether it is proven that no choice has a smaller worst ratio."""
+        return self.gap == 0.0 and all(each.optimal for each in self.own)
 
-def least_regret(problems: Sequence[Problem], start: Sequence[int], time_limit: float | None = None) -> Agreement:
+    def unproven(self) -> "Agreement":
+        """The same choice for problems that lack options of the ones in question, which nothing is proven of."""
+        own = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.own)
+        return Agreement(self.choice, own, 1.0)
+
+
+def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: Deadline = NO_DEADLINE) -> Agreement:
     """The choice with the smallest worst regret.
 
     Args:
         problems: of the same ops, options and casts.
         start: a choice that is feasible, and the answer where no other is better.
-        time_limit: seconds in all; past it the best choice so far, with its gap.
+        deadline: after it the best choice so far is returned, with its gap.
     """
-    clock = _Clock(time_limit)
-    own = tuple(solve(problem, start, clock.left) for problem in problems)
-    search = _Search(problems, own, clock)
+    own = tuple(solve(problem, start, deadline.left) for problem in problems)
+    search = _Search(problems, own, deadline)
     for choice in (tuple(start), *(solution.choice for solution in own)):
         search.add(choice)
     if not search.found:
@@ -65,33 +74,20 @@ def least_regret(problems: Sequence[Problem], start: Sequence[int], time_limit: 
     return Agreement(choice, own, gap)
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """How much of the time is left."""
-
-    limit: float | None
-    start: float = field(default_factory=monotonic)
-
-    @property
-    def left(self) -> float | None:
-        """Seconds; None where there is no limit."""
-        return None if self.limit is None else max(0.0, self.start + self.limit - monotonic())
-
-
 class _Search:
     """The smallest worst ratio, from both sides.
 
     Args:
         problems: one per target, of the same ops, options and casts; only prices differ.
         own: the best of each by itself.
-        clock: how much time there is.
+        deadline: the end of the time.
     """
 
-    def __init__(self, problems: Sequence[Problem], own: Sequence[Solution], clock: _Clock) -> None:
+    def __init__(self, problems: Sequence[Problem], own: Sequence[Solution], deadline: Deadline) -> None:
         self.problems = problems
         self.own = own
         self.scales = [solution.price or 1.0 for solution in own]
-        self.clock = clock
+        self.deadline = deadline
         self.found: dict[Choice, list[float]] = {}
 
     def add(self, choice: Choice) -> bool:
@@ -122,9 +118,9 @@ class _Search:
         for _ in range(ROUNDS):
             weights, height = self._highest()
             means = [(float(np.dot(weights, ratios)), choice) for choice, ratios in self.found.items()]
-            solution = solve(self._weighted(weights), min(means)[1], self.clock.left)
+            solution = solve(self._weighted(weights), min(means)[1], self.deadline.left)
             bound = max(bound, solution.lower_bound)
-            if not self.add(solution.choice) or height <= bound * (1 + TOLERANCE) or self.clock.left == 0.0:
+            if not self.add(solution.choice) or height <= bound * (1 + TOLERANCE) or self.deadline.left == 0.0:
                 break
         return bound
 
@@ -153,7 +149,7 @@ class _Search:
         programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
         model = programs[0].model(integral=True)
         count = model.num_col_
-        left = self.clock.left
+        left = self.deadline.left
         solver = _solver(mip_rel_gap=TOLERANCE, time_limit=PATIENCE if left is None else left)
         model.col_cost_ = np.zeros(count)
         solver.passModel(model)

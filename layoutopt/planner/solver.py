@@ -83,6 +83,8 @@ def _solve_part(problem: Problem, start: list[int], time_limit: float | None) ->
         while not best.optimal and min(best.price, ceiling) - floor < limit / MUCH:
             limit = (min(best.price, ceiling) - floor) or 1.0  # nothing to tell apart where the start is impossible
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
+            if remaining == 0.0:
+                return best
             choice, bound = Program(problem, limit).run(integral, best.choice, remaining)
             price, choice = min((problem.price(choice), choice), (best.price, best.choice))
             if integral and price - floor < limit / MUCH:
