@@ -1,15 +1,16 @@
-"""How large the symbolic dimensions of a model are taken to be. It stays a model for every size; prices want numbers.
+"""Sizes of the symbolic dimensions of a model. The model stays symbolic; prices require numbers.
 
 A dimension is given as a number or as a range, by the name that the model has for it, or as `input[axis]` where it has
 none. Over a range a price is the mean of three: at the low end, in the geometric middle, and at the high end, all ranges
-together. A dimension of which nothing is said is taken to be as large as is usual for its name and place:
+together. The size of a dimension that is not given is inferred from the graph (`sample_inputs`); the size that is usual for
+its name and place is used where there is no graph:
 
-    batch 1          height and width of an image 224          length of a sequence 128          anything else 1
+    batch 1          height and width of an image 224          anything else 128
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from typing import TypeAlias
 
@@ -23,7 +24,7 @@ Range: TypeAlias = tuple[int, int]
 Dims: TypeAlias = Mapping[str, int | Range]
 """What a caller says of dimensions, by name."""
 
-_BATCH, _IMAGE, _SEQUENCE, _OTHER = 1, 224, 128, 1
+_BATCH, _IMAGE, _SEQUENCE = 1, 224, 128
 _WORDS = {
     _BATCH: re.compile(r"batch|\bbs\b|^[nb]$", re.IGNORECASE),
     _IMAGE: re.compile(r"height|width|^[hw]$", re.IGNORECASE),
@@ -52,33 +53,42 @@ class Sizes:
 
     Attributes:
         ranges: of every symbolic dimension of the inputs, by the name that callers have for it.
-        assumed: those of which nothing was said.
+        assumed: the dimensions whose size is a guess.
         points: samples of all sizes, by the texts of dimensions; one if no range is given, else three.
+        guards: other sizes of guessed dimensions, like `points`; a plan may not be slower there than the model as it is.
+        reasons: per guessed dimension, from what its size was inferred.
     """
 
     ranges: Mapping[str, Range]
     assumed: tuple[str, ...]
     points: tuple[Mapping[str, int], ...]
+    guards: tuple[Mapping[str, int], ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inputs: Iterable[Value], dims: Dims) -> "Sizes":
-        """Take what is said of the dimensions of some inputs.
+        """Sizes for the dimensions of some inputs: as given, or else usual for their names and places.
 
         Raises:
-            DimensionError: it is said of one that no input has, or is no size.
+            DimensionError: a name is that of no dimension, or a size is none.
         """
         found = symbols(inputs)
         given = checked([each.name for each in found], dims)
         ranges = {each.name: given.get(each.name, (each.usual, each.usual)) for each in found}
         assumed = tuple(each.name for each in found if each.name not in given)
         texts = {each.name: each.dim for each in found}
-        corners = [{texts[name]: _sample(range, at) for name, range in ranges.items()} for at in range(3)]
+        corners = [{texts[name]: corner(range, at) for name, range in ranges.items()} for at in range(3)]
         return cls(ranges, assumed, tuple(corners if corners[0] != corners[2] else corners[:1]))
 
     def learned(self, found: Sequence[Mapping[str, int]]) -> "Sizes":
-        """The same with sizes at every point for dimensions that are no input's and that no expression says."""
-        points = tuple({**point, **more} for point, more in zip(self.points, found, strict=True))
-        return replace(self, points=points)
+        """The same with sizes, at every point and then every guard, for dimensions that no expression describes."""
+        known = (*self.points, *self.guards)
+        learned = tuple({**point, **more} for point, more in zip(known, found, strict=True))
+        return replace(self, points=learned[: len(self.points)], guards=learned[len(self.points) :])
+
+    def at_guards(self) -> "list[Sizes]":
+        """Each guard as sizes of its own, with that guard for the only point."""
+        return [replace(self, points=(guard,), guards=()) for guard in self.guards]
 
     def at(self, dim: Dim, point: Mapping[str, int], least: int = 1) -> int:
         """How large an extent is at one point; `least` where nobody knows, or where it would be less."""
@@ -135,22 +145,33 @@ def symbols(inputs: Iterable[Value]) -> list[Symbol]:
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
             if isinstance(dim, str):
-                name = unquoted(dim) or dim
-                name = name.removeprefix(UNKNOWN) if is_unknown(dim) else name
+                name = caller_name(dim)
                 is_fraction = value.dtype is not None and value.dtype.is_float
                 found.setdefault(dim, Symbol(name, dim, usual_size(name, axis, value.rank or 0, is_fraction)))
     return list(found.values())
 
 
+def caller_name(dim: str) -> str:
+    """The name that callers have for a symbolic dimension of an input, from its text in shapes."""
+    name = unquoted(dim) or dim
+    return name.removeprefix(UNKNOWN) if is_unknown(dim) else name
+
+
 def usual_size(name: str, axis: int, rank: int, is_fraction: bool) -> int:
     """By the name, else by the place: the first axis counts samples, the others of four are those of an image."""
-    if not name.endswith("]"):
-        for size, pattern in _WORDS.items():
-            if pattern.search(name):
-                return size
+    hint = hinted_size(name)
+    if hint is not None:
+        return hint
     if axis == 0:
         return _BATCH
-    return _IMAGE if is_fraction and rank == 4 else _OTHER
+    return _IMAGE if is_fraction and rank == 4 else _SEQUENCE
+
+
+def hinted_size(name: str) -> int | None:
+    """The size that is usual for a name; None if the name says nothing."""
+    if name.endswith("]"):
+        return None
+    return next((size for size, pattern in _WORDS.items() if pattern.search(name)), None)
 
 
 def checked(names: Sequence[str], dims: Dims) -> dict[str, Range]:
@@ -178,7 +199,7 @@ def as_range(given: int | Range) -> Range:
     return (given, given) if isinstance(given, int) else given
 
 
-def _sample(range: Range, at: int) -> int:
+def corner(range: Range, at: int) -> int:
     """The low end, the geometric middle, the high end."""
     low, high = range
     return (low, isqrt(low * high), high)[at]
@@ -196,7 +217,10 @@ __all__ = [
     "Sizes",
     "Symbol",
     "as_range",
+    "caller_name",
     "checked",
+    "corner",
+    "hinted_size",
     "is_symbolic",
     "symbols",
     "usual_size",

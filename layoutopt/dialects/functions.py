@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.shield import shield
+from layoutopt.growth import Growth
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.graph import Function, Graph, Reference
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
@@ -44,9 +45,9 @@ class Functions(Dialect):
 
     name = "functions"
 
-    def lower(self, graph: Graph) -> Graph:
+    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
         """The lowered graph; `graph` is not changed. Ops that are more than one op on arrays leave no names inside of units."""
-        lowered = super().lower(graph)
+        lowered = super().lower(graph, growth)
         for each in lowered.nest():
             move_outward(each, only_names=True)
         return lowered

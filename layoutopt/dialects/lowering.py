@@ -12,7 +12,8 @@ from functools import partial
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.product_ranks import even_ranks
 from layoutopt.dialects.shield import shield
-from layoutopt.formats import Format, Shape, pack
+from layoutopt.formats import Format, Shape, pack, packed_elements, packed_view
+from layoutopt.growth import Growth
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
@@ -39,6 +40,18 @@ class Packed:
     def numpy(self) -> Array:
         """The physical array."""
         return pack(self.data.numpy(), self.format).reshape([extent(dim) for dim in self.shape])
+
+    def view(self) -> Array:
+        """The physical array, one axis per part, as a view of the logical one if no axis is padded."""
+        return packed_view(self.data.numpy(), self.format)
+
+    def of(self, data: Data, nbytes: int) -> "Packed":
+        """Another constant of that shape in this format."""
+        return Packed(data, self.format, self.shape, nbytes)
+
+    def elements_at(self, places: Array) -> Array:
+        """The elements at places of the flattened physical array."""
+        return packed_elements(self.data.numpy(), self.format, places)
 
 
 class Dialect(ABC):
@@ -78,8 +91,14 @@ class Dialect(ABC):
         del op, builder
         return False
 
-    def lower(self, graph: Graph) -> Graph:
-        """The lowered graph; `graph` is not changed."""
+    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
+        """The lowered graph; `graph` is not changed.
+
+        Args:
+            graph: the planned graph.
+            growth: the ledger that rewrites which grow constants pay from; without it there is no limit.
+        """
+        del growth
         main = Graph(graph.name, graph.opsets, graph.origin)
         main.metadata = dict(graph.metadata)
         scanned = _scanned(graph)

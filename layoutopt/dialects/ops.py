@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.growth import Growth
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import move_outward
@@ -17,9 +18,9 @@ class Ops(Dialect):
 
     name = "ops"
 
-    def lower(self, graph: Graph) -> Graph:
+    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
         """The lowered graph; `graph` is not changed."""
-        lowered = super().lower(graph)
+        lowered = super().lower(graph, growth)
         for each in lowered.nest():
             move_outward(each, only_names=False)
         return lowered

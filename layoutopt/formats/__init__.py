@@ -11,7 +11,7 @@ from layoutopt.formats.conversion import Conversion
 from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product, quoted, unquoted
 from layoutopt.formats.format import Format, Part, Shape, quotient, volume
 from layoutopt.formats.layout import Layout
-from layoutopt.formats.pack import pack, unpack
+from layoutopt.formats.pack import pack, packed_elements, packed_view, unpack
 from layoutopt.formats.steps import Pad, Reshape, Slice, Step, Transpose, run
 
 __all__ = [
@@ -36,6 +36,8 @@ __all__ = [
     "is_unknown",
     "lookup",
     "pack",
+    "packed_elements",
+    "packed_view",
     "product",
     "quoted",
     "quotient",

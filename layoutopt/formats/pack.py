@@ -33,9 +33,29 @@ def pack(array: Array, fmt: Format) -> Array:
     Raises:
         FormatError: the format does not fit the shape.
     """
+    return np.asarray(packed_view(array, fmt), order="C")
+
+
+def packed_view(array: Array, fmt: Format) -> Array:
+    """What `pack` returns, as a view of the argument if no axis is padded: its memory need not be contiguous."""
     padded = resize(array, known(fmt.padded_shape(array.shape)))
     order, digits = _digits(fmt, array.shape)
-    return np.asarray(padded.reshape(digits).transpose(order), order="C")
+    return padded.reshape(digits).transpose(order)
+
+
+def packed_elements(array: Array, fmt: Format, places: Array) -> Array:
+    """The elements of `pack(array, fmt)` at places of the flattened result, computed one by one."""
+    order, digits = _digits(fmt, array.shape)
+    padded = known(fmt.padded_shape(array.shape))
+    parts = np.unravel_index(places, [digits[index] for index in order])
+    by_digit = [parts[order.index(index)] for index in range(len(order))]
+    logical = np.unravel_index(np.ravel_multi_index(by_digit, digits), padded) if digits else ()
+    is_element = np.ones(len(places), bool)
+    for index, extent in zip(logical, array.shape, strict=True):
+        is_element &= index < extent
+    result: Array = np.zeros(len(places), array.dtype)
+    result[is_element] = array[tuple(index[is_element] for index in logical)]
+    return result
 
 
 def unpack(physical: Array, fmt: Format, shape: tuple[int, ...]) -> Array:

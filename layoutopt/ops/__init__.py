@@ -40,6 +40,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
 from layoutopt.ops.affine import Affine, rounded
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
+from layoutopt.ops.copying import is_copy, is_type_conversion
 from layoutopt.ops.decisions import decided_by
 from layoutopt.ops.lanes import clean_signature, has_lanes, with_lanes
 from layoutopt.ops.left_canonical import LEFT_CANONICAL
@@ -95,11 +96,13 @@ __all__ = [
     "has_lanes",
     "hidden",
     "is_canonical",
+    "is_copy",
     "is_dequantizer",
     "is_in_unit",
     "is_quantizer",
     "is_readable",
     "is_restricted",
+    "is_type_conversion",
     "move_outward",
     "padded_type",
     "physical_type",

@@ -9,7 +9,7 @@ some. A format on one operand orders the iteration axes, and that order is proje
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -112,6 +112,25 @@ class AxiswiseRule(LayoutRule):
             if slot in axes and value is not None and value.shape is not None:
                 formats[slot] = order.project(axes[slot], value.shape)
         return formats
+
+    def aligned_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        """The operands that share iteration axes, by these and by the axes that a format may not block.
+
+        One known format is projected onto all other operands. So operands of one class give the same signature, for rules that
+        do not override `complete`.
+        """
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return dict.fromkeys(op.slots(), axes.reason)
+        classes = {}
+        for slot, operand_axes in axes.items():
+            value = op.operand(slot)
+            shape = value.shape if value is not None and value.shape is not None else ()
+            classes[slot] = (
+                operand_axes,
+                tuple(dim if isinstance(dim, int) and dim == 1 else type(dim) for dim in shape),
+            )
+        return classes
 
     def _weight(self, op: Op, slot: Slot) -> tuple[int, int, Slot]:
         # The operand with the most elements has the fewest broadcast axes, so its format says the most.

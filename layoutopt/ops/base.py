@@ -13,7 +13,7 @@ An op type without a rule runs in the canonical format on all its tensors. That 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from layoutopt.formats import Format, Shape
@@ -111,6 +111,15 @@ class LayoutRule(ABC):
     @abstractmethod
     def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
         """The signature that has the given formats at the given slots; lanes are not considered yet."""
+
+    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        """The class of each operand that may have equals: `complete(op, {slot: format})` is the same for all of a class.
+
+        Ops with any number of operands have them in few classes, so that the planner completes one signature per class and
+        format instead of one per operand and format.
+        """
+        del op
+        return {}
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The lanes of the outputs for lanes of the inputs; None if the op does not work on such inputs.

@@ -90,10 +90,11 @@ class Contraction(LayoutRule):
 
     def modes(self, op: Op, formats: Known) -> Modes | None:
         """Those of the axes; None where no kernel could read the operands as they lie."""
-        axes, shapes = self.axes(op), _shapes(op)
-        if isinstance(axes, Inapplicable) or not all(slot in formats for slot in shapes):
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
             return None
-        return modes_of(axes, formats, shapes)
+        shapes = _shapes(op)
+        return modes_of(axes, formats, shapes) if all(slot in formats for slot in shapes) else None
 
 
 def following(format: Format, source: Slot, target: Slot, axes: Axes, shape: Shape) -> Format:

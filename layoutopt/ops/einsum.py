@@ -1,5 +1,7 @@
 """Einsum of two tensors: a product in letters. Every letter is an axis of the iteration, whatever operands it is in.
 
+An Einsum of one tensor that permutes its axes is a Transpose (`idioms.permuted_axes`); all others run in canonical format.
+
     bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
     ...ij, jk  -> ...ik
 
@@ -107,6 +109,17 @@ class Einsum(Contraction):
         return total
 
 
+def permutation(op: Op) -> tuple[int, ...] | None:
+    """The `perm` of the Transpose that an Einsum of one operand computes; None if it computes anything else."""
+    x, y = op.inputs[0], op.outputs[0]
+    if len(op.inputs) != 1 or x is None or x.shape is None or y is None or y.shape is None:
+        return None
+    terms = _terms(str(op.attributes.get("equation", "")), (x.shape, y.shape))
+    if terms is None or sorted(terms[0]) != sorted(terms[1]):
+        return None
+    return tuple(terms[0].index(name) for name in terms[1])
+
+
 def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequence[int], shape: Shape) -> Shape:
     """The extents of the digits of an operand."""
     dims = dict(zip(axes, shape, strict=True))
@@ -120,7 +133,7 @@ def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequen
 
 
 def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
-    """A name for every axis of both operands and the result; None where that is not how they are.
+    """A name for every axis of the operands and of the result, which is last; None where that is not how they are.
 
     Without an arrow the result has the letters that stand once, in alphabetical order, behind the axes of an ellipsis.
     """
@@ -145,4 +158,4 @@ def _names(text: str, rank: int) -> list[str]:
     return [*before, *(f"...{place}" for place in range(count, 0, -1)), *behind]
 
 
-__all__ = ["Einsum"]
+__all__ = ["Einsum", "permutation"]

@@ -4,6 +4,7 @@ What happens to the lanes is what f does to them. A unary op is described by wha
 number; of garbage it makes garbage, unless its result is bounded whatever comes in.
 """
 
+from collections.abc import Hashable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -242,6 +243,10 @@ class Nary(Elementwise):
         if "axis" in op.attributes or "broadcast" in op.attributes:
             return Inapplicable("broadcasting by attributes")
         return super().axes(op)
+
+    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        """Operands that broadcast along the same axes."""
+        return self.aligned_classes(op)
 
     def passage(self, kind: str) -> Passage:
         """Where all operands have lanes."""

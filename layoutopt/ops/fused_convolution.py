@@ -38,6 +38,8 @@ class FusedConvolution(Convolution):
         y, storage = op.outputs[0], signature.outputs[0]
         if y is None or storage is None or added.shape is None or added.shape != y.shape:
             return Inapplicable("the sum is not known to have the shape of the result")
+        if _SUM in known and not known[_SUM].fits(added.shape):
+            return Inapplicable("the sum has no fixed extent to be blocked")
         if _SUM in known and known[_SUM].key(added.shape) != storage.format.key(added.shape):
             return Inapplicable("the sum has to lie as the result does")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))

@@ -3,12 +3,12 @@
 A blocked axis can be cut where a block begins. Only the last piece may have lanes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Value
+from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, Padding, register
@@ -56,6 +56,10 @@ class Pieces(OneAxis):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Other axes may; this one where the pieces fill their blocks."""
         return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
+
+    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        """Pieces have equal axes."""
+        return self.aligned_classes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the outermost part of the axis."""

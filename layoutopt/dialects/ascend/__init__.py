@@ -22,6 +22,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Shape
 from layoutopt.formats.format import Format
+from layoutopt.growth import Growth
 from layoutopt.ir.cast import DOMAIN, is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Storage, Value
@@ -51,9 +52,9 @@ class Ascend(Functions):
             repack(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
 
-    def lower(self, graph: Graph) -> Graph:
+    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
         """Lowered, without the constants in whose place packed filters are read."""
-        lowered = super().lower(graph)
+        lowered = super().lower(graph, growth)
         drop_replaced(lowered)
         return lowered
 

@@ -36,6 +36,7 @@ from layoutopt.dialects.onnxruntime.tidy import tidy
 from layoutopt.dialects.onnxruntime.winograd import winograd
 from layoutopt.dialects.shield import shield
 from layoutopt.formats import Format, Shape
+from layoutopt.growth import Growth
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
@@ -87,7 +88,7 @@ class OnnxRuntime(Dialect):
         shield(graph, builder)
         write_plain(graph, op, builder, outputs)
 
-    def lower(self, graph: Graph) -> Graph:
+    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
         """Lowered, then neighbours taken into the convolutions, and a guard against machines with another block put in."""
         block = self.block(graph)
         with blocks_of(block):
@@ -97,6 +98,6 @@ class OnnxRuntime(Dialect):
                 fuse(each)
                 scale_filters(each, block)
                 keep_residuals(each)
-                winograd(each, block)
+            winograd(lowered, block, growth=growth)
             guard(lowered, block)
         return lowered

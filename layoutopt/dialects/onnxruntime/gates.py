@@ -39,6 +39,11 @@ class _Reshaped:
         """Its elements."""
         return self.data.numpy().reshape(self.shape)
 
+    def of(self, data: Data, nbytes: int) -> "_Reshaped":
+        """Another constant under this shape."""
+        del nbytes
+        return _Reshaped(data, self.shape)
+
 
 def scale_filters(graph: Graph, block: int) -> None:
     """Move the gates of a lowered graph, packed for a block, into the filters behind them."""

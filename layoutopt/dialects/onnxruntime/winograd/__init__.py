@@ -11,6 +11,7 @@ Which tiles, and whether any, is decided for each convolution by the time that `
     algorithm   the matrices, exactly
     site        which convolutions, and how their images are cut into tiles
     estimate    what is faster
+    selection   which convolutions, if the file may not grow by the filters of all
     constants   the transformed filters
     rewrite     the ops
 
@@ -27,33 +28,61 @@ from layoutopt.dialects.onnxruntime.winograd.estimate import (
     winograd_seconds,
 )
 from layoutopt.dialects.onnxruntime.winograd.rewrite import Writer
+from layoutopt.dialects.onnxruntime.winograd.selection import Option, record, select
 from layoutopt.dialects.onnxruntime.winograd.site import Axis, Site, Tiles, can_be_tiled, site_of
+from layoutopt.growth import Growth
+from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
+from layoutopt.ops.bodies import expected_runs, insides
 
 __all__ = ["Speeds", "choose", "tilings", "winograd"]
 
 _OUTPUTS = (2, 4)
 
 
-def winograd(graph: Graph, block: int, speeds: Speeds | None = None) -> None:
-    """Rewrite the convolutions that become faster.
+def winograd(graph: Graph, block: int, speeds: Speeds | None = None, growth: Growth | None = None) -> None:
+    """Rewrite the convolutions that become faster, as many as the file may grow by.
 
     Args:
-        graph: a lowered graph, residuals and activations fused.
+        graph: a lowered main graph, residuals and activations fused; its bodies are rewritten too.
         block: how many channels the block of its arrays and filters has; 0 if there are none.
         speeds: of the machine; by default those measured for the block.
+        growth: the ledger that transformed filters are paid from; without it there is no limit.
     """
     speeds = speeds or SPEEDS.get(block)
     if speeds is None:
         return
-    constants = Constants(graph, block)
-    for op in graph.ops:
-        site = site_of(op, block)
-        if site is None:
-            continue
-        tiles = choose(site, speeds)
-        if tiles is not None:
-            Writer(graph, constants, site, tiles).run()
+    runs = expected_runs(graph)
+    options = [
+        option
+        for each in insides(graph)
+        for op in each.ops
+        if (site := site_of(op, block)) is not None
+        for option in _options(each, site, speeds, runs[each])
+    ]
+    chosen = select(options, growth.limit - stored_bytes(graph.nest()) if growth is not None else None)
+    if growth is not None:
+        record(growth, options, chosen)
+    constants = {each: Constants(each, block) for each in dict.fromkeys(option.graph for option in chosen)}
+    for option in chosen:
+        site = site_of(option.site.op, block)  # its operands may be the results of a convolution that was rewritten
+        assert site is not None
+        Writer(option.graph, constants[option.graph], site, option.tiles).run()
+
+
+def _options(graph: Graph, site: Site, speeds: Speeds, runs: float) -> list[Option]:
+    """The best tiling of a convolution, and those that are faster than no tiling and have smaller filters than the best."""
+    best = choose(site, speeds)
+    if best is None:
+        return []
+    direct = direct_seconds(site, speeds)
+    found = []
+    for tiles in tilings(site):
+        seconds = winograd_seconds(site, tiles, speeds)
+        is_smaller = filter_growth(tiles) < filter_growth(best) and seconds <= direct / speeds.gain
+        if tiles == best or is_smaller:
+            found.append(Option(graph, site, tiles, runs * (direct - seconds)))
+    return found
 
 
 def choose(site: Site, speeds: Speeds) -> tuple[Tiles, Tiles] | None:

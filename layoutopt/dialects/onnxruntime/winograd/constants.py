@@ -1,25 +1,53 @@
-"""The constants of a Winograd convolution. They hold nothing: what they are made from is read when they are."""
+"""The constants of a Winograd convolution, computed whenever they are read. At most one source filter is held."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from layoutopt.dialects.onnxruntime.winograd.site import Site, Tiles
+from layoutopt.ir.content import elements_at
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, TensorType, Value
+
+
+@dataclass(slots=True)
+class LastRead:
+    """Reads constants and keeps the last one: a file has the parts of one filter one behind the other."""
+
+    data: Data | None = None
+    array: Array | None = None
+
+    def read(self, data: Data) -> Array:
+        """The elements of a constant."""
+        if self.array is None or self.data is not data:
+            self.data, self.array = None, None  # so that two are never held at once
+            self.data, self.array = data, data.numpy()
+        return self.array
 
 
 class TransformedFilter:
     """One part of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G."""
 
-    def __init__(self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None]) -> None:
+    def __init__(
+        self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None], last: LastRead
+    ) -> None:
         """Remember a filter declared as (O, I, H, W), and the row of G for H and for W, None where the axis stays."""
         self._data = data
-        self._shape = shape
-        self._block = block
-        self._rows = tuple(rows)
-        kernel = (1 if row is not None else extent for row, extent in zip(rows, shape[2:], strict=True))
-        self.shape = (*shape[:2], *kernel)
+        self._last = last
+        filters, _, *kernel = shape
+        numbers, taps, after = np.ones(1), 1, block**2
+        for row, extent in zip(reversed(rows), reversed(kernel), strict=True):
+            if row is not None:
+                numbers, taps = np.multiply.outer(row, numbers).ravel(), taps * extent
+            elif taps == 1:
+                after *= extent
+        size = int(np.prod(shape))
+        # Element (o, before, tap, after); one block of filters at a time, which stays in the cache.
+        self._source = (filters // block, size // (filters // block * taps * after), taps, after)
+        self._numbers = numbers
+        left = (1 if row is not None else extent for row, extent in zip(rows, kernel, strict=True))
+        self.shape = (*shape[:2], *left)
 
     @property
     def nbytes(self) -> int:
@@ -28,19 +56,20 @@ class TransformedFilter:
 
     def numpy(self) -> Array:
         """The packed filter, computed in float64 and rounded once."""
-        filters, _, *kernel = self._shape
-        numbers, taps, after = np.ones(1), 1, self._block**2
-        for row, extent in zip(reversed(self._rows), reversed(kernel), strict=True):
-            if row is not None:
-                numbers, taps = np.multiply.outer(row, numbers).ravel(), taps * extent
-            elif taps == 1:
-                after *= extent
-        # Element (o, before, tap, after); one block of filters at a time, which stays in the cache.
-        source = self._data.numpy().reshape(filters // self._block, -1, taps, after)
-        result = np.empty((len(source), source.shape[1], after), dtype=np.float32)
+        blocks, before, _, after = self._source
+        source = self._last.read(self._data).reshape(self._source)
+        result = np.empty((blocks, before, after), dtype=np.float32)
         for place, each in enumerate(source):
-            result[place] = numbers @ each.astype(np.float64)
+            result[place] = self._numbers @ each.astype(np.float64)
         return result.reshape(self.shape)
+
+    def elements_at(self, places: Array) -> Array:
+        """The elements at places of the flattened packed filter."""
+        blocks, before, taps, after = self._source
+        first, second, last = np.unravel_index(places, (blocks, before, after))
+        rows = (np.ravel_multi_index((first, second), (blocks, before)) * taps)[None] + np.arange(taps)[:, None]
+        found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
+        return np.asarray(self._numbers @ found.astype(np.float64), np.float32)
 
 
 class SameForAllChannels:
@@ -73,6 +102,7 @@ class Constants:
         self.block = block
         self._graph = graph
         self._values: dict[object, Value] = {}
+        self._last = LastRead()
 
     def filter(self, site: Site, tiles: tuple[Tiles, Tiles], parts: tuple[int, int]) -> Value:
         """The filter of a product."""
@@ -82,7 +112,7 @@ class Constants:
         ]
         numbers = [None if row is None else np.asarray([float(number) for number in row]) for row in rows]
         assert site.filter.data is not None and site.filter.static_shape is not None
-        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, numbers)
+        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, numbers, self._last)
         return self._shared((site.filter, *rows), f"{site.filter.name}/winograd", data, data.shape)
 
     def depthwise(self, channels: int, numbers: Array) -> Value:
