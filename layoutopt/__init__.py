@@ -10,53 +10,92 @@ Names are loaded when they are first used, so importing the package, and `layout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from layoutopt.telemetry import switch_off
 from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
-    from layoutopt.api import Result, optimize
+    from layoutopt.api import optimize
     from layoutopt.cost import CostModel
     from layoutopt.cost_models import load_target, target_names
-    from layoutopt.errors import LayoutoptError
+    from layoutopt.errors import (
+        ArgumentError,
+        DimensionError,
+        FormatError,
+        InputError,
+        InvariantError,
+        LayoutoptError,
+        ModelError,
+        OutputError,
+        PinError,
+        TargetError,
+        UnverifiedError,
+        VerificationError,
+    )
     from layoutopt.formats import Conversion, Format, Layout
     from layoutopt.pass_base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
     from layoutopt.report import Report
-    from layoutopt.verify import Verification, verify_models
+    from layoutopt.result import Result
+    from layoutopt.verification import Verification, verify_models
 
 __version__ = VERSION
 
+switch_off()  # before any module of layoutopt imports onnxruntime
+
 _HOMES = {
+    "ArgumentError": "layoutopt.errors",
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
+    "DimensionError": "layoutopt.errors",
     "Format": "layoutopt.formats",
+    "FormatError": "layoutopt.errors",
+    "InputError": "layoutopt.errors",
+    "InvariantError": "layoutopt.errors",
     "Layout": "layoutopt.formats",
     "LayoutoptError": "layoutopt.errors",
+    "ModelError": "layoutopt.errors",
+    "OutputError": "layoutopt.errors",
     "Pass": "layoutopt.pass_base",
     "PassContext": "layoutopt.pass_base",
+    "PinError": "layoutopt.errors",
     "Pipeline": "layoutopt.pass_base",
     "Plan": "layoutopt.planner",
     "Report": "layoutopt.report",
-    "Result": "layoutopt.api",
-    "Verification": "layoutopt.verify",
+    "Result": "layoutopt.result",
+    "TargetError": "layoutopt.errors",
+    "UnverifiedError": "layoutopt.errors",
+    "Verification": "layoutopt.verification",
+    "VerificationError": "layoutopt.errors",
     "load_target": "layoutopt.cost_models",
     "optimize": "layoutopt.api",
     "target_names": "layoutopt.cost_models",
-    "verify_models": "layoutopt.verify",
+    "verify_models": "layoutopt.verification",
 }
 
 __all__ = [
+    "ArgumentError",
     "Conversion",
     "CostModel",
+    "DimensionError",
     "Format",
+    "FormatError",
+    "InputError",
+    "InvariantError",
     "Layout",
     "LayoutoptError",
+    "ModelError",
+    "OutputError",
     "Pass",
     "PassContext",
+    "PinError",
     "Pipeline",
     "Plan",
     "Report",
     "Result",
+    "TargetError",
+    "UnverifiedError",
     "Verification",
+    "VerificationError",
     "__version__",
     "load_target",
     "optimize",

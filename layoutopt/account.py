@@ -4,13 +4,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
+from layoutopt.growth import Growth
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
 from layoutopt.ops.bodies import control_flow, expected_runs
+from layoutopt.pass_base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
-from layoutopt.report import CastReport, ChoiceReport, Counts, OpReport, TargetReport
+from layoutopt.report import (
+    CastReport,
+    ChoiceReport,
+    Counts,
+    DimReport,
+    GrowthReport,
+    OpReport,
+    PurchaseReport,
+    TargetReport,
+)
 from layoutopt.sizes import NO_SIZES, Sizes
 
 
@@ -74,6 +85,22 @@ def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpR
         moves_data=moves,
         body=site.body,
         reason=_why_moved(graph, op, signature) if moves else "",
+    )
+
+
+def growth_report(growth: Growth, size: int) -> GrowthReport:
+    """The purchases, the largest first, with the size of all constants of the result in bytes."""
+    rows = sorted(growth.purchases, key=lambda each: each.nbytes, reverse=True)
+    found: dict[bool, list[PurchaseReport]] = {True: [], False: []}
+    for each in rows:
+        row = PurchaseReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
+        found[each.is_bought].append(row)
+    return GrowthReport(
+        max_growth=growth.max_growth,
+        bytes_before=growth.source_bytes,
+        bytes_after=size,
+        bought=found[True],
+        declined=found[False],
     )
 
 
@@ -223,3 +250,22 @@ def _bytes(value: Value, sizes: Sizes) -> int:
 
 def _first_output(op: Op) -> str:
     return next((value.name for value in op.outputs if value is not None), "")
+
+
+def dim_reports(sizes: Sizes) -> list[DimReport]:
+    """The symbolic dimensions with the sizes that the model is planned for."""
+    return [
+        DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed, reason=sizes.reasons.get(name, ""))
+        for name, (low, high) in sizes.ranges.items()
+    ]
+
+
+def size_notes(sizes: Sizes) -> list[Note]:
+    """The sizes that are guesses, from what each was inferred, and how to give a better one."""
+    notes = []
+    for name in sizes.assumed:
+        low, high = sizes.ranges[name]
+        size = str(low) if low == high else f"{low}:{high}"
+        reason = sizes.reasons.get(name, "its name and place")
+        notes.append(Note("sizes", name, f"planned for {size}, inferred from: {reason}; give it with --dim or dims"))
+    return notes

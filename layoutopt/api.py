@@ -4,24 +4,35 @@ read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit ->
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import wraps
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from time import perf_counter
-from typing import ParamSpec, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir
 
-from layoutopt import onnx_io
-from layoutopt.acceptance import Acceptance
-from layoutopt.account import agreeing, cast_reports, counts, op_reports, outcome_reports
+from layoutopt import arguments, onnx_io
+from layoutopt.account import (
+    agreeing,
+    cast_reports,
+    counts,
+    dim_reports,
+    growth_report,
+    op_reports,
+    outcome_reports,
+    size_notes,
+)
+from layoutopt.arguments import Model, Target
 from layoutopt.cost import CostModel, sized
-from layoutopt.cost_models import find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError, PinError
-from layoutopt.formats import Format, lookup
+from layoutopt.dialects.compact import compact
+from layoutopt.errors import ModelError, PinError, UnverifiedError
+from layoutopt.files import path_text
+from layoutopt.formats import Format
+from layoutopt.growth import MAX_GROWTH, Growth
 from layoutopt.ir.cast import DOMAIN
+from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.ops import rules
@@ -29,127 +40,121 @@ from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.report import Counts, DimReport, NoteReport, PassReport, PlanReport, Report, VerificationReport
-from layoutopt.sizes import Dims, Sizes, as_range
+from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.result import Result
+from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, plausible_sizes, prepared
+from layoutopt.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.stamp import KEY, Stamp
-from layoutopt.verify import Verification, verify_models
+from layoutopt.validity import blamed_on, run_alone
+from layoutopt.verification import Facts, Gate, Verification
 from layoutopt.version import VERSION
 
-Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 Progress: TypeAlias = Callable[[str], None]
-_P = ParamSpec("_P")
+
+_UNVERIFIED = "say --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
+
+_RUN_TO_VERIFY = 1_900_000_000
+"""Bytes of weights up to which a model with symbolic dimensions is run to find sizes; a larger one is no single message."""
+
+_RUN_TO_PLAN = 100_000_000
+"""The same without verification, which must not need the memory for the weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came out.
-
-    Attributes:
-        model: the optimised model; the original one where it was left alone.
-        plan: what the planner decided; None where the model had been optimised like this already.
-        report: everything else, as data.
-        graph: the planned graph, with formats and casts, before it was lowered.
-        source: the file or message that `model` is the unchanged content of, if it was left alone.
-    """
-
-    model: onnx_ir.Model
-    plan: Plan | None
-    report: Report
-    graph: Graph
-    source: str | onnx.ModelProto | None = None
-
-    @property
-    def proto(self) -> onnx.ModelProto:
-        """The model as a message of onnx; a copy of the one that was handed in where it was left alone."""
-        message = onnx.ModelProto()
-        if isinstance(self.source, onnx.ModelProto):
-            message.CopyFrom(self.source)
-        else:
-            message.ParseFromString(onnx_io.to_bytes(self.model))
-        return message
-
-    def save(self, path: str | PathLike[str], *, external_data: str | None = None) -> None:
-        """Write the model, whole or not at all; one that was left alone is copied byte for byte.
-
-        Raises:
-            OutputError: if it cannot be written; nothing is changed then.
-        """
-        if self.source is not None and external_data is None and not onnx_io.has_external_data(self.model):
-            onnx_io.copy(self.source, path)
-        else:
-            onnx_io.write(self.model, path, external_data)
-
-
-def _with_valid_models(function: Callable[_P, Result]) -> Callable[_P, Result]:
-    """Blame the model where a rule or pass stumbles over it and onnxruntime cannot run it either.
-
-    The standard has many rules that neither onnx's checker nor its inference looks at: a mean of four axes, a perm of the wrong
-    length. What stumbles over a model that can be run is a bug of ours.
-    """
-
-    @wraps(function)
-    def blaming(*args: _P.args, **kwargs: _P.kwargs) -> Result:
-        try:
-            return function(*args, **kwargs)
-        except MemoryError:
-            raise
-        except Exception as error:
-            if isinstance(error, LayoutoptError) and not isinstance(error, FormatError | InvariantError):
-                raise
-            model = kwargs.get("model", args[0] if args else None)
-            source = model if isinstance(model, str | PathLike) else onnx_io.to_bytes(_read(model))  # type: ignore[arg-type]
-            verdict = verify_models(source, source)
-            if verdict.status != "not verified":
-                raise
-            name = str(model) if isinstance(model, str | PathLike) else "model"
-            raise ModelError(verdict.reason, where=name, hint="export the model again") from error
-
-    return blaming
-
-
-@_with_valid_models
 def optimize(
     model: Model,
-    target: str | CostModel = "cpu",
+    target: Target = "cpu",
     *,
     dialect: str | None = None,
     mode: Mode = "inference",
     pins: Mapping[str, Format | str] | None = None,
     dims: Dims | None = None,
+    inputs: Given | None = None,
     verify: bool = True,
+    allow_unverified: bool = False,
     time_limit: float | None = None,
+    max_growth: float = MAX_GROWTH,
     count_moves: bool = False,
+    strict: bool = False,
     pipeline: Pipeline | None = None,
     watch: Watch | None = None,
     progress: Progress | None = None,
+    sizes_found: Callable[[Sizes], None] | None = None,
 ) -> Result:
     """Choose a memory format for every tensor of a model and rewrite it.
 
     Args:
-        model: a path, or a model of onnx or onnx_ir, which is not changed.
+        model: a path, the bytes of a file, a binary file object, or a model of onnx or onnx_ir, which is not changed.
         target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model. Several
-            with commas between ("gpu-hopper,ascend-910b") make one plan, whose largest regret on any of them is the least:
-            `report.plan.targets`.
+            with commas between ("gpu-hopper,ascend-910b"), or a list of names and cost models, make one plan, whose largest
+            regret on any of them is the least: `report.plan.targets`.
         dialect: "functions", "ascend", "onnxruntime" or "ops"; None for the target's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC".
         dims: sizes of symbolic dimensions to plan for and to verify at, or ranges of them, by name, or by `input[axis]` where
             they have none: {"batch": 1, "height": (256, 1024)}. They stay symbolic, and the result is right at every size.
-        verify: compare the result with the original on random inputs.
-        time_limit: seconds for the planner, past which it returns the best plan so far with its gap.
+        inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these, and
+            on small perturbations of them, rather than on random inputs. Symbolic dimensions take their sizes.
+        verify: compare the result with the original, on random inputs unless some are given.
+        allow_unverified: return a result that could not be compared with the original, because onnxruntime cannot run that;
+            `report.verification` says why. By default it is an error.
+        time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
+        max_growth: how many times as large all constants together may become, 1 MiB aside; 1.0 for no growth. What grows them
+            is selected by estimated gain per byte: `report.growth`.
         count_moves: prove how few casts and transposes a plan could have, too: `report.plan.least_moves`.
+        strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
+            repaired, and a note of the report with the source "read" names it.
         pipeline: passes to run in place of the default ones.
         watch: called before and after every pass, with the graph.
         progress: called with the name of every step as it begins.
+        sizes_found: called with the sizes that the model is planned for, before the first pass.
 
     Raises:
-        ModelError, TargetError, FormatError, PinError, DimensionError: if an argument is wrong.
+        ArgumentError, TargetError, FormatError, DimensionError: if an argument is wrong; before the model is read.
+        ModelError, PinError, DimensionError, InputError: if the model is not valid, has no such tensor or dimension, or does
+            not take the inputs.
         VerificationError: if the result computes something else; there is no result then.
+        UnverifiedError: if the result could not be compared with the original; there is no result then.
+        MemoryError: if there is too little memory.
     """
+    arguments.check_time_limit(time_limit)
+    arguments.check_pipeline(pipeline)
+    arguments.check_callbacks(watch=watch, progress=progress)
+    job = _Job.make(model, target, dialect, mode, pins, dims, max_growth)
     progress = progress or (lambda step: None)
-    job = _Job.make(model, target, dialect, mode, pins or {}, dims or {})
+    job.given_inputs = input_sets(inputs)
+    with blamed_on(job.given, job.dims):
+        return _optimized(
+            job,
+            verify=verify,
+            allow_unverified=allow_unverified,
+            time_limit=time_limit,
+            count_moves=count_moves,
+            strict=strict,
+            pipeline=pipeline,
+            watch=watch,
+            progress=progress,
+            sizes_found=sizes_found,
+        )
+
+
+def _optimized(
+    job: "_Job",
+    *,
+    verify: bool,
+    allow_unverified: bool,
+    time_limit: float | None,
+    count_moves: bool,
+    strict: bool,
+    pipeline: Pipeline | None,
+    watch: Watch | None,
+    progress: Progress,
+    sizes_found: Callable[[Sizes], None] | None,
+) -> Result:
+    """`optimize`, once its arguments are checked."""
+    mode = job.mode
     progress("reading")
-    source = _read(model)
+    source = _read(job.given, strict=strict)
+    job.take_sizes_of_inputs(source)
     spoken = DIALECTS[job.dialect]
     context = PassContext(
         job.cost_model,
@@ -158,6 +163,7 @@ def optimize(
         time_limit,
         is_foldable=onnx_io.is_foldable,
         evaluate=onnx_io.evaluate,
+        defer=onnx_io.defer,
         infer=onnx_io.infer_again,
         kernels=spoken.kernels,
         counts_moves=count_moves,
@@ -165,28 +171,35 @@ def optimize(
         whole_units=spoken.keeps_units,
     )
     if job.is_done(source):
-        graph = onnx_io.lift(onnx_io.inline(source, DOMAIN))
-        context.sizes = Sizes.of(graph.inputs, job.dims)
-        return job.finish(source, graph, context, unchanged="it has been optimised like this before")
+        graph = onnx_io.lift(onnx_io.inline(source, DOMAIN), strict=strict)
+        context.sizes = plausible_sizes(SampleInputs.of(graph, job.dims).dimensions)
+        return job.finish(source, graph, context, unchanged="it has been optimised like this before", runs=verify)
     if mode == "inference" and onnx_io.has_training(source):
-        graph = onnx_io.lift(source)
-        context.sizes = Sizes.of(graph.inputs, job.dims)
-        return job.finish(source, graph, context, unchanged="its training information binds its weights by name")
+        graph = onnx_io.lift(source, strict=strict)
+        context.sizes = plausible_sizes(SampleInputs.of(graph, job.dims).dimensions)
+        return job.finish(
+            source, graph, context, unchanged="its training information binds its weights by name", runs=verify
+        )
     progress("lifting")
     inlined = onnx_io.inline_functions(onnx_io.inline(source, DOMAIN), lambda kind: kind in rules())
     context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
-    graph = onnx_io.lift(inlined.model)
+    graph = onnx_io.lift(inlined.model, strict=strict)
+    context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
     if missing := next((name for name in job.pins if graph.find(name) is None), None):
         raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")
-    context.sizes = Sizes.of(graph.inputs, job.dims)
+    progress("inferring sizes")
+    samples, context.sizes = job.samples(source, graph, verify=verify)
+    if sizes_found is not None:
+        sizes_found(context.sizes)
     job.before = counts(graph)
-    acceptance = Acceptance.of(graph, job.name, job.path, job.pins, job.dims, is_native=spoken.is_native)
+    gate = Gate(job.name, job.path, job.pins, samples, spoken.is_native, Facts.of(graph))
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
-        return job.finish(source, graph, context, unchanged="no other formats are estimated to be faster")
+        return job.finish(source, graph, context, unchanged=_why_unchanged(context.plan), runs=verify)
     progress("writing ONNX")
-    lowered = spoken.lower(graph)
+    lowered = spoken.lower(graph, context.growth)
+    compact(lowered)
     for each in reversed(insides(lowered)):
         RemoveDead().run(each, context)  # shapes that were computed for ops which read them off their operands now
     emitted = onnx_io.emit(lowered)
@@ -202,7 +215,9 @@ def optimize(
             context.notes.append(Note("settle", error.where, error.what))
     if verify:
         progress("verifying")
-        job.verification = acceptance.judge(graph, lowered, source, emitted, final)
+        job.verification = gate.judge(graph, lowered, source, emitted, final)
+        if job.verification.status == "not verified" and not allow_unverified:
+            raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
     if final is not emitted:
         onnx_io.forget_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
@@ -220,7 +235,8 @@ class _Job:
     pins: dict[str, Format]
     dims: Dims
     stamp: Stamp
-    given: Model
+    given: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
+    given_inputs: tuple[InputSet, ...] = ()
     start: float = field(default_factory=perf_counter)
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
@@ -230,27 +246,30 @@ class _Job:
     def make(
         cls,
         model: Model,
-        target: str | CostModel,
+        target: Target,
         dialect: str | None,
         mode: Mode,
-        pins: Mapping[str, Format | str],
-        dims: Dims,
+        pins: Mapping[str, Format | str] | None,
+        dims: Dims | None,
+        max_growth: float,
     ) -> "_Job":
         """Check the arguments."""
-        cost_model = find_target(target) if isinstance(target, str) else target
-        dialect = dialect or cost_model.dialect
-        if dialect not in DIALECTS:
-            raise LayoutoptError("no such dialect", where=dialect, hint=f"there are {', '.join(sorted(DIALECTS))}")
-        formats = {name: lookup(pin) if isinstance(pin, str) else pin for name, pin in pins.items()}
+        arguments.check_model(model)
+        arguments.check_mode(mode)
+        arguments.check_max_growth(max_growth)
+        formats, sizes = arguments.checked_pins(pins), arguments.checked_dims(dims)
+        cost_model = arguments.cost_model_of(target)
+        dialect = arguments.checked_dialect(dialect, cost_model)
         stamp = Stamp(
             cost_model.name,
             dialect,
             mode,
             tuple((name, str(format)) for name, format in sorted(formats.items())),
-            tuple((name, as_range(given)) for name, given in sorted(dims.items())),
+            tuple((name, as_range(given)) for name, given in sorted(sizes.items())),
+            max_growth,
         )
-        name = str(model) if isinstance(model, str | PathLike) else "model"
-        return cls(name, cost_model, dialect, mode, formats, dims, stamp, model)
+        name = path_text(model) if isinstance(model, str | PathLike) else "model"
+        return cls(name, cost_model, dialect, mode, formats, sizes, stamp, arguments.as_message(model))
 
     @property
     def path(self) -> str | None:
@@ -262,16 +281,39 @@ class _Job:
         """What to fall back on, byte for byte, where the model is left alone."""
         return self.given if isinstance(self.given, onnx.ModelProto) else self.path
 
+    def take_sizes_of_inputs(self, model: onnx_ir.Model) -> None:
+        """Give symbolic dimensions the sizes that given inputs have.
+
+        Raises:
+            InputError: the model does not take the inputs.
+        """
+        if self.given_inputs:
+            said = {name: as_range(given) for name, given in self.dims.items()}
+            ranges = given_ranges(onnx_io.declared_inputs(model), self.given_inputs, said)
+            self.dims, self.stamp = ranges, replace(self.stamp, dims=tuple(sorted(ranges.items())))
+
+    def samples(self, model: onnx_ir.Model, graph: Graph, *, verify: bool) -> tuple[SampleInputs, Sizes]:
+        """How inputs are made for verification, and the sizes to plan for; the model is run unless it is large."""
+        size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
+        may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if verify else _RUN_TO_PLAN)
+        source = self.path or (onnx_io.to_bytes(model) if may_run else b"")
+        return prepared(source, graph, self.dims, self.given_inputs, may_run=may_run)
+
     def is_done(self, model: onnx_ir.Model) -> bool:
         """Whether the model has been optimised like this before, and is as it was then."""
         return KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model))
 
-    def finish(self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "") -> Result:
-        """The result; `unchanged` says why the model was left alone, if it was."""
+    def finish(
+        self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "", *, runs: bool = False
+    ) -> Result:
+        """The result; `unchanged` says why the model was left alone, if it was, and `runs` whether to run it then."""
+        if unchanged and runs:
+            self.verification = run_alone(model, self.path, self.dims)
         after = self.before if unchanged else counts(graph)
         sizes = context.sizes
         cost_model = sized(self.cost_model, sizes)
-        context.notes += _assumptions(sizes)
+        repairs = [Note("read", where, reason) for where, reason in graph.repairs]
+        context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
         report = Report(
             layoutopt_version=VERSION,
             model=self.name,
@@ -283,38 +325,26 @@ class _Job:
             plan=_plan_report(context.plan, context.least_moves, graph),
             before=self.before,
             after=after,
-            dims=[
-                DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed)
-                for name, (low, high) in sizes.ranges.items()
-            ],
+            dims=dim_reports(sizes),
             ops=op_reports(graph, cost_model, whole_units=context.whole_units),
             casts=cast_reports(graph, cost_model, sizes),
             passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in self.passes],
             notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
+            growth=None
+            if unchanged
+            else growth_report(context.growth, sum(tensor.nbytes for _, tensor in onnx_io.weights(model))),
             verification=_verification_report(self.verification, bool(unchanged)),
             seconds=perf_counter() - self.start,
         )
-        return Result(model, context.plan, report, graph, self.source if unchanged else None)
+        return Result(model, context.plan, report, graph, self.source if unchanged else None, self.path)
 
 
-def _assumptions(sizes: Sizes) -> list[Note]:
-    """What is taken for granted of dimensions, and how to say it better."""
-    return [
-        Note(
-            "sizes",
-            name,
-            f"nobody says how large it is: planned for {sizes.ranges[name][0]}; give its size, or a range",
-        )
-        for name in sizes.assumed
-    ]
-
-
-def _read(model: Model) -> onnx_ir.Model:
+def _read(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, *, strict: bool = False) -> onnx_ir.Model:
     if isinstance(model, onnx_ir.Model):
         return model
     if isinstance(model, onnx.ModelProto):
-        return onnx_io.from_message(model)
-    return onnx_io.read(model)
+        return onnx_io.from_message(model, strict=strict)
+    return onnx_io.read(model, strict=strict)
 
 
 def _reporting(watch: Watch | None, progress: Progress) -> Watch:
@@ -335,6 +365,13 @@ def _is_pointless(plan: Plan | None, pipeline: Pipeline, results: list[PassResul
     return not any(result.changed and result.name in reasons for result in results)
 
 
+def _why_unchanged(plan: Plan | None) -> str:
+    """The reason for which a model is left alone that no pass and no plan makes faster."""
+    if plan is not None and plan.stopped:
+        return f"the time limit ended planning ({plan.stopped}) before a faster plan was found"
+    return "no other formats are estimated to be faster"
+
+
 def _plan_report(plan: Plan | None, least_moves: int | None, graph: Graph) -> PlanReport | None:
     if plan is None:
         return None
@@ -346,11 +383,14 @@ def _plan_report(plan: Plan | None, least_moves: int | None, graph: Graph) -> Pl
         lower_bound=plan.lower_bound,
         gap=plan.gap,
         optimal=plan.optimal,
+        stopped=plan.stopped,
         least_moves=least_moves,
     )
 
 
 def _verification_report(verdict: Verification | None, unchanged: bool) -> VerificationReport:
+    if unchanged and verdict is not None and verdict.status == "not verified":
+        return VerificationReport(status=verdict.status, reason=verdict.reason.replace("the original", "the model", 1))
     if unchanged:
         return VerificationReport(status="passed", reason="the model is the original")
     if verdict is None:
@@ -360,6 +400,7 @@ def _verification_report(verdict: Verification | None, unchanged: bool) -> Verif
         status=verdict.status,
         reason=verdict.reason,
         largest_error=worst.error if worst is not None else None,
+        rounding=verdict.spread,
         tolerance=worst.tolerance if worst is not None else None,
         outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
         sizes=[dict(each) for each in verdict.sizes],

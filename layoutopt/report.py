@@ -76,6 +76,9 @@ class PlanReport(_Frozen):
         "ratio of seconds to those that a target takes alone"
     )
     optimal: bool
+    stopped: Literal["candidates", "formulation", "solver"] | None = Field(
+        default=None, description="the stage of planning that the time limit ended, if it did"
+    )
     least_moves: int | None = Field(
         default=None, description="no plan of these formats has fewer casts and transposes; null unless asked for"
     )
@@ -90,8 +93,11 @@ class VerificationReport(_Frozen):
 
     status: Literal["passed", "failed", "not verified", "off"]
     reason: str = ""
-    largest_error: float | None = None
-    tolerance: float | None = None
+    largest_error: float | None = Field(default=None, description="of any output, relative to its largest magnitude")
+    rounding: float | None = Field(
+        default=None, description="by how much rounding alone moves that output of the original, measured"
+    )
+    tolerance: float | None = Field(default=None, description="the largest error that was accepted")
     outputs_depend_on_inputs: bool | None = None
     sizes: list[dict[str, int]] = Field(
         default_factory=list, description="of symbolic dimensions, those that were tried, by name"
@@ -104,7 +110,27 @@ class DimReport(_Frozen):
     name: str = Field(description="the model's name for it, or input[axis]")
     low: int
     high: int
-    assumed: bool = Field(description="whether that is a guess by its name and place, because nothing was said")
+    assumed: bool = Field(description="whether the size is a guess, because none was given")
+    reason: str = Field(default="", description="from what a guess was inferred")
+
+
+class PurchaseReport(_Frozen):
+    """Constants that make the file larger, or would have."""
+
+    source: str = Field(description="the pass or rewrite")
+    where: str = Field(description="the tensor or op")
+    nbytes: int = Field(description="by how much larger the constants become")
+    seconds: float = Field(description="the estimated gain of one run of the model")
+
+
+class GrowthReport(_Frozen):
+    """How the size of all constants changed, and why."""
+
+    max_growth: float = Field(description="the largest permitted ratio, besides a slack of 1 MiB")
+    bytes_before: int
+    bytes_after: int
+    bought: list[PurchaseReport] = Field(description="what makes the file larger")
+    declined: list[PurchaseReport] = Field(description="what would have, and was not worth it or not affordable")
 
 
 class PassReport(_Frozen):
@@ -148,6 +174,7 @@ class Report(_Frozen):
     after: Counts
     ops: list[OpReport]
     casts: list[CastReport]
+    growth: GrowthReport | None = Field(default=None, description="null where the model was left alone")
     passes: list[PassReport]
     notes: list[NoteReport]
     verification: VerificationReport

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from layoutopt.growth import MAX_GROWTH
 from layoutopt.version import VERSION
 
 KEY = "layoutopt"
@@ -21,6 +22,7 @@ class Stamp:
     mode: str
     pins: tuple[tuple[str, str], ...]
     dims: tuple[tuple[str, tuple[int, int]], ...] = ()
+    max_growth: float = MAX_GROWTH
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
         """Whether the metadata is that of a model with this fingerprint that was optimised like this."""
@@ -35,6 +37,7 @@ class Stamp:
             "mode": self.mode,
             "pins": dict(self.pins),
             "dims": {name: list(range) for name, range in self.dims},
+            "max_growth": self.max_growth,
             "fingerprint": fingerprint,
         }
         return json.dumps(fields, sort_keys=True)

@@ -58,7 +58,7 @@ def about_inputs(entries: Sequence[Entry], results: Sequence[Sequence[str]], ext
         extents: the symbolic dimensions.
     """
     for symbol in extents.guessed:
-        yield f"the symbolic dimension {symbol} is {extents.of[symbol]}, as nobody has said --dim {symbol}=N"
+        yield f"the symbolic dimension {symbol} is taken to be {extents.of[symbol]}; --dim {symbol}=N gives its size"
     baseline = entries[0]
     for entry, result in zip(entries[1:], results[1:], strict=True):
         if set(entry.interface.inputs) != set(baseline.interface.inputs):

@@ -6,19 +6,15 @@ from typing import TypeAlias
 
 from layoutopt.errors import DimensionError, LayoutoptError
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.interface import Input, Interface
+from layoutopt.onnx_io.interface import Interface
 from layoutopt.onnx_io.session import is_foreign
-from layoutopt.onnx_io.type_names import short_name, tensor_name
-from layoutopt.trials import draw, symbols_of
+from layoutopt.onnx_io.type_names import short_name
+from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 
 Feed: TypeAlias = dict[str, Array]
 
 LEAST = 2
 """Of a symbolic dimension that nobody has given an extent: with 1 it would be broadcast where it does not fit."""
-
-
-class InputError(LayoutoptError, ValueError):
-    """Given values that no model takes, or not like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +30,19 @@ class Extents:
     guessed: tuple[str, ...]
 
 
-def settle(interfaces: Sequence[Interface], dims: Mapping[str, int], given: Mapping[str, Array]) -> Extents:
-    """An extent for every symbolic dimension: what was asked for, or that of the given values, or what is usual, at least 2.
+def settle(
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    given: Mapping[str, Array],
+    inferred: Mapping[str, int] | None = None,
+) -> Extents:
+    """An extent for every symbolic dimension: as given by name or by arrays, or inferred, or what is usual, at least 2.
+
+    Args:
+        interfaces: the inputs of all models.
+        dims: extents that are given by name.
+        given: arrays that are given, by the name of the input.
+        inferred: extents that follow from the graph of a model.
 
     Raises:
         DimensionError: `dims` names one that is not there.
@@ -47,39 +54,18 @@ def settle(interfaces: Sequence[Interface], dims: Mapping[str, int], given: Mapp
         if name not in symbols:
             hint = f"there are {', '.join(symbols)}" if symbols else "all extents are fixed"
             raise DimensionError("no such symbolic dimension", where=name, hint=hint)
-    names = dict.fromkeys(one.name for one in inputs)
-    known = dict(dims)
-    for name, value in given.items():
-        if name not in names:
-            raise InputError("no such input", where=name, hint=f"there are {', '.join(names) or 'none'}")
-        for one in inputs:
-            if one.name == name:
-                _bind(one, value, known)
+    known = bound_sizes(inputs, given, dims)
+    usual = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
     guessed = tuple(symbol for symbol in symbols if symbol not in known)
-    return Extents({symbol: known.get(symbol, usual) for symbol, usual in symbols.items()}, guessed)
-
-
-def _bind(one: Input, value: Array, known: dict[str, int]) -> None:
-    """Take the extents of symbolic dimensions from a value, unless it does not fit."""
-    type = tensor_name("string" if value.dtype.kind in "OU" else value.dtype.name)
-    if type != one.type:
-        raise InputError(
-            f"the values are {short_name(type)}", where=one.name, hint=f"the input is {short_name(one.type)}"
-        )
-    if one.shape is None:
-        return
-    if len(one.shape) == value.ndim:
-        for dim, size in zip(one.shape, value.shape, strict=True):
-            if isinstance(dim, str):
-                known.setdefault(dim, size)
-    wanted = [known.get(dim, dim) if isinstance(dim, str) else dim for dim in one.shape]
-    if wanted != list(value.shape):
-        has, takes = ("x".join(map(str, shape)) or "a scalar" for shape in (value.shape, wanted))
-        raise InputError(f"the values are {has}", where=one.name, hint=f"the input is {takes}")
+    return Extents({symbol: known.get(symbol, size) for symbol, size in usual.items()}, guessed)
 
 
 def feeds(
-    interfaces: Sequence[Interface], dims: Mapping[str, int], seed: int, given: Mapping[str, Array]
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    seed: int,
+    given: Mapping[str, Array],
+    samples: SampleInputs | None = None,
 ) -> list[Feed]:
     """Values for all models; those of the first go to all that take the like.
 
@@ -88,7 +74,8 @@ def feeds(
     """
     for one in (one for each in interfaces for one in each.inputs if is_foreign(one.type)):
         raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
-    drawn = [draw(each.resolved(dims), seed) for each in interfaces]
+    made = samples or SampleInputs()
+    drawn = [made.draw(each, seed, dims, is_first=True) for each in interfaces]
     return [
         {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
         for feed in drawn

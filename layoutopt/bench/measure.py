@@ -7,7 +7,6 @@ it runs them in turns while all are alive. A process of its own measures memory,
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from layoutopt.bench.paired import Action, IsOver, Rounds, in_rounds
 from layoutopt.bench.report import Memory, Profile
 from layoutopt.bench.runtimes import Runtime, Session, first_run, open_session
 from layoutopt.errors import ModelError
+from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.interface import Interface
 
 Progress: TypeAlias = Callable[[str], None]
@@ -152,8 +152,8 @@ def _word(name: str, value: Any) -> str:
 
 def _profile(entry: Entry, threads: int) -> Profile:
     fewest, most, enough = PROFILED
-    with TemporaryDirectory(prefix="layoutopt-bench-") as folder:
-        session = entry.runtime.open_profiled(entry.path, threads, Path(folder))
+    with scratch_folder() as folder:
+        session = entry.runtime.open_profiled(entry.path, threads, folder)
         session.run(entry.feed)
         is_over: IsOver = lambda done, passed: done >= most or (done >= fewest and passed >= enough)  # noqa: E731
         in_rounds([_run(session, entry.feed)], is_over)

@@ -5,11 +5,11 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from layoutopt.bench.inputs import Feed
 from layoutopt.bench.report import Memory
 from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.files import scratch_folder
 
 
 def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memory:
@@ -19,8 +19,8 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memor
         ModelError: it cannot be loaded or run.
         LayoutoptError: the process came to another end.
     """
-    with TemporaryDirectory(prefix="layoutopt-bench-") as folder:
-        values = Path(folder) / "inputs"
+    with scratch_folder() as folder:
+        values = folder / "inputs"
         values.write_bytes(pickle.dumps(feed))
         command = [sys.executable, "-m", "layoutopt.bench.peak", str(model), runtime, str(threads), str(values)]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

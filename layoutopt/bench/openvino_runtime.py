@@ -9,6 +9,7 @@ import openvino
 from layoutopt.bench.profile import by_op, summary
 from layoutopt.bench.report import Profile
 from layoutopt.ir.types import Array
+from layoutopt.onnx_io.utf8_path import utf8_path
 
 
 class OpenVino:
@@ -36,7 +37,8 @@ class OpenVinoSession:
 
     def __init__(self, core: Any, model: Path, config: dict[str, Any]) -> None:
         """Compile the model."""
-        self._request = core.compile_model(str(model), "CPU", config).create_infer_request()
+        with utf8_path(model) as source:
+            self._request = core.compile_model(source, "CPU", config).create_infer_request()
         self._runs = 0
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:

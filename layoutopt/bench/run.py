@@ -8,15 +8,17 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from layoutopt.bench.doubts import about_inputs, about_machine, about_ratios
-from layoutopt.bench.inputs import feeds, settle
+from layoutopt.bench.inputs import Extents, feeds, settle
 from layoutopt.bench.measure import Entry, Measured, Progress, by_count, by_time, measure, weigh
 from layoutopt.bench.paired import confined, usable_cpus
 from layoutopt.bench.report import BenchReport, InputReport, MachineReport, Memory, ModelReport
 from layoutopt.bench.runtimes import load_runtime
 from layoutopt.bench.spread import ratio, spread
 from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.files import path_text
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.interface import interface
+from layoutopt.onnx_io.interface import Interface, interface
+from layoutopt.sample_inputs import SampleInputs, inputs_for, symbols_of
 from layoutopt.version import VERSION
 
 
@@ -60,8 +62,9 @@ def bench(
     progress("reading")
     given = inputs or {}
     interfaces = [interface(Path(model)) for model in models]
-    extents = settle(interfaces, dims or {}, given)
-    drawn = zip(models, interfaces, feeds(interfaces, extents.of, seed, given), strict=True)
+    samples = _samples(models[0], interfaces[0], settle(interfaces, dims or {}, given), given)
+    extents = settle(interfaces, dims or {}, given, samples.planned)
+    drawn = zip(models, interfaces, feeds(interfaces, extents.of, seed, given, samples), strict=True)
     loaded = [load_runtime(name) for name in runtimes]
     candidates = [
         Entry("", Path(model), runtime, each.resolved(extents.of), feed)
@@ -93,6 +96,16 @@ def bench(
             *about_ratios(reports),
         ],
     )
+
+
+def _samples(
+    model: str | PathLike[str], interface: Interface, extents: Extents, given: Mapping[str, Array]
+) -> SampleInputs:
+    """How inputs are made for the first model, with those extents and arrays that are given and are its own."""
+    own = {symbol.name for symbol in symbols_of(interface)} - set(extents.guessed)
+    names = {each.name for each in interface.inputs}
+    dims = {name: size for name, size in extents.of.items() if name in own}
+    return inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 
 
 def _able(
@@ -130,7 +143,7 @@ def _model_report(
     ]
     return ModelReport(
         label=entry.label,
-        model=str(entry.path),
+        model=path_text(entry.path),
         runtime=entry.runtime.name,
         runtime_version=entry.runtime.version,
         inputs=inputs,

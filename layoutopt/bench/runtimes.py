@@ -11,6 +11,8 @@ from layoutopt.bench.profile import read_profile
 from layoutopt.bench.report import Profile
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
+from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
+from layoutopt.onnx_io.utf8_path import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names that `load_runtime` knows."""
@@ -73,7 +75,8 @@ class OnnxSession:
 
     def __init__(self, model: Path, options: Any) -> None:
         """Load the model."""
-        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        with utf8_path(model) as source:
+            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
         """Run it."""
@@ -120,6 +123,7 @@ def open_session(runtime: Runtime, model: Path, threads: int) -> Session:
     try:
         return runtime.open(model, threads)
     except Exception as error:  # the runtimes' exceptions have no common base
+        raise_if_out_of_memory(error)
         what = f"{runtime.name} cannot load it: {_reason(error)}"
         raise ModelError(what, where=str(model), hint="give a model that it can run on the CPU") from error
 
@@ -133,6 +137,7 @@ def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], mod
     try:
         return session.run(feed)
     except Exception as error:
+        raise_if_out_of_memory(error)
         what = f"{runtime.name} cannot run it: {_reason(error)}"
         raise ModelError(what, where=str(model), hint="other extents may suit it: --dim NAME=VALUE") from error
 

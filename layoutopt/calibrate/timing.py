@@ -17,6 +17,7 @@ import onnxruntime
 from layoutopt.bench.paired import Action, in_rounds
 from layoutopt.calibrate.case import Case, chain
 from layoutopt.errors import LayoutoptError
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
 TOGETHER = 8  # models that take turns
 ENOUGH = 150e-6  # seconds of a run to which copies are added
@@ -106,5 +107,6 @@ def _runner(case: Case, threads: int) -> tuple[int, Runner]:
         once = min(single.run() for _ in range(3))
         copies = min(MOST_COPIES, LARGEST // case.nbytes(), int(ENOUGH / once) + 1)
         return (1, single) if copies <= 1 else (copies, Runner(case.model(copies), threads))
-    except Exception as error:  # onnxruntime's exceptions have no common base
+    except RUNTIME_ERRORS as error:
+        raise_if_out_of_memory(error)
         raise LayoutoptError(f"onnxruntime cannot run it: {error}", where=case.key) from error

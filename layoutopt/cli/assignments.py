@@ -1,12 +1,15 @@
-"""Options of the form NAME=VALUE that can be repeated: pins, dimensions, inputs."""
+"""Options of the form NAME=VALUE that can be repeated: pins and dimensions; and the help of options that commands share."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from layoutopt.cli.exit_codes import UsageError
 
 DIM_HELP = "How large a symbolic dimension, or INPUT[AXIS], is; or LOW:HIGH, the range of its sizes. Can be repeated."
+
+INPUTS_HELP = (
+    "Inputs to compare on, an array for each, from numpy.savez. Sizes follow them. Can be repeated: a file per set."
+)
 
 _T = TypeVar("_T")
 
@@ -40,16 +43,6 @@ def extents(requests: Sequence[str]) -> dict[str, int]:
     return _assigned("--dim", requests, "a dimension", "NAME=VALUE, as in batch=1", _size)
 
 
-def inputs(requests: Sequence[str]) -> dict[str, Path]:
-    """--input NAME=FILE; files may hold equals signs.
-
-    Raises:
-        UsageError: as for `pins`.
-    """
-    form = "NAME=FILE, as in x=x.npy"
-    return _assigned("--input", requests, "an input", form, lambda text: Path(text) if text else None, str.partition)
-
-
 def _size(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and int(text) else None
 
@@ -66,12 +59,11 @@ def _assigned(
     what: str,
     form: str,
     read: Callable[[str], _T | None],
-    cut: Callable[[str, str], tuple[str, str, str]] = str.rpartition,
 ) -> dict[str, _T]:
     """Values by name, each named once, or always as the same."""
     found: dict[str, tuple[_T, str]] = {}
     for request in requests:
-        name, _, text = cut(request, "=")
+        name, _, text = request.rpartition("=")
         value = read(text) if name else None
         if value is None:
             raise UsageError(f"not {what}", where=f"{option} {request}", hint=f"write {form}")

@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from layoutopt.cli import assignments
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.force import Force
 
 
 class Runtime(StrEnum):
@@ -19,7 +20,7 @@ class Runtime(StrEnum):
 
 _MODELS = "ONNX files, called A, B ... here; the others are held against A."
 _RUNTIME = "onnxruntime or openvino; can be repeated, then every model is run in each that can."
-_INPUT = "The values of an input, from a file of numpy; can be repeated. The others are random."
+_INPUTS = "Values of inputs, one array for each, from numpy.savez. Inputs that are not in the file are random."
 _DIM = "The extent of a symbolic dimension, or of INPUT[AXIS]; can be repeated."
 
 
@@ -36,13 +37,14 @@ def bench(
         int, Option("--warm-up", metavar="N", min=1, help="Rounds with new sessions that do not count.")
     ] = 2,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=VALUE", help=_DIM)] = None,
-    values: Annotated[list[str] | None, Option("--input", metavar="NAME=FILE.npy", help=_INPUT)] = None,
+    inputs: Annotated[Path | None, Option("--inputs", metavar="FILE.npz", help=_INPUTS)] = None,
     seed: Annotated[int, Option("--seed", metavar="N", min=0, help="Of the random inputs.")] = 0,
     runtime: Annotated[list[Runtime] | None, Option("--runtime", metavar="R", help=_RUNTIME)] = None,
     profile: Annotated[bool, Option("--profile", help="Show what each kind of op takes, side by side.")] = False,
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Time models against each other.
 
@@ -54,7 +56,7 @@ def bench(
     """
     if not 0 < seconds < float("inf"):
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
-    dims, inputs = assignments.extents(dim or []), assignments.inputs(values or [])
+    dims = assignments.extents(dim or [])
 
     from layoutopt.cli.timings import time_models
 
@@ -62,6 +64,7 @@ def bench(
         models,
         json,
         with_ops=profile,
+        force=force,
         threads=threads,
         runs=runs,
         seconds=seconds,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
+from layoutopt.cli.force import Force
+
 _STATE = (
     "Keep measurements in this file, and go on with those that are in it; by default beside FILE, until it is written."
 )
@@ -20,6 +22,7 @@ def calibrate(
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Measure this machine: a cost model from the kernels of the installed onnxruntime.
 
@@ -29,4 +32,4 @@ def calibrate(
     """
     from layoutopt.cli.calibration import write_calibration
 
-    write_calibration(output, resume, json, quick=quick, threads=threads)
+    write_calibration(output, resume, json, quick=quick, threads=threads, force=force)

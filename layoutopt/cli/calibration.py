@@ -9,12 +9,13 @@ from rich.table import Table
 
 from layoutopt.calibrate import CalibrationReport, calibrate
 from layoutopt.calibrate.report import Agreement
+from layoutopt.cli.after_writing import after_writing
 from layoutopt.cli.exit_codes import INTERRUPTED, UsageError
-from layoutopt.cli.files import Staged
 from layoutopt.cli.progress import Steps
 from layoutopt.cli.records import Record
 from layoutopt.cli.terminal import facts, line, remark, seconds, section, show, table, text
 from layoutopt.errors import LayoutoptError
+from layoutopt.files import Kind, Overwrite, is_same_file, write_text
 
 
 class CalibrationInterruptedError(LayoutoptError):
@@ -23,36 +24,37 @@ class CalibrationInterruptedError(LayoutoptError):
     exit_code: ClassVar[int] = INTERRUPTED
 
 
-def write_calibration(output: Path, resume: Path | None, json: Path | None, *, quick: bool, threads: int) -> None:
+def write_calibration(
+    output: Path, resume: Path | None, json: Path | None, *, quick: bool, threads: int, force: bool
+) -> None:
     """Calibrate, write the target file, and print how well it predicts.
 
     Raises:
         UsageError: files that cannot be meant.
-        LayoutoptError: as `calibrate`; or a file cannot be written.
+        LayoutoptError: as `calibrate`; or a file cannot be written, or must not replace what is there.
     """
     if output.suffix != ".toml":
         raise UsageError(
             "not a target file", where=f"-o {output}", hint="end its name in .toml, by which --target knows it"
         )
     state = resume or output.with_suffix(".state")
+    if is_same_file(state, output):
+        raise UsageError("that is the target file", where=f"--resume {resume}", hint="name another file")
+    rule = Overwrite(force=force)
+    rule.check(output, Kind.TARGET)
+    (rule if resume is None else Overwrite()).check(state, Kind.MEASUREMENTS)
+    record = Record(json, output, state, kind="another file of the calibration", force=force)
     if resume is None:
         state.unlink(missing_ok=True)  # of a run that was given up
-    if state.resolve() == output.resolve():
-        raise UsageError("that is the target file", where=f"--resume {resume}", hint="name another file")
-    profile = Staged(output)
-    try:
-        with Record(json, output, state) as record:
-            with Steps() as steps:
-                report = _calibrate(state, output, quick, threads, steps)
-            profile.write(report.profile)
-            profile.commit()
-            record.write(f"{report.model_dump_json(indent=2)}\n")
-    finally:
-        profile.close()
+    with Steps() as steps:
+        report = _calibrate(state, output, quick, threads, steps)
+    write_text(output, report.profile, Kind.TARGET, rule)
+    record.write(report)
     if resume is None:
         state.unlink(missing_ok=True)
     if not record.is_printed:
-        print_calibration(report, output)
+        with after_writing([output, *record.files]):
+            print_calibration(report, output)
 
 
 def _calibrate(state: Path, output: Path, quick: bool, threads: int, steps: Steps) -> CalibrationReport:

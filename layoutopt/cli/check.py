@@ -5,6 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.force import Force
+
 
 def check(
     model: Annotated[
@@ -14,6 +16,7 @@ def check(
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Tell whether a model fits this machine and its onnxruntime.
 
@@ -25,6 +28,6 @@ def check(
     from layoutopt.cli.fitness import report_kernels, report_model
 
     if model is None:
-        report_kernels(everything, json)
+        report_kernels(everything, json, force=force)
     else:
-        report_model(model, everything, json)
+        report_model(model, everything, json, force=force)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +12,14 @@ from layoutopt.cli.progress import Steps
 from layoutopt.cli.terminal import facts, line, section, show, show_json, table, text
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
+from layoutopt.sample_inputs import InputSet, prepared, spelled
 from layoutopt.sizes import Dims
 from layoutopt.stamp import KEY
-from layoutopt.trials import spelled
-from layoutopt.verify import Comparison, Verification, verify_models
+from layoutopt.verification import Comparison, Verification
+from layoutopt.verification.difference import Difference
+from layoutopt.verification.files import verify_files
+from layoutopt.verification.verdict import concluded
+from layoutopt.verification.verify import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Rounds:
     original: Path
     rewritten: Path
     verdicts: tuple[Verification, ...]
+    repairs: Mapping[Path, Sequence[tuple[str, str]]]
 
     @property
     def outputs(self) -> list[Comparison]:
@@ -63,29 +68,40 @@ class Rounds:
             hint = f"compare with {self.original}, or accept more with --tolerance" if self.outputs else "mend it"
             raise VerificationError(verdict.reason, where=str(self.rewritten), hint=hint)
         if verdict.status == "not verified":
-            hint = "give a model that onnxruntime can run on the CPU"
+            hint = "give models that onnxruntime can run on this machine"
             raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(self.original), hint=hint)
 
 
-def compare(original: Path, rewritten: Path, tolerance: float | None, rounds: int, dims: Dims) -> Rounds:
-    """Run both.
+def compare(
+    original: Path,
+    rewritten: Path,
+    tolerance: float | None,
+    rounds: int,
+    dims: Dims,
+    inputs: Sequence[InputSet] = (),
+    *,
+    strict: bool = False,
+) -> Rounds:
+    """Run both, on given inputs if there are some.
 
     Raises:
         ModelError: one of the files cannot be read.
         DimensionError: the original has no such symbolic dimension.
+        InputError: the original does not take the inputs.
     """
     with Steps() as steps:
         steps("reading")
-        models = [onnx_io.read(path) for path in (original, rewritten)]
-        for model in models:
-            onnx_io.lift(model)  # onnxruntime may not survive what is not valid
+        models = [onnx_io.read(path, strict=strict) for path in (original, rewritten)]
+        graphs = [onnx_io.lift(model, strict=strict) for model in models]  # ONNX Runtime may not survive an invalid one
+        repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
+        samples, _ = prepared(original, graphs[0], dims, inputs)
         pins = pinned(models[1].metadata_props)
         verdicts = []
         for number in range(rounds):
             steps(f"verifying, {number + 1} of {rounds}")
-            verdict = verify_models(original, rewritten, pins=pins, seed=2 * number, dims=dims)
+            verdict = verify_files(original, rewritten, Request(pins, (), samples, 2 * number), graphs)
             verdicts.append(verdict if tolerance is None else judged(verdict, tolerance))
-    return Rounds(original, rewritten, tuple(verdicts))
+    return Rounds(original, rewritten, tuple(verdicts), repairs)
 
 
 def pinned(metadata: Mapping[str, str]) -> dict[str, Format]:
@@ -101,10 +117,9 @@ def judged(verdict: Verification, tolerance: float) -> Verification:
     """The same comparisons by another measure."""
     if not verdict.comparisons:
         return verdict
-    comparisons = tuple(replace(each, tolerance=tolerance) for each in verdict.comparisons)
-    worst = next((each for each in comparisons if not each.passed), None)
-    reason = f"{worst.name} differs by {worst.error:.2g}{worst.place}" if worst else ""
-    return Verification("failed" if worst else "passed", reason, comparisons, verdict.sensitive, verdict.sizes)
+    limit = Difference(tolerance, tolerance)
+    comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
+    return concluded(comparisons, verdict.sensitive, verdict.sizes)
 
 
 def print_comparison(rounds: Rounds, as_json: bool) -> None:
@@ -123,10 +138,10 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
         return
     if not rounds.outputs:
         return  # there is nothing to say but the error
-    outputs = table("output", "=dtype", ">error", ">tolerance", "=")
+    outputs = table("output", "=dtype", ">error", ">rounding", ">tolerance", "=")
     for each in rounds.outputs:
         mark = text("same", "green") if each.passed else text("differs", "bold red")
-        numbers = (f"{each.error:.1e}", f"{each.tolerance:.0e}")
+        numbers = (f"{each.error:.1e}", f"{each.spread.largest:.1e}", f"{each.tolerance:.1e}")
         outputs.add_row(text(each.name), text(each.dtype), *numbers, mark)
     style = "green" if verdict.status == "passed" else "bold red"
     count = sum(max(len(each.sizes), 1) + 1 for each in rounds.verdicts)
@@ -137,7 +152,7 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
         says = "the outputs do not depend on the inputs, so this says little"
         rows.append(("but", text(says, "yellow")))
     show(line((str(rounds.original), "bold"), " and ", (str(rounds.rewritten), "bold")), facts(*rows))
-    section("outputs", "the largest error of each", outputs)
+    section("outputs", "the largest error of each, and by how much rounding alone moves it", outputs)
 
 
 def _record(each: Comparison) -> dict[str, object]:
@@ -145,6 +160,7 @@ def _record(each: Comparison) -> dict[str, object]:
         "name": each.name,
         "dtype": each.dtype,
         "error": each.error if math.isfinite(each.error) else None,
+        "rounding": each.spread.largest,
         "tolerance": each.tolerance,
         "passed": each.passed,
     }

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files import output_error
 from layoutopt.cli.terminal import plain
+from layoutopt.files import Kind, Overwrite, output_errors, write_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 from layoutopt.pass_base import Mode, Pass
@@ -29,11 +29,13 @@ class Dump:
         moment: before, after or all.
         step: the name of the pass; empty for all.
         folder: where files go; None for stderr.
+        rule: which existing files may be replaced.
     """
 
     moment: str
     step: str = ""
     folder: Path | None = None
+    rule: Overwrite = field(default_factory=Overwrite)
 
     def wants(self, moment: str, name: str, number: int) -> bool:
         """Whether it is for this moment of the pass that is run as the `number`th."""
@@ -44,14 +46,13 @@ class Dump:
     def write(self, title: str, content: str) -> None:
         """Write a graph to where it is wanted."""
         if self.folder is None:
-            print(f"# {title}", *map(plain, content.splitlines()), "", sep="\n", file=sys.stderr)
+            with output_errors(Path("stderr")):
+                print(f"# {title}", *map(plain, content.splitlines()), "", sep="\n", file=sys.stderr, flush=True)
             return
         path = self.folder / f"{title}.txt"
-        try:
+        with output_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise output_error(error, path) from error
+        write_text(path, content, Kind.GRAPH_TEXT, self.rule)
 
 
 @dataclass(slots=True)
@@ -75,17 +76,17 @@ class Dumps:
         return any(request.folder is None for request in self.requests)
 
 
-def dumps(requests: Sequence[str], mode: Mode) -> Dumps:
-    """Read what follows each `--dump-ir`.
+def dumps(requests: Sequence[str], mode: Mode, rule: Overwrite) -> Dumps:
+    """Parse the values of all `--dump-ir`; files obey `rule`.
 
     Raises:
         UsageError: it is none of the above, or there is no such pass.
     """
     steps = [step.name for step in default_pipeline(mode).passes]
-    return Dumps([_parse(request, steps) for request in requests])
+    return Dumps([_parse(request, steps, rule) for request in requests])
 
 
-def _parse(request: str, steps: Sequence[str]) -> Dump:
+def _parse(request: str, steps: Sequence[str], rule: Overwrite) -> Dump:
     what, _, place = request.partition("=")
     moment, _, step = what.partition(":")
     if what != "all" and moment not in ("before", "after"):
@@ -93,4 +94,4 @@ def _parse(request: str, steps: Sequence[str]) -> Dump:
     if what != "all" and step not in steps:
         hint = f"there are {', '.join(dict.fromkeys(steps))}"
         raise UsageError(f"no pass '{step}'", where=f"--dump-ir {request}", hint=hint)
-    return Dump(moment, step, Path(place) if place not in ("", _STDERR) else None)
+    return Dump(moment, step, Path(place) if place not in ("", _STDERR) else None, rule)

@@ -1,11 +1,13 @@
 """From a command line to an exit code: whatever goes wrong ends in one line on stderr."""
 
+import errno
 import os
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -13,7 +15,7 @@ import typer
 
 from layoutopt.cli import exit_codes
 from layoutopt.cli.app import app
-from layoutopt.errors import LayoutoptError
+from layoutopt.errors import LayoutoptError, OutputError
 
 TRACEBACK = "LAYOUTOPT_TRACEBACK"
 
@@ -99,7 +101,8 @@ def _explain(error: BaseException, settings: Settings) -> int:
     if isinstance(error, OSError):
         what = (error.strerror or str(error)).lower()
         _say(f"{error.filename}: {what}" if error.filename else what)
-        return LayoutoptError.exit_code
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
+        return OutputError.exit_code if is_full else LayoutoptError.exit_code
     what = ": ".join(filter(None, (type(error).__name__, str(error))))
     _say(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback to see where", "internal error")
     return exit_codes.INTERNAL
@@ -114,7 +117,8 @@ def _silence_stdout() -> None:
 
 
 def _say(text: str, kind: str = "error") -> None:
-    """One line, whatever is in the text."""
+    """Print one line on stderr, whatever is in the text; where stderr cannot be written the exit code has to do."""
     line = str(LayoutoptError(text))
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"\033[1;31m{kind}:\033[0m {line}" if colour else f"{kind}: {line}", file=sys.stderr, flush=True)

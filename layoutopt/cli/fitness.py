@@ -1,6 +1,5 @@
 """What `check` prints."""
 
-import json as encoder
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,47 +8,52 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from layoutopt.cli.after_writing import after_writing
 from layoutopt.cli.exit_codes import UnfitError
 from layoutopt.cli.progress import Steps
 from layoutopt.cli.records import Record
 from layoutopt.cli.terminal import facts, line, remark, section, show, table, text
+from layoutopt.files import path_text
 from layoutopt.fitness import Fitness, Found, Machine, check_kernels, check_model, this_machine
 from layoutopt.onnx_io.kernels import Support
 from layoutopt.onnx_io.usage import Usage
+from layoutopt.version import VERSION
 
 _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unknown": "yellow"}
 _WORDS = {"kernel": "kernel", "composed": "no kernel, runs as", "missing": "cannot run:", "unknown": "not known:"}
 
 
-def report_model(model: Path, everything: bool, json: Path | None) -> None:
+def report_model(model: Path, everything: bool, json: Path | None, *, force: bool) -> None:
     """Check a file and print what there is to know.
 
     Raises:
         ModelError: it cannot be read.
         UnfitError: it does not fit.
     """
-    with Record(json, model) as record:
-        with Steps() as steps:
-            fitness = check_model(model, steps)
-        record.write(_encoded(_model_record(model, fitness)))
+    record = Record(json, model, force=force)
+    with Steps() as steps:
+        fitness = check_model(model, steps)
+    record.write(_model_record(model, fitness))
     if not record.is_printed:
-        _print_model(model, fitness, everything)
+        with after_writing(record.files):
+            _print_model(model, fitness, everything)
     if fitness.problems:
         what, hint = next(iter(fitness.problems.items()))
         raise UnfitError(what, where=str(model), hint=hint)
 
 
-def report_kernels(everything: bool, json: Path | None) -> None:
+def report_kernels(everything: bool, json: Path | None, *, force: bool) -> None:
     """Check the table of kernels and print it.
 
     Raises:
         UnfitError: a kernel is missing.
     """
-    with Record(json) as record:
-        machine, found = this_machine(), check_kernels()
-        record.write(_encoded(_kernels_record(machine, found)))
+    record = Record(json, force=force)
+    machine, found = this_machine(), check_kernels()
+    record.write(_kernels_record(machine, found))
     if not record.is_printed:
-        _print_kernels(machine, found, everything)
+        with after_writing(record.files):
+            _print_kernels(machine, found, everything)
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_there)
     if missing:
         what = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
@@ -134,7 +138,7 @@ def _print_kernels(machine: Machine, found: Sequence[Found], everything: bool) -
 
 def _model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
     return {
-        "model": str(model),
+        "model": path_text(model),
         "fits": not fitness.problems,
         "problems": list(fitness.problems),
         **_machine_record(fitness.machine),
@@ -175,12 +179,13 @@ def _kernels_record(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
 
 
 def _machine_record(machine: Machine) -> dict[str, Any]:
-    return {"onnxruntime": machine.onnxruntime, "block": machine.block, "target": machine.target or None}
+    return {
+        "layoutopt_version": VERSION,
+        "onnxruntime": machine.onnxruntime,
+        "block": machine.block,
+        "target": machine.target or None,
+    }
 
 
 def _support_record(support: Support) -> dict[str, Any]:
     return {"status": support.status, "detail": support.detail}
-
-
-def _encoded(record: dict[str, Any]) -> str:
-    return f"{encoder.dumps(record, indent=2, ensure_ascii=False)}\n"

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.force import Force
 from layoutopt.cli.shapes import extents_of
 
 
@@ -25,6 +26,7 @@ def formats(
     plot: Annotated[
         Path | None, Option("--plot", metavar="OUT.svg", help="Draw the memory of that tensor, as SVG.")
     ] = None,
+    force: Force = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
     markdown: Annotated[bool, Option("--markdown", help="Print the names of all systems side by side.")] = False,
 ) -> None:
@@ -51,4 +53,4 @@ def formats(
     else:
         from layoutopt.cli.memory import print_format
 
-        print_format(name, extents, dtype, as_json, plot)
+        print_format(name, extents, dtype, as_json, plot, force=force)

@@ -7,6 +7,8 @@ from typer import Argument, Option
 
 from layoutopt.cli import assignments
 from layoutopt.cli.assignments import DIM_HELP
+from layoutopt.cli.force import Force
+from layoutopt.cli.strict import Strict
 
 
 def inspect(
@@ -17,6 +19,8 @@ def inspect(
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     everything: Annotated[bool, Option("--all", help="One line per op, not per kind of op.")] = False,
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan, as SVG.")] = None,
+    force: Force = False,
+    strict: Strict = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON, with every op.")] = False,
 ) -> None:
     """Show formats and casts, before and after.
@@ -24,10 +28,19 @@ def inspect(
     Nothing is written. A model that layoutopt has written says itself what it was made for; that is shown
     unless a target is named.
     """
+    from layoutopt.cli.after_writing import after_writing
     from layoutopt.cli.findings import print_survey
-    from layoutopt.cli.survey import draw_survey, survey
+    from layoutopt.cli.survey import Planned, draw_survey, survey
+    from layoutopt.cli.warn import repairs_of, warn_of_repairs
+    from layoutopt.files import Kind, Overwrite
 
-    found = survey(model, target, assignments.dims(dim or []))
+    rule = Overwrite((model,), None, force)
     if plot is not None:
-        draw_survey(found, plot)
-    print_survey(found, everything, as_json)
+        rule.check(plot, Kind.PICTURE)
+    found = survey(model, target, assignments.dims(dim or []), strict=strict)
+    if isinstance(found, Planned):
+        warn_of_repairs(repairs_of(found.report))
+    if plot is not None:
+        draw_survey(found, plot, rule)
+    with after_writing([plot] if plot is not None else []):
+        print_survey(found, everything, as_json)

@@ -7,10 +7,12 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from layoutopt.cli.after_writing import after_writing
 from layoutopt.cli.elements import element_type
 from layoutopt.cli.offsets import Run, runs
 from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.terminal import facts, line, remark, section, show, show_json, table, text
+from layoutopt.files import Overwrite
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
 
@@ -20,13 +22,19 @@ _NUMBER = re.compile(r"<[0-9]+>")
 
 
 def print_format(
-    name: str, shape: tuple[int, ...] | None, dtype: str | None, as_json: bool, plot: Path | None = None
+    name: str,
+    shape: tuple[int, ...] | None,
+    dtype: str | None,
+    as_json: bool,
+    plot: Path | None = None,
+    *,
+    force: bool = False,
 ) -> None:
     """Print what is known of a format, and draw it.
 
     Raises:
         FormatError: there is no such format, or it does not fit the shape.
-        OutputError: the picture cannot be written.
+        OutputError: the picture cannot be written, or must not replace what is there.
     """
     element = DType.FLOAT32 if dtype is None else element_type(dtype)
     format, entry = lookup(name, dtype), _entry(name)
@@ -35,10 +43,15 @@ def print_format(
     if plot is not None and layout is not None:
         from layoutopt.plot import draw_memory
 
-        write_picture(draw_memory(layout, name, letters), plot)
-    if as_json:
-        show_json(_record(name, format, letters, entry, layout, element))
-        return
+        write_picture(draw_memory(layout, name, letters), plot, Overwrite(force=force))
+    with after_writing([plot] if plot is not None else []):
+        if as_json:
+            show_json(_record(name, format, letters, entry, layout, element))
+        else:
+            _show(name, format, letters, entry, layout, element)
+
+
+def _show(name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType) -> None:
     says = (entry.system, entry.note) if entry is not None else ()
     rows = [("spelling", line((format.name(letters), "cyan"), (f"  of the axes {letters}", "dim")))]
     rows += [("source", text(entry.source))] if entry is not None else []

@@ -7,8 +7,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli import assignments
-from layoutopt.cli.assignments import DIM_HELP
+from layoutopt.cli.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.force import Force
+from layoutopt.cli.strict import Strict
+from layoutopt.growth import MAX_GROWTH
 
 
 class Mode(StrEnum):
@@ -40,58 +43,90 @@ def optimize(
         Option("--pin", metavar="NAME=FORMAT", help="The format a tensor must have; can be repeated."),
     ] = None,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     verify: Annotated[bool, Option("--verify/--no-verify", help="Compare with the original on random inputs.")] = True,
+    allow_unverified: Annotated[
+        bool,
+        Option(
+            "--allow-unverified", help="Write a result that cannot be compared, because the original cannot be run."
+        ),
+    ] = False,
     time_limit: Annotated[
         float | None,
         Option("--time-limit", metavar="S", help="Seconds for the planner; then the best plan so far."),
     ] = None,
+    max_growth: Annotated[
+        float,
+        Option(
+            "--max-growth", metavar="X", help="How many times as large all constants together may become, 1 MiB aside."
+        ),
+    ] = MAX_GROWTH,
     least: Annotated[
         bool, Option("--least", help="Say how few casts and transposes any plan of these formats has.")
     ] = False,
     report: Annotated[
         Path | None, Option("--report", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
+    strict: Strict = False,
     external_data: Annotated[
         str | None, Option("--external-data", metavar="NAME", help="Put weights into this file next to OUT.")
     ] = None,
     dump_ir: Annotated[list[str] | None, Option("--dump-ir", metavar="WHAT", help=_DUMP)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Write no model.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing unless something is wrong.")] = False,
+    force: Force = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
 ) -> None:
     """Rewrite a model for a target.
 
-    The result is compared with the original in onnxruntime; one that computes something else is not written.
+    The result is compared with the original in onnxruntime; one that computes something else is not written, nor is one
+    that cannot be compared.
     A model that would not get faster is left alone, and OUT is a copy of it.
     """
     if output is None and report is None and not dry_run:
         raise UsageError("nothing to write", hint="say -o OUT; or --report FILE or --dry-run")
     if time_limit is not None and not time_limit > 0:
         raise UsageError("no seconds", where=f"--time-limit {time_limit:g}", hint="give a number above 0")
+    if not max_growth >= 1:
+        raise UsageError("no growth to allow", where=f"--max-growth {max_growth:g}", hint="give 1 or more")
     pins, dims = assignments.pins(pin or []), assignments.dims(dim or [])
 
     from layoutopt import api
+    from layoutopt.cli.after_writing import after_writing
     from layoutopt.cli.dump import dumps
     from layoutopt.cli.outputs import Outputs
     from layoutopt.cli.progress import Steps
     from layoutopt.cli.summary import summarize
+    from layoutopt.cli.warn import repairs_of, warn, warn_of_repairs, warnings_of
+    from layoutopt.files import Overwrite
+    from layoutopt.sample_inputs import read_inputs
 
-    watch = dumps(dump_ir or [], mode.value)
-    with Outputs(model, None if dry_run else output, report, external_data) as outputs:
-        with Steps(is_silent=quiet or watch.uses_stderr) as steps:
-            result = api.optimize(
-                model,
-                target,
-                dialect=dialect,
-                mode=mode.value,
-                pins=pins,
-                dims=dims,
-                verify=verify,
-                time_limit=time_limit,
-                count_moves=least,
-                watch=watch,
-                progress=steps,
-            )
-            steps("writing")
-            outputs.write(result)
-        if not quiet and not outputs.prints_report:
+    given = [read_inputs(path) for path in inputs or []]
+    outputs = Outputs(model, None if dry_run else output, report, external_data, force=force)
+    outputs.check()
+    watch = dumps(dump_ir or [], mode.value, Overwrite((model, *(inputs or [])), output, force))
+    with Steps(is_silent=quiet or watch.uses_stderr) as steps:
+        result = api.optimize(
+            model,
+            target,
+            dialect=dialect,
+            mode=mode.value,
+            pins=pins,
+            dims=dims,
+            inputs=given,
+            verify=verify,
+            allow_unverified=allow_unverified,
+            time_limit=time_limit,
+            max_growth=max_growth,
+            count_moves=least,
+            strict=strict,
+            watch=watch,
+            progress=steps,
+        )
+        steps("writing")
+        outputs.write(result)
+    warn_of_repairs(repairs_of(result.report))
+    for text in warnings_of(result.report):
+        warn(text)
+    if not quiet and not outputs.prints_report:
+        with after_writing(outputs.files):
             summarize(result, outputs)

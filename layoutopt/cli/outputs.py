@@ -1,82 +1,102 @@
-"""What `optimize` writes: the model and the report, both or neither."""
+"""The files that `optimize` writes: the model, its external data and the report."""
 
 from pathlib import Path
-from types import TracebackType
 
-from layoutopt.api import Result
+from layoutopt.cli.after_writing import after_writing
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files import Staged, check_writable
+from layoutopt.cli.json_text import json_text
 from layoutopt.cli.terminal import file_size, show_text
+from layoutopt.files import Kind, Overwrite, external_files, is_same_file, staged_text
+from layoutopt.onnx_io.weights_file import check_name
+from layoutopt.onnx_io.write import Written
+from layoutopt.result import Result
 
 _STDOUT = Path("-")
 
 
 class Outputs:
-    """The files of one run, found to be writable before it starts.
+    """The files of one run.
 
     Args:
         source: the model that is read.
         model: where the result goes; None to write none.
         report: where the report goes; None to write none, `-` for stdout.
         external_data: the name of the file for weights.
+        force: whether existing files of another kind may be replaced.
+
+    Attributes:
+        prints_report: whether the report goes to stdout.
+        source_size: bytes of the source and its external data.
+        written: the files of the model, once they are written.
 
     Raises:
-        UsageError: two of them are the same.
+        UsageError: two of the files are the same.
     """
 
-    def __init__(self, source: Path, model: Path | None, report: Path | None, external_data: str | None) -> None:
-        """Refuse what cannot work; `__enter__` tries the rest."""
-        self.model = model
-        self.weights = None if model is None or external_data is None else _beside(model, external_data)
+    def __init__(
+        self, source: Path, model: Path | None, report: Path | None, external_data: str | None, *, force: bool
+    ) -> None:
         self.prints_report = report == _STDOUT
-        self.source_size = file_size(source)
-        self._external_data = external_data
-        self._report_path = None if self.prints_report else report
-        self._report: Staged | None = None
-        for what, path in (("MODEL", source), ("OUT", model), ("the external data", self.weights)):
-            if path is not None and self._report_path is not None:
-                _refuse_same(self._report_path, path, what)
+        self.source_size = _model_size(source)
+        self.written: Written | None = None
+        self._model = model
+        self._report = None if self.prints_report else report
+        self._external_data = external_data if model is not None else None
+        self._rule = Overwrite((source,), model, force)
+        weights = None if model is None or external_data is None else _beside(model, external_data)
+        named = {"MODEL": source, "OUT": model, "the external data": weights}
+        if self._report is not None:
+            _refuse_same(f"--report {self._report}", self._report, named)
+        if weights is not None:
+            _refuse_same(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
-    def __enter__(self) -> "Outputs":
+    def check(self) -> None:
         """Try whether everything can be written.
 
         Raises:
-            OutputError: something cannot.
+            OutputError: something cannot, or must not replace what is there.
         """
-        for path in (self.model, self.weights):
-            if path is not None:
-                check_writable(path)
-        if self._report_path is not None:
-            self._report = Staged(self._report_path)
-        return self
+        if self._model is not None:
+            self._rule.check(self._model, Kind.MODEL)
+        if self._model is not None and self._external_data is not None:
+            check_name(self._model, self._external_data, self._rule)
+        if self._report is not None:
+            self._rule.check(self._report, Kind.REPORT)
 
     def write(self, result: Result) -> None:
-        """Write the report, then the model; only then the report takes its name.
+        """Write the report and the model.
 
         Raises:
-            OutputError: one of them cannot be written; neither is there then.
+            OutputError: one of them cannot be written. If it is the model, there is no report either.
+            StdoutError: the report cannot be printed; the model is written.
         """
-        report = f"{result.report.model_dump_json(indent=2)}\n"
-        if self._report is not None:
-            self._report.write(report)
-        if self.model is not None:
-            result.save(self.model, external_data=self._external_data)
-        if self._report is not None:
-            self._report.commit()
+        if self._report is None:
+            self._save(result)
+        else:
+            with staged_text(self._report, json_text(result.report), Kind.REPORT, self._rule):
+                self._save(result)
         if self.prints_report:
-            show_text(report)
+            with after_writing(self.files):
+                show_text(json_text(result.report))
+
+    def _save(self, result: Result) -> None:
+        if self._model is not None:
+            self.written = result.save(self._model, external_data=self._external_data, force=self._rule.force)
+
+    @property
+    def written_size(self) -> int:
+        """Bytes of the model that is written and its external data."""
+        return _model_size(self.written.model) if self.written is not None else 0
 
     @property
     def files(self) -> list[Path]:
-        """The model and its external data, as far as they are there."""
-        return [path for path in (self.model, self.weights) if path is not None and path.is_file()]
+        """All files that are written."""
+        return [*(self.written.files if self.written is not None else ()), *([self._report] if self._report else [])]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove a report that did not come to be."""
-        if self._report is not None:
-            self._report.close()
+
+def _model_size(model: Path) -> int:
+    """Bytes of a model and its external data."""
+    return file_size(model, *dict.fromkeys(each.resolve() for each in external_files(model)))
 
 
 def _beside(model: Path, name: str) -> Path:
@@ -87,6 +107,7 @@ def _beside(model: Path, name: str) -> Path:
     return model.with_name(name)
 
 
-def _refuse_same(report: Path, path: Path, what: str) -> None:
-    if report.resolve() == path.resolve():
-        raise UsageError(f"that is {what}", where=f"--report {report}", hint="name another file")
+def _refuse_same(option: str, path: Path, named: dict[str, Path | None]) -> None:
+    for what, other in named.items():
+        if other is not None and is_same_file(path, other):
+            raise UsageError(f"that is {what}", where=option, hint="name another file")

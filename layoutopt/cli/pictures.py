@@ -3,18 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from layoutopt.cli.files import Staged
+from layoutopt.files import PICTURE_MARK, Kind, Overwrite, write_text
+
+_HEADER = f'<?xml version="1.0" encoding="UTF-8"?>\n{PICTURE_MARK}\n'
 
 
-def write_picture(figure: Any, path: Path) -> None:
+def write_picture(figure: Any, path: Path, rule: Overwrite) -> None:
     """Write a drawing as SVG, whole or not at all.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: it cannot be written, or must not replace what is there.
     """
-    staged = Staged(path)
-    try:
-        staged.write(figure.as_svg())
-        staged.commit()
-    finally:
-        staged.close()
+    write_text(path, figure.as_svg(header=_HEADER), Kind.PICTURE, rule)

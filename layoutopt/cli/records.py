@@ -1,56 +1,54 @@
-"""Where `--json FILE` goes: a file that is found to be writable before the work begins, stdout, or nowhere."""
+"""The JSON record of a command, for `--json FILE`: a file, or stdout in place of the tables."""
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files import Staged
+from layoutopt.cli.json_text import json_text
 from layoutopt.cli.terminal import show_text
+from layoutopt.files import Kind, Overwrite, is_same_file, write_text
 
 _STDOUT = Path("-")
 
 
-class Record(AbstractContextManager["Record"]):
-    """What a command has found, for machines.
+class Record:
+    """Where a command's record goes, checked before the work begins.
 
     Args:
-        path: the file, `-` for stdout in place of what people read, or None.
-        sources: the files that are read.
+        path: the file, `-` for stdout, or None.
+        sources: the files that the command reads or writes besides it.
+        kind: what the sources are, with an article.
+        force: whether an existing file of another kind may be replaced.
+
+    Attributes:
+        is_printed: whether the record goes to stdout.
+        files: the file, once it is written.
 
     Raises:
         UsageError: it is one of the sources.
-        OutputError: on entering, it cannot be written.
+        OutputError: it cannot be written, or must not replace what is there.
     """
 
-    def __init__(self, path: Path | None, *sources: Path) -> None:
-        """Refuse what cannot be meant."""
+    def __init__(self, path: Path | None, *sources: Path, kind: str = "a model", force: bool = False) -> None:
         self.is_printed = path == _STDOUT
+        self.files: list[Path] = []
         self._path = None if self.is_printed else path
-        self._staged: Staged | None = None
-        if self._path is not None and self._path.resolve() in [source.resolve() for source in sources]:
-            raise UsageError("that is a model", where=f"--json {path}", hint="name another file")
+        self._rule = Overwrite(sources, None, force)
+        if self._path is None:
+            return
+        if any(is_same_file(self._path, source) for source in sources):
+            raise UsageError(f"that is {kind}", where=f"--json {path}", hint="name another file")
+        self._rule.check(self._path, Kind.REPORT)
 
-    def __enter__(self) -> "Record":
-        """Try whether it can be written."""
-        self._staged = Staged(self._path) if self._path is not None else None
-        return self
-
-    def write(self, content: str) -> None:
-        """Write it.
+    def write(self, data: Any) -> None:
+        """Write or print the record.
 
         Raises:
             OutputError: it cannot be written.
+            StdoutError: it cannot be printed.
         """
         if self.is_printed:
-            show_text(content)
-        if self._staged is not None:
-            self._staged.write(content)
-            self._staged.commit()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove what did not come to be."""
-        if self._staged is not None:
-            self._staged.close()
+            show_text(json_text(data))
+        if self._path is not None:
+            write_text(self._path, json_text(data), Kind.REPORT, self._rule)
+            self.files = [self._path]

@@ -4,14 +4,25 @@ from collections import Counter
 
 from rich.text import Text
 
-from layoutopt.api import Result
 from layoutopt.cli.outputs import Outputs
-from layoutopt.cli.terminal import facts, file_size, line, seconds, show, size, text
+from layoutopt.cli.terminal import facts, line, seconds, show, size, text
+from layoutopt.cli.warn import repairs_of
+from layoutopt.files import path_text
 from layoutopt.formats import Format
-from layoutopt.report import DimReport, OpReport, PlanReport, Report, VerificationReport
+from layoutopt.report import (
+    DimReport,
+    GrowthReport,
+    OpReport,
+    PlanReport,
+    PurchaseReport,
+    Report,
+    VerificationReport,
+)
+from layoutopt.result import Result
 
 _CANONICAL = {str(Format.canonical(rank)) for rank in range(12)}
 _SHOWN = 4  # formats
+_NOTABLE = 1.1  # times as large
 
 
 def summarize(result: Result, outputs: Outputs) -> None:
@@ -21,10 +32,23 @@ def summarize(result: Result, outputs: Outputs) -> None:
     rows = [
         ("result", text("rewritten", "bold green") if report.changed else left_alone),
         *plan_lines(report),
+        *_growth(report.growth),
+        *_repaired(report),
         ("verified", _verified(report.verification)),
         ("written", _written(outputs, report)),
+        *_unused(outputs),
     ]
     show(title(report), facts(*rows))
+
+
+def _repaired(report: Report) -> list[tuple[str, Text]]:
+    """The first fault that the reader has repaired, and the number of the others; nothing where there is none."""
+    repairs = repairs_of(report)
+    if not repairs:
+        return []
+    where, reason = repairs[0]
+    more = (f"  and {len(repairs) - 1} more", "dim") if len(repairs) > 1 else ""
+    return [("repaired", line((where, "yellow"), f": {reason}", more))]
 
 
 def title(report: Report) -> Text:
@@ -45,7 +69,7 @@ def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
     parts = [
         line(f"{each.name} {sized(each.low, each.high)}", ("?" if each.assumed else "", "yellow")) for each in dims
     ]
-    unsaid = ("  ? nobody has said so: --dim NAME=SIZE", "dim") if any(each.assumed for each in dims) else ""
+    unsaid = ("  ? inferred; --dim NAME=SIZE gives it", "dim") if any(each.assumed for each in dims) else ""
     return [("sizes", line(Text(", ").join(parts), unsaid))]
 
 
@@ -80,7 +104,7 @@ def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
         regret = (f"  regret {each.regret:.1%}", "bold")
         rows.append((each.target, line(change, regret, (f"  alone {seconds(each.seconds_alone)}{rest}", "dim"))))
     worst = max(each.regret for each in plan.targets)
-    proof = "no plan of these formats has less" if not plan.gap else f"gap {plan.gap:.2%}"
+    proof = "no plan of these formats has less" if not plan.gap else f"gap {plan.gap:.2%}{_stopped(plan)}"
     return [
         *rows,
         ("they agree", line(f"on {plan.agreeing} of {ops} ops")),
@@ -116,8 +140,31 @@ def _estimate(plan: PlanReport) -> Text:
 def _bound(plan: PlanReport) -> Text:
     if plan.optimal and plan.gap <= 0:
         return line(seconds(plan.lower_bound), ("  no plan of these formats is faster", "dim"))
-    why = "" if plan.optimal else ", the planner was stopped"
+    why = _stopped(plan)
     return line(seconds(plan.lower_bound), (f"  gap {plan.gap:.2%}{why}", "" if plan.optimal else "yellow"))
+
+
+def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
+    """How much larger the constants became, and for what; nothing where they grew by less than 10 % and none was declined."""
+    if growth is None or (growth.bytes_after <= _NOTABLE * growth.bytes_before and not growth.declined):
+        return []
+    change = line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
+    parts = [change, *_purchases("for", growth.bought), *_purchases("declined:", growth.declined)]
+    hint = [line(("--max-growth", "dim"))] if growth.declined else []
+    return [("constants", Text("  ").join([*parts, *hint]))]
+
+
+def _purchases(verb: str, rows: list[PurchaseReport]) -> list[Text]:
+    """What grew the file or would have, by the pass, with the estimated gain."""
+    if not rows:
+        return []
+    sources = ", ".join(dict.fromkeys(row.source for row in rows))
+    gain, nbytes = sum(row.seconds for row in rows), sum(row.nbytes for row in rows)
+    return [line(f"{verb} {seconds(gain)} per run", (f" ({sources}, {size(nbytes)})", "dim"))]
+
+
+def _stopped(plan: PlanReport) -> str:
+    return f", the time limit ended planning in the stage {plan.stopped}" if plan.stopped else ""
 
 
 def _verified(verdict: VerificationReport) -> Text:
@@ -126,9 +173,9 @@ def _verified(verdict: VerificationReport) -> Text:
     if verdict.status == "not verified":
         return line(("no: ", "yellow"), verdict.reason)
     parts = line((verdict.status, "green"), f": {verdict.reason}" if verdict.reason else "")
-    if verdict.largest_error is not None and verdict.tolerance is not None:
-        allowed = (f", {verdict.tolerance:.0e} allowed", "dim")
-        parts.append_text(line(f"  largest error {verdict.largest_error:.1e}", allowed))
+    if verdict.largest_error is not None and verdict.rounding is not None:
+        rounding = (f", rounding alone moves this model by {verdict.rounding:.1e}", "dim")
+        parts.append_text(line(f"  error {verdict.largest_error:.1e}", rounding))
     if verdict.sizes:
         parts.append_text(text(f", at {len(verdict.sizes)} sizes"))
     if verdict.outputs_depend_on_inputs is False:
@@ -139,8 +186,16 @@ def _verified(verdict: VerificationReport) -> Text:
 
 def _written(outputs: Outputs, report: Report) -> Text:
     took = (f"  in {seconds(report.seconds)}", "dim")
-    if not outputs.files:
+    if outputs.written is None:
         return line(("no model", "yellow"), took)
-    names = ", ".join(str(path) for path in outputs.files)
+    names = ", ".join(map(path_text, outputs.written.files))
     was = (f", was {size(outputs.source_size)}", "dim")
-    return line((names, "bold"), f"  {size(file_size(*outputs.files))}", was, took)
+    return line((names, "bold"), f"  {size(outputs.written_size)}", was, took)
+
+
+def _unused(outputs: Outputs) -> list[tuple[str, Text]]:
+    """External data of the replaced model that no model in the folder uses any more."""
+    if outputs.written is None or not outputs.written.unused:
+        return []
+    names = ", ".join(map(path_text, outputs.written.unused))
+    return [("unused", line((names, "yellow"), ("  no model in the folder uses it any more", "dim")))]

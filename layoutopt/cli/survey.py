@@ -12,12 +12,13 @@ from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.progress import Steps
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models import find_target
+from layoutopt.files import Overwrite, path_text
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.pass_base import Pass
 from layoutopt.report import OpReport, Report
-from layoutopt.sizes import Dims, Sizes
+from layoutopt.sizes import NO_SIZES, Dims, Sizes
 from layoutopt.stamp import KEY
 
 
@@ -77,19 +78,28 @@ class _Before:
     """The ops before the first pass, which is called around every pass."""
 
     cost_model: CostModel
-    dims: Dims
+    sizes: Sizes = NO_SIZES
     ops: list[Op] = field(default_factory=list)
     reports: list[OpReport] = field(default_factory=list)
+
+    def take_sizes(self, sizes: Sizes) -> None:
+        """Keep the sizes that the model is planned for."""
+        self.sizes = sizes
 
     def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
-            sizes = onnx_io.measure(graph, Sizes.of(graph.inputs, self.dims))
-            self.reports = op_reports(graph, sized(self.cost_model, sizes))
+            self.reports = op_reports(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes)))
 
 
-def survey(model: Path, target: str | None, dims: Dims) -> Planned | Recorded:
+def survey(model: Path, target: str | None, dims: Dims, *, strict: bool = False) -> Planned | Recorded:
     """Plan a model for a target; without one, let a model of ours speak for itself.
+
+    Args:
+        model: the file.
+        target: the target's name.
+        dims: sizes of symbolic dimensions.
+        strict: refuse a model with a fault that onnxruntime tolerates.
 
     Raises:
         ModelError, TargetError: the model or the target cannot be read.
@@ -99,26 +109,35 @@ def survey(model: Path, target: str | None, dims: Dims) -> Planned | Recorded:
         cost_model = find_target(target or "cpu")
         if target is None and (recorded := _recorded(model)) is not None:
             return recorded
-        before = _Before(cost_model, dims)
-        result = api.optimize(model, cost_model, dims=dims, verify=False, watch=before, progress=steps)
+        before = _Before(cost_model)
+        result = api.optimize(
+            model,
+            cost_model,
+            dims=dims,
+            verify=False,
+            strict=strict,
+            watch=before,
+            progress=steps,
+            sizes_found=before.take_sizes,
+        )
         if result.plan is None and (recorded := _recorded(model)) is not None:
             return recorded
     return Planned(result.report, _paired(before, planned_ops(result.graph), result.report.ops), result.graph)
 
 
-def draw_survey(found: Planned | Recorded, path: Path) -> None:
+def draw_survey(found: Planned | Recorded, path: Path, rule: Overwrite) -> None:
     """Draw a plan.
 
     Raises:
         UsageError: nothing was planned.
-        OutputError: the picture cannot be written.
+        OutputError: the picture cannot be written, or must not replace what is there.
     """
     from layoutopt.plot import draw_plan
 
     if isinstance(found, Recorded):
         raise UsageError("has been optimised already", where=f"--plot {path}", hint="name a --target to plan it again")
     title = f"{Path(found.report.model).name}, {found.report.target}"
-    write_picture(draw_plan(found.graph, title), path)
+    write_picture(draw_plan(found.graph, title), path, rule)
 
 
 def _paired(before: _Before, ops: list[Op], reports: list[OpReport]) -> list[Change]:
@@ -139,7 +158,9 @@ def _recorded(path: Path) -> Recorded | None:
     if not isinstance(stamp, dict) or not {"version", "target", "dialect", "mode", "pins"} <= stamp.keys():
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    return Recorded(str(path), stamp, is_intact, [_call(op) for each in onnx_io.lift(model).nest() for op in each.ops])
+    return Recorded(
+        path_text(path), stamp, is_intact, [_call(op) for each in onnx_io.lift(model).nest() for op in each.ops]
+    )
 
 
 def _call(op: Op) -> Call:

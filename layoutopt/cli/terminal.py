@@ -1,6 +1,5 @@
 """What the commands print with: colours and ellipses on terminals, plain lines that never wrap elsewhere."""
 
-import json
 import os
 import sys
 from io import StringIO
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
+from layoutopt.cli.json_text import json_text
 
 _UNLIMITED = 20_000  # columns of what is no terminal
 
@@ -39,7 +39,7 @@ def show(*parts: RenderableType) -> None:
 
 def show_json(data: Any) -> None:
     """Print data for machines."""
-    show_text(f"{json.dumps(data, indent=2, ensure_ascii=False)}\n")
+    show_text(json_text(data))
 
 
 def show_text(content: str) -> None:

@@ -1,29 +1,34 @@
 """What `bench` prints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.inputs import InputError
 from layoutopt.bench.report import BenchReport, MachineReport, ModelReport, Spread
 from layoutopt.bench.run import bench
+from layoutopt.cli.after_writing import after_writing
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.progress import Steps
 from layoutopt.cli.records import Record
 from layoutopt.cli.terminal import facts, line, remark, seconds, section, show, size, table, text
-from layoutopt.errors import DimensionError
-from layoutopt.ir.types import Array
+from layoutopt.errors import DimensionError, InputError
+from layoutopt.sample_inputs import read_inputs
 
 _SHORT = 15  # rows of ops
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
 
 
 def time_models(
-    models: Sequence[Path], json: Path | None, *, with_ops: bool, inputs: Mapping[str, Path], **options: Any
+    models: Sequence[Path],
+    json: Path | None,
+    *,
+    with_ops: bool,
+    force: bool,
+    inputs: Path | None,
+    **options: Any,
 ) -> None:
     """Run the benchmark and print it; JSON goes to its file, or to stdout in place of the tables.
 
@@ -31,35 +36,19 @@ def time_models(
         UsageError: there is no such dimension or input, or the file for JSON is one of the models.
         LayoutoptError: as `bench`; or the file cannot be written.
     """
-    given = {name: _array(name, path) for name, path in inputs.items()}
-    with Record(json, *models) as record:
-        with Steps() as steps:
-            try:
-                report = bench(models, progress=steps, inputs=given, **options)
-            except (DimensionError, InputError) as error:
-                option = "--dim" if isinstance(error, DimensionError) else "--input"
-                raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
-        record.write(f"{report.model_dump_json(indent=2)}\n")
+    given = read_inputs(inputs) if inputs is not None else {}
+    reads = [*models, *([inputs] if inputs is not None else [])]
+    record = Record(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
+    with Steps() as steps:
+        try:
+            report = bench(models, progress=steps, inputs=given, **options)
+        except (DimensionError, InputError) as error:
+            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
+            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+    record.write(report)
     if not record.is_printed:
-        print_bench(report, with_ops)
-
-
-def _array(name: str, path: Path) -> Array:
-    """The array in a file of numpy.
-
-    Raises:
-        UsageError: there is none.
-    """
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        what = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "not an array of numpy"
-        raise UsageError(
-            what, where=f"--input {name}={path}", hint="name a file that numpy.save has written"
-        ) from error
-    if not isinstance(found, np.ndarray):
-        raise UsageError("more than one array", where=f"--input {name}={path}", hint="use numpy.save, not numpy.savez")
-    return found
+        with after_writing(record.files):
+            print_bench(report, with_ops)
 
 
 def print_bench(report: BenchReport, with_ops: bool) -> None:

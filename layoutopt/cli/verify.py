@@ -6,8 +6,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli import assignments
-from layoutopt.cli.assignments import DIM_HELP
+from layoutopt.cli.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.strict import Strict
+from layoutopt.cli.warn import warn_of_repairs
 
 
 def verify(
@@ -21,6 +23,8 @@ def verify(
         int, Option("--rounds", metavar="N", min=1, help="How often; each time on two random inputs.")
     ] = 1,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
+    inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
+    strict: Strict = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare what two models compute.
@@ -34,7 +38,12 @@ def verify(
         raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
 
     from layoutopt.cli.comparison import compare, print_comparison
+    from layoutopt.sample_inputs import read_inputs
 
-    comparison = compare(original, rewritten, tolerance, rounds, assignments.dims(dim or []))
+    given = [read_inputs(path) for path in inputs or []]
+    dims = assignments.dims(dim or [])
+    comparison = compare(original, rewritten, tolerance, rounds, dims, given, strict=strict)
+    for path, repairs in comparison.repairs.items():
+        warn_of_repairs(repairs, str(path))
     print_comparison(comparison, as_json)
     comparison.raise_for_status()

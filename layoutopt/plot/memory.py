@@ -15,7 +15,7 @@ import numpy as np
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, Layout
-from layoutopt.plot.style import FAINT, FONT, INK, LANE, PAPER, hue, ramp, size_for
+from layoutopt.plot.style import FAINT, FONT, INK, LANE, PAPER, hue, printable, ramp, size_for
 
 _CELL = 30.0
 _GAP = 16.0
@@ -80,7 +80,7 @@ class _Picture:
         return figure
 
     def _text(self, text: str, x: float, y: float, size: float, **style: object) -> None:
-        self.parts.append(drawsvg.Text(text, round(size, 1), x, y, **{"fill": INK, **style}))
+        self.parts.append(drawsvg.Text(printable(text), round(size, 1), x, y, **{"fill": INK, **style}))
         if style.get("text_anchor") != "middle":
             self.right = max(self.right, x + 0.55 * size * len(text))
 

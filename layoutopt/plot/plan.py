@@ -17,7 +17,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import Rename, rule_of
-from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, size_for
+from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, printable, size_for
 
 _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0
@@ -88,11 +88,13 @@ class _Picture:
         width = max(right - left, 320.0)
         figure = drawsvg.Drawing(width, bottom - top + height, origin=(left, top - height), font_family=FONT)
         figure.append(drawsvg.Rectangle(left, top - height, width, bottom - top + height, fill=PAPER))
-        figure.append(drawsvg.Text(self.title, 18, left + _MARGIN, top - height + 34, fill=INK, font_weight="bold"))
+        figure.append(
+            drawsvg.Text(printable(self.title), 18, left + _MARGIN, top - height + 34, fill=INK, font_weight="bold")
+        )
         for number, (colour, text) in enumerate(legend):
             y = top - height + 50 + 20 * number
             figure.append(drawsvg.Rectangle(left + _MARGIN, y, 14, 14, fill=colour, rx=3))
-            figure.append(drawsvg.Text(text, 12, left + _MARGIN + 22, y + 11, fill=INK))
+            figure.append(drawsvg.Text(printable(text), 12, left + _MARGIN + 22, y + 11, fill=INK))
         for source, sink, value in self.edges:
             figure.append(self._line(source, sink, value))
         for op, vertex in self.nodes.items():
@@ -145,17 +147,19 @@ class _Picture:
         fill = self.colours.get(format, PAPER)
         parts = [_with_tip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
         first = size_for(op.op_type, box.w - 10, 12)
-        parts.append(drawsvg.Text(op.op_type, first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle"))
+        parts.append(
+            drawsvg.Text(printable(op.op_type), first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle")
+        )
         shape = "?" if result is None or result.shape is None else "x".join(map(str, result.shape))
         second = f"{shape} {format}" if not _is_canonical(format) else shape
         size = size_for(second, box.w - 10, 9)
-        parts.append(drawsvg.Text(second, round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
+        parts.append(drawsvg.Text(printable(second), round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
         return parts
 
 
 def _with_tip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElement:
     """The element, with a text that viewers show beside the pointer."""
-    element.append_title(text)
+    element.append_title(printable(text))
     return element
 
 

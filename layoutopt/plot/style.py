@@ -21,6 +21,11 @@ def hue(index: int) -> str:
     return "#" + "".join(f"{round(255 * each):02x}" for each in (red, green, blue))
 
 
+def printable(text: str) -> str:
+    """A text of which XML can hold every character: others, such as control characters in the name of an op, are replaced."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 def size_for(text: str, width: float, largest: float) -> float:
     """The font size at which a text fits a width, going by six tenths of the size per character."""
     return min(largest, width / (0.6 * max(1, len(text))))

@@ -1,0 +1,26 @@
+"""The error of a command that has written its files and cannot print its output."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from layoutopt.cli.exit_codes import StdoutError
+from layoutopt.files import path_text
+
+
+@contextmanager
+def after_writing(files: Sequence[Path]) -> Iterator[None]:
+    """Print what a command has found; if that fails, the error names the files that are written all the same.
+
+    Raises:
+        StdoutError: it cannot be printed.
+    """
+    try:
+        yield
+    except StdoutError as error:
+        if not files:
+            raise
+        names = ", ".join(map(path_text, files))
+        verb = "is" if len(files) == 1 else "are"
+        what = f"{error.what}; {names} {verb} written, only the output could not be printed"
+        raise StdoutError(what, where=error.where, hint=error.hint) from error.__cause__

@@ -1,0 +1,9 @@
+"""The option `--strict` of the commands that read models."""
+
+from typing import Annotated, TypeAlias
+
+from typer import Option
+
+Strict: TypeAlias = Annotated[
+    bool, Option("--strict", help="Refuse a model with a fault that onnxruntime tolerates, in place of repairing it.")
+]
