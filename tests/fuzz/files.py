@@ -28,9 +28,11 @@ from onnx import TensorProto
 from layoutopt import cli, onnx_io
 from layoutopt.cli.exit_codes import INTERNAL, exit_codes
 from layoutopt.errors import FormatError, LayoutoptError, PinError, TargetError, VerificationError
+from layoutopt.onnx_io.expose import expose
+from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.onnx_io.session import Session
-from layoutopt.trials import symbols_of, trials
-from layoutopt.verify import run_original
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.runs import Budget, run_original
 
 from .campaign import CHUNK, Outcome, main
 from .cases import case_of
@@ -207,8 +209,10 @@ def _is_finite(model: Path) -> bool:
     """
     source = onnx_io.read(model)
     names = [value.name for node in source.graph for value in node.outputs if value.name]
-    session = Session(onnx_io.to_bytes_exposing(source, names), optimised=False)
-    runs, _ = run_original(session, trials(symbols_of(session), {}), seed=0)
+    message = to_proto(source)
+    expose(message, names)
+    session = Session(message.SerializeToString(), optimised=False)
+    runs, _ = run_original(session, SampleInputs(), 0, Budget())
     values = [
         value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"
     ]

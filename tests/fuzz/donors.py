@@ -1,0 +1,127 @@
+"""Models that the structural campaign mutates: pieces of real networks, models with bodies, whole networks.
+
+A piece is a run of nodes of a network of `examples/zoo`, with the weights and the declared shapes that the network has. A piece
+takes milliseconds to run, a whole network seconds, so pieces are what most examples are made of.
+"""
+
+from functools import lru_cache
+
+import control_flow_models
+import numpy as np
+import onnx
+import zoo
+from onnx import TensorProto, helper
+
+from .choices import Choices, chance, pick, weighted
+
+_MOST_WEIGHTS = 120_000  # elements of all weights of a piece
+_MOST_ELEMENTS = 120_000  # of one value of a piece
+_LONGEST = 24  # nodes of a piece
+_SIDE = 48  # pixels, in place of the 224 that whole networks are declared for
+_WHOLE = ("efficientnet_b0", "keras_mobilenetv3s", "mobilenetv2")
+_TRIES = 50
+
+
+def donor(choices: Choices) -> onnx.ModelProto:
+    """A sound model, which the caller may change."""
+    kind = weighted(choices, [("piece", 85), ("body", 13), ("whole", 2)])
+    if kind == "body":
+        return control_flow_models.load(pick(choices, sorted(control_flow_models.MODELS)))
+    if kind == "whole":
+        return _copy(_whole(pick(choices, _WHOLE)))
+    return _piece(choices)
+
+
+def _piece(choices: Choices) -> onnx.ModelProto:
+    for _ in range(_TRIES):
+        model = _network(pick(choices, zoo.NAMES))
+        first = choices.number(0, len(model.graph.node) - 2)
+        piece = _cut(model, first, first + choices.number(2, _LONGEST))
+        if piece is not None:
+            if chance(choices, 50):
+                del piece.graph.value_info[:]
+            return piece
+    raise AssertionError("a network has small pieces")
+
+
+def _cut(model: onnx.ModelProto, first: int, last: int) -> onnx.ModelProto | None:
+    """The nodes from `first` to `last`; None if that is too large, or needs something else than tensors of floats."""
+    nodes = list(model.graph.node)[first:last]
+    weights, infos = _parts(model)
+    made = {name for node in nodes for name in node.output if name}
+    read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
+    rest = {name for node in list(model.graph.node)[last:] for name in node.input} | {
+        each.name for each in model.graph.output
+    }
+    given = [name for name in read if name not in weights]
+    unread = made - {name for node in nodes for name in node.input}
+    outputs = [name for node in nodes for name in node.output if name in made and (name in rest or name in unread)]
+    inner = [name for name in made if name in infos]
+    if not all(name in infos and _is_small(infos[name]) for name in (*given, *outputs)):
+        return None
+    if any(infos[name].type.tensor_type.elem_type != TensorProto.FLOAT for name in given) or not given:
+        return None
+    if not all(_is_small(infos[name]) for name in inner):
+        return None
+    used = [weights[name] for name in read if name in weights]
+    if sum(int(np.prod(tensor.dims)) for tensor in used) > _MOST_WEIGHTS:
+        return None
+    graph = helper.make_graph(
+        nodes,
+        "piece",
+        [infos[name] for name in given],
+        [infos[name] for name in outputs],
+        value_info=[infos[name] for name in sorted(inner) if name not in outputs],
+    )
+    piece = helper.make_model(graph, ir_version=model.ir_version, opset_imports=model.opset_import)
+    piece.graph.initializer.extend(used)
+    return zoo.filled(piece)
+
+
+def _is_small(info: onnx.ValueInfoProto) -> bool:
+    dims = info.type.tensor_type.shape.dim
+    known = all(dim.HasField("dim_value") for dim in dims)
+    return known and int(np.prod([dim.dim_value for dim in dims])) <= _MOST_ELEMENTS
+
+
+@lru_cache(maxsize=32)
+def _network(name: str) -> onnx.ModelProto:
+    return onnx.load(zoo.FOLDER / f"{name}.onnx")
+
+
+_PARTS: dict[int, tuple[dict[str, TensorProto], dict[str, onnx.ValueInfoProto]]] = {}
+
+
+def _parts(model: onnx.ModelProto) -> tuple[dict[str, TensorProto], dict[str, onnx.ValueInfoProto]]:
+    """The weights of a network and its declarations, by name."""
+    if id(model) not in _PARTS:
+        graph = model.graph
+        infos = {each.name: each for each in (*graph.input, *graph.value_info, *graph.output)}
+        _PARTS[id(model)] = {tensor.name: tensor for tensor in graph.initializer}, infos
+    return _PARTS[id(model)]
+
+
+@lru_cache(maxsize=len(_WHOLE))
+def _whole(name: str) -> onnx.ModelProto:
+    """A whole network for small images; what it declares of the sizes of values does not hold for these and goes."""
+    model = zoo.load(name)
+    del model.graph.value_info[:]
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_value = _SIDE if dim.dim_value > _SIDE else dim.dim_value
+    for each in model.graph.output:
+        each.type.tensor_type.ClearField("shape")
+    return model
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def prepare() -> None:
+    """Load the networks, before processes are started that all need them."""
+    for name in zoo.NAMES:
+        _parts(_network(name))
+    for name in _WHOLE:
+        _whole(name)

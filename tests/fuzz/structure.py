@@ -1,0 +1,301 @@
+"""The campaign of structural mutants: `python -m tests.fuzz.structure --examples 20000 --seed 0 --processes 2`.
+
+An example is a model of `donors` with up to three mutations of its structure, in a file. Stock ONNX Runtime at its default
+options judges: where it runs the mutant, layoutopt has to rewrite it into an equal model or to leave it alone; where it does
+not, layoutopt has to refuse it in one line or to leave it alone. Outcomes that are failures:
+
+    traceback    another error than layoutopt's own
+    lost         the source, its data or a file beside it has changed, or there is another file than the output
+    wrong        the result computes something else than the mutant, by more than rounding moves the mutant
+    refused      layoutopt refuses what ONNX Runtime runs
+    not one line the error has a line break
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+import layoutopt
+from layoutopt.errors import LayoutoptError
+from layoutopt.onnx_io.session import Session
+from layoutopt.sample_inputs import SampleInputs
+
+from . import donors
+from .campaign import CHUNK, Ended, Outcome, alone, main
+from .choices import Choices, Seeded, chance, pick
+from .mutations import mutate
+
+_MEMORY = Path("/dev/shm")  # where files cost little
+_TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
+_DIALECTS = ("ops", "functions", "ascend")
+_ERROR = 1e-4  # of the largest magnitude of an output, and more where rounding moves it further
+_COARSE = 1e-2  # for 16 bits
+_ROUNDINGS = 4  # perturbed runs of the mutant
+_FURTHER = 16  # times as far as rounding moves the mutant
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of an example."""
+
+    kind: str
+    detail: str = ""
+    is_failure: bool = False
+
+
+@dataclass(frozen=True)
+class Example:
+    """A mutant, and how it is optimised.
+
+    Attributes:
+        model: the mutant.
+        weights: the content of its file of external data; empty if it has none.
+        mutations: the names of the mutations.
+        options: the keyword arguments of `layoutopt.optimize`.
+        external: the name for external data when the result is saved.
+    """
+
+    model: bytes
+    weights: bytes
+    mutations: tuple[str, ...]
+    options: Mapping[str, Any]
+    external: str | None
+
+
+def example(seed: int) -> Example:
+    """The example of a seed."""
+    choices = Seeded(f"structure {seed}")
+    model = donors.donor(choices)
+    weights = _put_outside(choices, model) if chance(choices, 15) else b""
+    mutations = mutate(choices, model)
+    target = pick(choices, _TARGETS)
+    options: dict[str, Any] = {"target": target, "verify": chance(choices, 25)}
+    if target != "cpu" and chance(choices, 50):
+        options["dialect"] = pick(choices, _DIALECTS)
+    if chance(choices, 10):
+        options["mode"] = "training"
+    external = "out.data" if chance(choices, 15) else None
+    return Example(model.SerializeToString(), weights, tuple(mutations), options, external)
+
+
+def examine(seed: int) -> Verdict:
+    """The outcome of the example of a seed."""
+    try:
+        given = example(seed)
+    except ValueError:  # text that is none, or a message that is too large
+        return Verdict("no mutant")
+    with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        return judge(given, Path(folder))
+
+
+def judge(given: Example, folder: Path) -> Verdict:
+    """Optimise a mutant and compare."""
+    source, out = folder / "m.onnx", folder / "out.onnx"
+    source.write_bytes(given.model)
+    (folder / "weights").write_bytes(given.weights)
+    before = _listing(folder)
+    session, runs = _runs(source)
+    told = f"{', '.join(given.mutations)}; {dict(given.options)}"
+    try:
+        result = layoutopt.optimize(source, **given.options)
+        result.save(out, external_data=given.external)
+    except LayoutoptError as error:
+        text = f"{type(error).__name__}: {error}"
+        if "\n" in str(error):
+            return Verdict("not one line", f"{told}: {text}", is_failure=True)
+        if runs:
+            return Verdict("refused", f"{told}: {text}", is_failure=True)
+        fault = _lost(folder, before, set())
+        return Verdict("lost", f"{told}: {fault}", is_failure=True) if fault else Verdict("refused, does not run")
+    except Exception as error:
+        return Verdict("traceback", f"{told}: {type(error).__name__}: {error}", is_failure=True)
+    fault = _lost(folder, before, {"out.onnx", "out.data"})
+    if fault:
+        return Verdict("lost", f"{told}: {fault}", is_failure=True)
+    changed = "rewritten" if result.report.changed else "left alone"
+    if not result.report.changed and given.external is None and not given.weights:
+        if out.read_bytes() != given.model:
+            return Verdict("wrong", f"{told}: left alone, and other bytes", is_failure=True)
+        return Verdict(f"left alone{'' if runs else ', does not run'}")
+    if not runs:
+        return Verdict(f"{changed}, does not run")
+    assert session is not None
+    fault = _difference(source, session, out, runs)
+    if fault:
+        return Verdict("wrong", f"{told}: {changed}: {fault}", is_failure=True)
+    repaired = any(note.source == "read" for note in result.report.notes)
+    return Verdict(f"{changed}, equal{', repaired' if repaired else ''}")
+
+
+Feed = Mapping[str, Any]
+
+
+def _runs(path: Path) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
+    """The mutant in stock ONNX Runtime and what it makes of two sets of random inputs; nothing if it does not run."""
+    try:
+        session = Session(path, threads=1)
+    except Exception:  # onnxruntime's exceptions have no common base
+        return None, []
+    symbols = {
+        dim if isinstance(dim, str) and dim else f"{each.name}[{axis}]"
+        for each in session.get_inputs()
+        for axis, dim in enumerate(each.shape or ())
+        if not isinstance(dim, int)
+    }
+    for size in (2, 8, 16) if symbols else (2,):
+        try:
+            feeds = [SampleInputs().draw(session, seed, dict.fromkeys(symbols, size)) for seed in (0, 1)]
+            return session, [(feed, session.run(None, feed)) for feed in feeds]
+        except Exception:
+            continue
+    return None, []
+
+
+def _lost(folder: Path, before: Mapping[str, bytes], allowed: set[str]) -> str:
+    after = _listing(folder)
+    changed = [name for name, content in before.items() if after.get(name) != content]
+    more = sorted(set(after) - set(before) - allowed)
+    return f"changed {changed}, appeared {more}" if changed or more else ""
+
+
+def _listing(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _difference(source: Path, original: Session, out: Path, runs: Sequence[tuple[Feed, list[Any]]]) -> str:
+    """How the result differs from the mutant; empty if it does not."""
+    try:
+        rewritten = Session(out, threads=1)
+    except Exception as error:
+        return f"the result does not load: {error}"
+    wanted = [(each.name, each.type) for each in original.get_outputs()]
+    given = [(each.name, each.type) for each in rewritten.get_outputs()]
+    if wanted != given:
+        return f"the outputs are {given}, not {wanted}"
+    names = [(each.name, each.type) for each in original.get_inputs()]
+    if names != [(each.name, each.type) for each in rewritten.get_inputs()]:
+        return f"the inputs are {[each.name for each in rewritten.get_inputs()]}, not {names}"
+    for feed, expected in runs:
+        try:
+            found = rewritten.run(None, feed)
+        except Exception as error:
+            return f"the result does not run: {error}"
+        spread = None
+        for place, (name, _) in enumerate(wanted):
+            fault = _differs(expected[place], found[place], 0.0)
+            if fault and spread is None:
+                spread = _spread(source, feed, expected)
+            if fault and spread is not None and _differs(expected[place], found[place], spread[place]):
+                return f"{name}: {fault}, rounding moves it by {spread[place]:.2g}"
+    return ""
+
+
+def _differs(want: Any, got: Any, spread: float) -> str:
+    if isinstance(want, list):
+        if not isinstance(got, list) or len(want) != len(got):
+            return "is another sequence"
+        return next(filter(None, (_differs(a, b, spread) for a, b in zip(want, got, strict=True))), "")
+    if not isinstance(want, np.ndarray):
+        return "" if want == got or want is got else "is another value"
+    if (
+        not want.size and getattr(got, "size", 1) == 0
+    ):  # a Loop without an iteration declares the shape of what it does not compute
+        return ""
+    if not isinstance(got, np.ndarray) or (want.shape, want.dtype) != (got.shape, got.dtype):
+        return f"is {getattr(got, 'dtype', type(got))}{list(getattr(got, 'shape', ()))}, not {want.dtype}{list(want.shape)}"
+    if want.dtype.kind != "f":
+        moved = _moved(want, got)
+        return "" if np.array_equal(want, got) or moved <= _FURTHER * spread else f"differs by {moved:.2g}"
+    moved = _moved(want, got)
+    limit = max(_COARSE if want.dtype.itemsize < 4 else _ERROR, _FURTHER * spread)
+    return "" if moved <= limit else f"differs by {moved:.2g}"
+
+
+def _moved(want: Any, got: Any) -> float:
+    """The largest difference of two arrays or sequences over the largest magnitude; what is not finite does not count."""
+    if isinstance(want, list):
+        return max((_moved(a, b) for a, b in zip(want, got, strict=False)), default=0.0)
+    if not isinstance(want, np.ndarray) or want.dtype.kind not in "biuf" or want.shape != getattr(got, "shape", None):
+        return 0.0 if np.array_equal(want, got) else float("inf")
+    wide, other = want.astype(np.float64), got.astype(np.float64)
+    finite = np.isfinite(wide) & np.isfinite(other)
+    if not finite.any():
+        return 0.0
+    largest = float(np.abs(wide[finite]).max()) or 1.0
+    return float(np.abs(wide[finite] - other[finite]).max()) / largest
+
+
+def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
+    """How far rounding moves the outputs: without optimisations, and with inputs a few units in the last place off."""
+    found = [0.0] * len(expected)
+    plain = Session(source, optimised=False, threads=1)
+    attempts = [(plain, feed)]
+    for seed in range(_ROUNDINGS):
+        generator = np.random.default_rng(seed)
+        moved = {
+            name: (array * (1 + generator.choice([-2e-7, 0, 2e-7], array.shape))).astype(array.dtype)
+            if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+            else array
+            for name, array in feed.items()
+        }
+        attempts.append((plain if seed % 2 else Session(source, threads=1), moved))
+    for session, moved in attempts:
+        try:
+            outputs = session.run(None, moved)
+        except Exception:
+            continue
+        found = [max(known, _moved(a, b)) for known, a, b in zip(found, expected, outputs, strict=True)]
+    return found
+
+
+def _put_outside(choices: Choices, model: onnx.ModelProto) -> bytes:
+    """Move some weights into the file beside the model; its content."""
+    content = b""
+    for tensor in model.graph.initializer:
+        size = len(tensor.raw_data)
+        if size and tensor.data_type != TensorProto.STRING and chance(choices, 60):
+            entries = (("location", "weights"), ("offset", str(len(content))), ("length", str(size)))
+            content += tensor.raw_data
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in entries:
+                tensor.external_data.add(key=key, value=value)
+    return content
+
+
+def explain(seed: int, outcome: Outcome) -> Outcome:
+    """Tell whether a process ended over the mutant itself, which ONNX Runtime may not survive."""
+
+    def original() -> Verdict:
+        given = example(seed)
+        with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-") as folder:
+            path = Path(folder) / "m.onnx"
+            path.write_bytes(given.model)
+            (Path(folder) / "weights").write_bytes(given.weights)
+            return Verdict("runs" if _runs(path)[1] else "does not run")
+
+    told = alone(original)
+    return Verdict("ends ONNX Runtime") if isinstance(told, Ended) else outcome
+
+
+def keep(seed: int, outcome: Outcome, folder: Path) -> None:
+    """Write a mutant down, with its files."""
+    given = example(seed)
+    target = folder / f"{seed}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    (target / "m.onnx").write_bytes(given.model)
+    (target / "weights").write_bytes(given.weights)
+    (target / "what.txt").write_text(f"{dict(given.options)}\n\n{outcome.kind}: {outcome.detail}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main("structure", examine, keep, explain, chunk=2 * CHUNK, prepare=donors.prepare))

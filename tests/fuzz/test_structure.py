@@ -1,0 +1,109 @@
+"""ONNX Runtime judges how structural mutants are treated. The campaign is `python -m tests.fuzz.structure`."""
+
+from pathlib import Path
+
+import control_flow_models
+import numpy as np
+import onnx
+import pytest
+
+from . import donors
+from .campaign import outcomes
+from .choices import Seeded
+from .mutations import MUTATIONS, mutate
+from .structure import Example, examine, judge
+
+QUICK, THOROUGH = 24, 1000
+
+
+def hold(count: int) -> None:
+    """In processes of their own: what ends one is found, too."""
+    found = list(outcomes(examine, range(count), chunk=1000))
+    assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
+    kinds = {outcome.kind for _, outcome in found}
+    assert {"rewritten, equal", "left alone", "refused, does not run"} <= kinds
+
+
+def test_mutants_are_equal_or_refused() -> None:
+    hold(QUICK)
+
+
+@pytest.mark.thorough
+def test_many_mutants_are_equal_or_refused() -> None:
+    hold(THOROUGH)
+
+
+def sound() -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y)
+        { a = Relu (x) y = Softmax <axis = 1> (a) }"""
+    )
+
+
+def told(model: onnx.ModelProto, folder: Path, **options: object) -> str:
+    given = Example(model.SerializeToString(), b"", (), {"target": "gpu-hopper", **options}, None)
+    return judge(given, folder).kind
+
+
+def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result, the source or the error is manipulated; the judge has to see it."""
+    from layoutopt.errors import ModelError
+    from layoutopt.result import Result
+
+    other = sound()
+    other.graph.node[1].op_type = "LogSoftmax"
+
+    def fresh(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    def fails(error: Exception) -> object:
+        def optimize(*arguments: object, **options: object) -> None:
+            raise error
+
+        return optimize
+
+    assert told(sound(), fresh("good"), verify=False) == "left alone"
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path))
+        assert told(sound(), fresh("wrong"), verify=False) == "wrong"
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path.with_name("m.onnx")))
+        assert told(sound(), fresh("lost"), verify=False) == "lost"
+    for error, kind in [
+        (ModelError("no"), "refused"),
+        (IndexError("no"), "traceback"),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr("layoutopt.optimize", fails(error))
+            assert told(sound(), fresh(kind), verify=False) == kind
+    broken = sound()
+    broken.graph.node[1].op_type = "Nope"
+    assert told(broken, fresh("broken"), verify=False) == "refused, does not run"
+
+
+def test_every_mutation_changes_something() -> None:
+    models = [control_flow_models.load(name) for name in control_flow_models.MODELS]
+    for mutation in MUTATIONS:
+        changed = 0
+        for seed, donor in enumerate(models):
+            choices = Seeded(f"{mutation.__name__} {seed}")
+            model = onnx.ModelProto.FromString(donor.SerializeToString())
+            before = model.SerializeToString(deterministic=True)
+            try:
+                mutation(choices, model)
+            except Exception as nothing:
+                assert type(nothing).__name__ == "Nothing"
+            changed += model.SerializeToString(deterministic=True) != before
+        assert changed, mutation
+
+
+def test_examples_can_be_made_again() -> None:
+    for seed in range(3):
+        models = []
+        for _ in range(2):
+            choices = Seeded(seed)
+            model = donors.donor(choices)
+            mutate(choices, model)
+            models.append(model.SerializeToString(deterministic=True))
+        assert np.array_equal(*models)
