@@ -64,7 +64,8 @@ def optimized(path: str, way: suite.Way) -> Outcome:
     target, dialect = way
     network = Path(path).stem
     try:
-        report = layoutopt.optimize(path, target, dialect=dialect, verify=not suite.is_for_another_machine(way)).report
+        verify = not suite.is_for_another_machine(way)
+        report = layoutopt.optimize(path, target, dialect=dialect, verify=verify, allow_unverified=True).report
     except Exception as error:  # it must not hide the others
         return Outcome(network, way, False, False, 0.0, perf_counter() - start, f"{type(error).__name__}: {error}")
     seconds = perf_counter() - start

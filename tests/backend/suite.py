@@ -226,7 +226,9 @@ def judge(case: Case, way: Way, before: Outcome) -> Verdict:
     is_foreign = is_for_another_machine(way)
     try:
         # The networks take long, and are verified elsewhere (e2e).
-        result = layoutopt.optimize(case.model, target, dialect=dialect, verify=not is_foreign and case.kind != "real")
+        # The case has inputs of its own, for results that cannot be compared on random ones.
+        verify = not is_foreign and case.kind != "real"
+        result = layoutopt.optimize(case.model, target, dialect=dialect, verify=verify, allow_unverified=True)
     except layoutopt.LayoutoptError as error:
         return verdict("refused", False, _line(error))
     except Exception as error:  # a bug, which must not hide the others

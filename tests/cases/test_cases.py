@@ -40,7 +40,7 @@ from layoutopt.ir.text import to_text
 from layoutopt.ops import Known, rule_of
 from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import default_pipeline
-from layoutopt.verify import verify_models
+from layoutopt.verification import verify_models
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*/*.txt"))

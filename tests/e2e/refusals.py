@@ -13,15 +13,15 @@ from layoutopt.onnx_io import lift, read
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
 
 
-def load(path: Path, content: bytes | onnx.ModelProto) -> Graph:
+def load(path: Path, content: bytes | onnx.ModelProto, *, strict: bool = False) -> Graph:
     path.write_bytes(content if isinstance(content, bytes) else content.SerializeToString())
-    return lift(read(path))
+    return lift(read(path, strict=strict), strict=strict)
 
 
 def refused(path: Path, content: bytes | onnx.ModelProto) -> str:
-    """The message of the error that a file ends in, which must be one line."""
+    """The message of the error in which strict reading of a file ends; it must be one line."""
     with pytest.raises(ModelError) as caught:
-        load(path, content)
+        load(path, content, strict=True)
     message = str(caught.value)
     assert "\n" not in message
     assert caught.value.where

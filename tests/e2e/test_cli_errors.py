@@ -47,7 +47,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "report": (8, "the folder does not exist", "optimize model.onnx -o out.onnx --report none/r.json"),
     "report is a folder": (8, "is a folder", "optimize model.onnx -o out.onnx --report folder"),
     "external data": (8, "is a folder", "optimize model.onnx -o out.onnx --external-data folder"),
-    "dialect": (1, "no such dialect", "optimize model.onnx -o out.onnx --dialect french"),
+    "dialect": (2, "no such dialect", "optimize model.onnx -o out.onnx --dialect french"),
     "nowhere to write": (2, "say -o OUT", "optimize model.onnx"),
     "report is the model": (2, "that is MODEL", "optimize model.onnx --report model.onnx"),
     "report is the output": (2, "that is OUT", "optimize model.onnx -o out.onnx --report ./out.onnx"),
@@ -118,7 +118,7 @@ def test_unexpected_errors(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("layoutopt.acceptance.verify_models", fail)
+    monkeypatch.setattr("layoutopt.verification.gate.verify_models", fail)
     command = ("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")
@@ -135,7 +135,7 @@ def test_unexpected_errors(
 def test_a_result_that_differs_is_not_written(
     cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layoutopt.verify.TOLERANCES", {"float32": -1.0})
+    monkeypatch.setattr("layoutopt.verification.verdict.Comparison.passed", property(lambda each: False))
     failed = cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
     assert failed.code == 7
     assert_one_line(failed.err)

@@ -134,12 +134,12 @@ DECIDED = {(each, "ascend-910b") for each in ("above", "cut_down", "larger")}
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_it_is_verified_decision_by_decision(make: Callable[[], onnx.ModelProto], way: tuple[str, str | None]) -> None:
+def test_it_is_verified_segment_by_segment(make: Callable[[], onnx.ModelProto], way: tuple[str, str | None]) -> None:
     target, dialect = way
     report = layoutopt.optimize(make(), target, dialect=dialect).report
     assert report.changed
     assert report.verification.status == "passed"
-    assert (make.__name__, target) not in DECIDED or report.verification.reason.startswith("piece by piece")
+    assert (make.__name__, target) not in DECIDED or report.verification.reason.startswith("segment by segment")
 
 
 @pytest.mark.parametrize("spoilt", ["w0", "w2", "w3"])

@@ -25,7 +25,7 @@ from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.planner import Nest, make_plan, propose
 from layoutopt.planner.nest import Unit
-from layoutopt.verify import verify_models
+from layoutopt.verification import verify_models
 
 NAMES = tuple(control_flow_models.MODELS)
 MOST_COMBINATIONS = 2_000

@@ -7,7 +7,7 @@ from math import inf, isfinite
 import numpy as np
 import pytest
 
-from layoutopt.planner import Option, Problem, Tensor, least_regret, solve
+from layoutopt.planner import Deadline, Option, Problem, Tensor, least_regret, solve
 
 SEEDS = range(1200)
 EXACT = 1e-6
@@ -165,7 +165,7 @@ def test_without_time_the_gap_of_a_compromise_is_honest() -> None:
     for seed in SEEDS[:60]:
         first = random_problem(seed)
         problems = [first, priced_anew(first, seed)]
-        hasty = least_regret(problems, [0] * len(first.ops), time_limit=0.0)
+        hasty = least_regret(problems, [0] * len(first.ops), Deadline(0.0))
         alone = [each.price for each in hasty.own]  # the best that is known of each
         best = min(
             max(paid(problem, choice) / (own or 1.0) for problem, own in zip(problems, alone, strict=True))

@@ -5,6 +5,7 @@ from typing import cast
 import numpy as np
 import onnx
 import onnx_ir as ir
+from fixed_tolerance import compare
 from test_rules_handmade import Feed, session
 
 from layoutopt.cost import CostModel
@@ -19,7 +20,6 @@ from layoutopt.ops import Inapplicable, canonical_signature, rule_of
 from layoutopt.pass_base import PassContext
 from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign
-from layoutopt.verify import compare
 
 _NO_TARGET = cast(CostModel, None)
 _LARGE = 1e4  # what a finite lane may grow to, times the largest number that went in
@@ -209,11 +209,11 @@ def _dirty(array: np.ndarray, storage: Storage | None) -> np.ndarray:
 def _judge(value: Value, want: np.ndarray, got: np.ndarray, largest: float) -> str:
     storage = value.storage
     if storage is None:
-        return "" if compare(value.name, want, got).passed else "differs"
+        return "" if compare(want, got).passed else "differs"
     expected = storage.format.physical_shape(want.shape)
     if got.shape != expected:
         return f"has the physical shape {got.shape}, not {expected}"
-    comparison = compare(value.name, want, unpack(got, storage.format, want.shape))
+    comparison = compare(want, unpack(got, storage.format, want.shape))
     if not comparison.passed:
         return f"differs by {comparison.error:.2g}"
     lanes = got[lanes_of(storage.format, want.shape)]

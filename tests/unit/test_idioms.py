@@ -16,7 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ops.idioms import idioms
 from layoutopt.pass_base import PassContext, Pipeline
 from layoutopt.passes import FoldConstants, Recompose, RemoveDead
-from layoutopt.verify import verify_models
+from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
 

@@ -219,3 +219,27 @@ def test_unknown_ranks_and_symbols_in_text() -> None:
         graph.add_value(Value("u", TensorType(DType.INT64, None))),
     ]
     assert to_text(graph) == "graph g(x: float16[N,3], u: int64[?]) -> ()\n"
+
+
+def test_many_outputs_are_found_after_each_kind_of_change() -> None:
+    graph = Graph("many", {"": 18})
+    type = TensorType(DType.FLOAT32, (1,))
+    values = [graph.add_value(Value(f"v{index}", type)) for index in range(50)]
+    graph.outputs = values[:40]
+    assert [graph.is_output(value) for value in values] == [True] * 40 + [False] * 10
+    graph.set_output(3, values[45])
+    assert graph.is_output(values[45]) and not graph.is_output(values[3])
+    graph.outputs.append(values[46])
+    assert graph.is_output(values[46])
+    graph.outputs = values[20:]
+    assert graph.is_output(values[47]) and not graph.is_output(values[0])
+
+
+def test_a_value_that_one_op_reads_twice_is_not_private() -> None:
+    graph = Graph("twice", {"": 18})
+    type = TensorType(DType.FLOAT32, (1,))
+    x, y, z = (graph.add_value(Value(name, type)) for name in "xyz")
+    graph.inputs, graph.outputs = [x], [z]
+    graph.add_op(Op("Mul", (x, x), (y,), version=18))
+    graph.add_op(Op("Relu", (y,), (z,), version=18))
+    assert [graph.is_private(value) for value in (x, y, z)] == [False, True, False]

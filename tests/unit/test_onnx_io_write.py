@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 
+from layoutopt import optimize
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.ir.types import Array, ArrayData
 from layoutopt.onnx_io import emit, lift, read, to_bytes, write
+from layoutopt.onnx_io.weights_file import write_tensor
 
 SIZE = 4096
 
@@ -153,3 +156,139 @@ def test_permissions_stay(tmp_path: Path) -> None:
     path.chmod(0o640)
     write(model(), path)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+# --- a model that is renewed -------------------------------------------------------------------------------
+
+
+def filled(fill: float) -> ir.Model:
+    """The model with other weights."""
+    graph = lift(model())
+    graph.value("w1").data = ArrayData(np.full((SIZE,), fill, np.float32))
+    return emit(graph)
+
+
+def test_other_weights_get_a_name_of_their_own(tmp_path: Path) -> None:
+    """The old file stays until the model is replaced; one that layoutopt named by its content goes, one of the user stays."""
+    path = tmp_path / "m.onnx"
+    first = write(filled(1), path, "w.bin")
+    assert first.files == (path, tmp_path / "w.bin")
+    second = write(filled(2), path, "w.bin")
+    assert second.weights is not None and re.fullmatch(r"w-[0-9a-f]{16}\.bin", second.weights.name)
+    assert second.unused == (tmp_path / "w.bin",)
+    assert write(filled(2), path, "w.bin").files == second.files
+    third = write(filled(3), path, "w.bin")
+    assert third.weights not in (None, second.weights) and third.unused == ()
+    assert {each.name for each in tmp_path.iterdir()} == {"m.onnx", "w.bin", *(each.name for each in third.files)}
+    assert np.all(weight(read(path), "w1") == 3)
+    assert write(filled(4), path).files == (path,)
+    assert {each.name for each in tmp_path.iterdir()} == {"m.onnx", "w.bin"}
+
+
+def test_weights_that_a_sibling_uses_stay(tmp_path: Path) -> None:
+    path, sibling = tmp_path / "m.onnx", tmp_path / "sibling.onnx"
+    write(filled(1), path, "w.bin")
+    second = write(filled(2), path, "w.bin").weights
+    assert second is not None
+    sibling.write_bytes(path.read_bytes())
+    for fill in (3, 4):
+        write(filled(fill), path, "w.bin")
+        assert np.all(weight(read(sibling), "w1") == 2) and np.all(weight(read(path), "w1") == fill)
+    with pytest.raises(OutputError, match=r"holds weights of .*sibling\.onnx"):
+        write(filled(5), tmp_path / "new.onnx", second.name)
+    write(filled(5), tmp_path / "new.onnx", second.name, force=True)
+    assert np.all(weight(read(tmp_path / "new.onnx"), "w1") == 5)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_weights_of_the_source_are_never_replaced(tmp_path: Path, force: bool) -> None:
+    source = tmp_path / "a.onnx"
+    write(model(), source, "w.bin")
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    for out, data in (("b.onnx", "w.bin"), ("b.onnx", "a.onnx"), ("w.bin", None), ("w.bin", "v.bin")):
+        with pytest.raises(OutputError, match=r"holds weights of|is read by"):
+            write(filled(2), tmp_path / out, data, source=source, force=force)
+        assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
+
+
+def test_a_file_of_unknown_content_is_no_place_for_weights(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"precious")
+    with pytest.raises(OutputError, match="exists and is not weights"):
+        write(model(), tmp_path / "m.onnx", "w.bin")
+    assert os.listdir(tmp_path) == ["w.bin"]
+    write(model(), tmp_path / "m.onnx", "w.bin", force=True)
+    assert np.all(weight(read(tmp_path / "m.onnx"), "w2") == 2)
+
+
+def test_weights_that_nobody_has_named_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["layoutopt.onnx_io.write"], "IN_ONE_FILE", SIZE)
+    (tmp_path / "m.onnx.data").write_bytes(b"precious")
+    written = write(model(), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").read_bytes() == b"precious"
+    assert written.weights is not None and re.fullmatch(r"m\.onnx-[0-9a-f]{16}\.data", written.weights.name)
+    name = os.fsdecode(b"caf\xe9.onnx")
+    assert write(model(), tmp_path / name).files == (tmp_path / name, tmp_path / "caf_.onnx.data")
+    with pytest.raises(OutputError, match="not UTF-8"):
+        write(model(), tmp_path / "m.onnx", name)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_a_full_disk_under_external_data_is_named(dtype: type) -> None:
+    for size in (2000, 200_000):
+        plain = ir.tensor(np.zeros(size, dtype))
+        for tensor in (plain, ir.LazyTensor(lambda plain=plain: plain, plain.dtype, plain.shape)):
+            with pytest.raises(OSError, match="No space left"), Path("/dev/full").open("wb") as full:
+                write_tensor(tensor, full)
+                full.flush()
+
+
+def test_every_moment_of_a_renewal_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the last rename or removal was: the model computes the old or the new thing, and its weights are there."""
+    path = tmp_path / "m.onnx"
+    seen = []
+
+    def look() -> None:
+        found = read(path)
+        fill = {float(value) for value in weight(found, "w1")}
+        assert len(fill) == 1
+        seen.append(fill.pop())
+
+    def watched(name: str) -> None:
+        real = getattr(os, name)
+
+        def act(*arguments: object) -> None:
+            look()
+            real(*arguments)
+            look()
+
+        monkeypatch.setattr(os, name, act)
+
+    write(filled(1), path, "w.bin")
+    watched("replace")
+    watched("unlink")
+    for fill in (2, 3, 4):
+        write(filled(fill), path, "w.bin")
+    assert sorted(seen) == seen and {*seen} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_link_is_replaced_and_the_model_keeps_its_weights(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+    path, link = tmp_path / "m.onnx", tmp_path / "link.onnx"
+    for fill in (1, 2):
+        write(filled(fill), path, "w.bin")
+    make(path, link)
+    for fill in (3, 4):
+        written = write(filled(fill), link, "w.bin")
+        assert np.all(weight(read(path), "w1") == 2)
+        assert np.all(weight(read(link), "w1") == fill)
+        assert written.unused == ()
+
+
+def test_a_name_of_another_case_is_another_file(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(to_bytes(model()))
+    result = optimize(str(tmp_path / "m.onnx"), "gpu-hopper")
+    if (tmp_path / "M.onnx").exists():
+        pytest.skip("names do not differ by case here")
+    result.save(tmp_path / "M.onnx")
+    assert sorted(os.listdir(tmp_path)) == ["M.onnx", "m.onnx"]

@@ -7,7 +7,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.residual import keep_residuals
 from layoutopt.ir.graph import Graph
-from layoutopt.verify import verify_models
+from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,5,8] x, float[1,5,8] r, float[8] scale, float[8] bias) => (float[1,5,8] z) {

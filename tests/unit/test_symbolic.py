@@ -90,6 +90,7 @@ FACTS = {
         "y",
         "N,H//2,(4*H*W)//(H//2)",
     ),
+    "Compress": Fact(ints("k", 1, 0, 1, 0) + "c = Cast <to = 9> (k) y = Compress <axis = 1> (x, c)", "y"),
     "Flatten": Fact("y = Flatten <axis = 2> (x)", "y", "4*N,H*W"),
     "Expand": Fact(NUMBERS + filter_of(1, 4, 1, 1) + "y = Expand (f, s)", "y", "N,4,H,W"),
     "Tile": Fact(ints("r", 1, 2, 3, 1) + "y = Tile (x, r)", "y", "N,8,3*H,W"),

@@ -1,0 +1,176 @@
+"""External data behind links: what ONNX Runtime reads is read, and a path that leads out of the folder is refused as such."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+from layoutopt import optimize
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io import lift, read, weights
+
+SIZE = 32 * 16 * 3 * 3 * 4
+
+
+def model(location: str) -> onnx.ModelProto:
+    """A convolution that is rewritten, its filter in a file."""
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 18]> g (float[1,8,8,16] x) => (float[1,8,8,32] y)
+        <float[32,16,3,3] w> { a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
+        y = Transpose <perm = [0,2,3,1]> (b) }"""
+    )
+    tensor = proto.graph.initializer.add(name="w", data_type=1, dims=[32, 16, 3, 3])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", str(SIZE))):
+        tensor.external_data.add(key=key, value=value)
+    return proto
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """The snapshot folder of a model hub's cache, with a data file in `blobs` and links to it."""
+    snapshot = tmp_path / "snapshots" / "1a2b"
+    (snapshot / "sub").mkdir(parents=True)
+    (tmp_path / "blobs").mkdir()
+    data = np.random.default_rng(0).normal(size=SIZE // 4).astype(np.float32).tobytes()
+    (tmp_path / "blobs" / "data").write_bytes(data)
+    (snapshot / "plain").write_bytes(data)
+    (snapshot / "sub" / "inside").write_bytes(data)
+    (tmp_path / "snapshots" / "beside").write_bytes(data)
+    (snapshot / "inner").symlink_to("plain")
+    (snapshot / "link").symlink_to("../../blobs/data")
+    (snapshot / "absolute").symlink_to(tmp_path / "blobs" / "data")
+    (snapshot / "twice").symlink_to("link")
+    (snapshot / "elsewhere").symlink_to("../beside")
+    (snapshot / "dangling").symlink_to("nowhere")
+    (snapshot / "folder").symlink_to("../../blobs")
+    os.link(tmp_path / "blobs" / "data", snapshot / "hard")
+    return snapshot
+
+
+def stored(hub: Path, location: str, *, linked: bool) -> Path:
+    """The model's file, in the snapshot or in `blobs` with a link in the snapshot."""
+    path = hub / "model.onnx"
+    content = model(location).SerializeToString()
+    if linked:
+        (hub.parent.parent / "blobs" / "model").write_bytes(content)
+        path.symlink_to("../../blobs/model")
+    else:
+        path.write_bytes(content)
+    return path
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def listing(folder: Path) -> dict[str, bytes | str]:
+    """Every file and link below a folder, with its content."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
+    return {str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() for path in found}
+
+
+READ = [
+    *(
+        (location, linked)
+        for location in ("plain", "inner", "hard", "sub/inside", "./plain")
+        for linked in (False, True)
+    ),
+    *((location, True) for location in ("link", "absolute", "twice", "folder/data")),
+    ("sub/../plain", False),
+]
+REFUSED = [
+    *((location, False, "symbolic link to") for location in ("link", "absolute", "twice", "folder/data")),
+    *(("elsewhere", linked, "symbolic link to") for linked in (False, True)),
+    *(("../beside", linked, "the model gives '../beside' as the path") for linked in (False, True)),
+    ("sub/../../beside", False, "the model gives"),
+    ("dangling", True, "is missing"),
+    ("sub", False, "not a plain file"),
+]
+
+
+@pytest.mark.parametrize(("location", "linked"), READ)
+def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, linked: bool, tmp_path: Path) -> None:
+    path = stored(hub, location, linked=linked)
+    x = np.random.default_rng(1).normal(size=(1, 8, 8, 16)).astype(np.float32)
+    (expected,) = session(path).run(None, {"x": x})
+    before = listing(hub.parent.parent)
+    ((_, tensor),) = weights(read(path))
+    assert tensor.numpy().tobytes() == tensor.tobytes() == (hub / "plain").read_bytes()
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, data in (("one", None), ("two", "two.data")):
+        result = optimize(path, "cpu-avx512", dialect="ops")
+        assert result.report.changed
+        result.save(out / f"{name}.onnx", external_data=data)
+        (found,) = session(out / f"{name}.onnx").run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert {name: content for name, content in listing(tmp_path).items() if not name.startswith(str(out))} == before
+
+
+@pytest.mark.parametrize(("location", "linked", "said"), REFUSED)
+def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linked: bool, said: str) -> None:
+    path = stored(hub, location, linked=linked)
+    with pytest.raises(Exception):  # noqa: B017 -- onnxruntime's exceptions have no common base
+        session(path)
+    with pytest.raises(ModelError, match=f"^w: .*{said}"):
+        read(path)
+
+
+def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_cache(hub: Path) -> None:
+    """ONNX Runtime reads it. But the model file itself then chooses a file outside of its folder."""
+    with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
+        read(stored(hub, "../../blobs/data", linked=True))
+
+
+def test_external_data_counts_where_there_is_other_data_too(hub: Path) -> None:
+    proto = model("plain")
+    proto.graph.initializer[0].float_data.append(1.0)
+    (hub / "model.onnx").write_bytes(proto.SerializeToString())
+    graph = lift(read(hub / "model.onnx"))
+    assert graph.repairs == [("w", "has data in external_data and in float_data: external_data is used")]
+    constant = graph.value("w").data
+    assert constant is not None
+    assert constant.numpy().tobytes() == (hub / "plain").read_bytes()
+
+
+def test_linked_tensors_of_attributes_are_read(hub: Path) -> None:
+    proto = model("link")
+    tensor = onnx.TensorProto.FromString(proto.graph.initializer.pop().SerializeToString())
+    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    (hub.parent.parent / "blobs" / "model").write_bytes(proto.SerializeToString())
+    (hub / "model.onnx").symlink_to("../../blobs/model")
+    constant = lift(read(hub / "model.onnx")).value("w").data
+    assert constant is not None
+    assert constant.numpy().tobytes() == (hub / "plain").read_bytes()
+
+
+def test_a_model_that_is_left_alone_is_saved_elsewhere_with_its_data(hub: Path, tmp_path: Path) -> None:
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) <float[4] w> { y = Add (x, w) }'
+    )
+    tensor = numpy_helper.from_array(np.zeros(4, np.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="link")
+    tensor.external_data.add(key="length", value="16")
+    proto.graph.initializer.append(tensor)
+    (hub.parent.parent / "blobs" / "model").write_bytes(proto.SerializeToString())
+    (hub / "model.onnx").symlink_to("../../blobs/model")
+    before = listing(hub.parent.parent)
+    result = optimize(hub / "model.onnx", "cpu-avx512")
+    assert not result.report.changed
+    (tmp_path / "out").mkdir()
+    result.save(tmp_path / "out" / "model.onnx")
+    x = np.ones(4, np.float32)
+    (expected,), (found,) = (
+        session(path).run(None, {"x": x}) for path in (hub / "model.onnx", tmp_path / "out" / "model.onnx")
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert {name: content for name, content in listing(tmp_path).items() if "/out/" not in name} == before

@@ -1,0 +1,213 @@
+"""No byte without a reason: equal content is stored once, stored types stay, and growth has a limit."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import shared_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cost_models import load_target
+from layoutopt.dialects.lowering import Packed
+from layoutopt.formats import Format, pack, packed_elements
+from layoutopt.growth import Growth
+from layoutopt.ir.cast import insert_cast, is_cast
+from layoutopt.ir.content import pieces, representatives
+from layoutopt.ir.deferred import stored_bytes
+from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
+from layoutopt.pass_base import PassContext
+from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, fold_affines
+
+SLACK = 1 << 20  # bytes
+LARGE = 1024  # bytes
+TARGETS = ("cpu", "cpu-avx512", "gpu-hopper", "ascend-910b")
+QUICK = [(name, TARGETS[place % len(TARGETS)]) for place, name in enumerate(shared_weights.MODELS)]
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        for each in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from graphs(each)
+
+
+def constants(model: onnx.ModelProto) -> Iterator[Array]:
+    for graph in graphs(model.graph):
+        yield from (numpy_helper.to_array(tensor) for tensor in graph.initializer)
+        attributes = (each for node in graph.node if node.op_type == "Constant" for each in node.attribute)
+        yield from (numpy_helper.to_array(attribute.t) for attribute in attributes if attribute.HasField("t"))
+
+
+def assert_without_repetition(model: onnx.ModelProto) -> None:
+    large = [array for array in constants(model) if array.nbytes > LARGE]
+    contents = [(array.dtype, array.shape, array.tobytes()) for array in large]
+    assert len(contents) == len(set(contents))
+
+
+def assert_small(model: onnx.ModelProto, source: onnx.ModelProto, growth: float) -> None:
+    assert model.ByteSize() <= growth * source.ByteSize() + SLACK
+
+
+NARROW = {"half": np.float16, "scaled_integers": np.int8, "dequantized": np.int8}
+OFTEN = [pytest.param(name, "cpu") for name in NARROW]
+SELDOM = [pytest.param(*pair, marks=pytest.mark.thorough) for pair in product(NARROW, ("cpu-avx512", "ascend-910b"))]
+
+
+@pytest.mark.parametrize(("name", "target"), QUICK)
+def test_equal_content_is_stored_once(name: str, target: str) -> None:
+    source = shared_weights.MODELS[name]()
+    result = layoutopt.optimize(source, target)
+    assert result.report.verification.status == "passed"
+    if result.report.changed:
+        assert_without_repetition(result.proto)
+    assert_small(result.proto, source, 2.2)
+
+
+@pytest.mark.parametrize(("name", "target"), [*OFTEN, *SELDOM])
+def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: str) -> None:
+    source = shared_weights.MODELS[name]()
+    result = layoutopt.optimize(source, target)
+    large = [array for array in constants(result.proto) if array.nbytes > 4096]
+    growth = result.report.growth
+    assert growth is not None or name == "dequantized"
+    if growth is None or not any(each.source == "winograd" for each in growth.bought):
+        assert {array.dtype.name for array in large} == {np.dtype(NARROW[name]).name}
+        assert_small(result.proto, source, 1.0)
+
+
+@pytest.mark.parametrize("target", ["cpu-avx512", "ascend-910b"])
+def test_narrow_weights_are_planned_as_wide_ones(target: str) -> None:
+    reports = [
+        layoutopt.optimize(each(), target, verify=False).report for each in (shared_weights.half, shared_weights.full)
+    ]
+    plans = [report.plan for report in reports]
+    assert plans[0] is not None and plans[1] is not None
+    assert plans[0].seconds_after == pytest.approx(plans[1].seconds_after)
+    assert reports[0].after == reports[1].after
+
+
+@pytest.mark.parametrize("name", ["by_identity", "by_many_layers", "transposed_by_each", "in_branches"])
+def test_a_shared_weight_is_packed_once(name: str) -> None:
+    source = shared_weights.MODELS[name]()
+    result = layoutopt.optimize(source, "cpu-avx512", dialect="ops", max_growth=1.0, verify=False)
+    weights = [array for array in constants(result.proto) if array.size >= shared_weights.filters().size]
+    assert len(weights) == 1
+
+
+def test_biases_do_not_copy_a_shared_weight() -> None:
+    source = shared_weights.with_own_biases()
+    result = layoutopt.optimize(source, "cpu-avx512", dialect="ops", max_growth=1.0, verify=False)
+    assert sum(array.size >= shared_weights.filters().size for array in constants(result.proto)) == 1
+    assert "Add" not in {node.op_type for node in result.proto.graph.node}
+
+
+def test_folded_weights_need_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = shared_weights.scaled_channels()
+    held = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
+    monkeypatch.setattr(fold_affines._Budget, "held", lambda budget, array: None)
+    computed = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
+    assert "Mul" not in {node.op_type for node in held.proto.graph.node}
+    assert computed.proto == held.proto
+
+
+def test_without_growth_there_are_no_transformed_filters() -> None:
+    source = shared_weights.wide_filters()
+    reports = {
+        growth: layoutopt.optimize(source, "cpu", max_growth=growth, verify=False).report for growth in (1.0, 4.0)
+    }
+    bought, declined = {}, {}
+    for growth, report in reports.items():
+        assert report.growth is not None
+        assert report.growth.bytes_after <= growth * report.growth.bytes_before + SLACK
+        bought[growth] = [each for each in report.growth.bought if each.source == "winograd"]
+        declined[growth] = [each for each in report.growth.declined if each.source == "winograd"]
+    if not bought[4.0]:
+        pytest.skip("no blocked kernels on this machine")
+    assert len(bought[1.0]) < len(bought[4.0])
+    assert declined[1.0] and not declined[4.0]
+    assert all(each.seconds > 0 for each in bought[4.0])
+
+
+def test_a_table_may_take_its_place_only_within_the_total() -> None:
+    result = layoutopt.optimize(shared_weights.fourier_tables(), "cpu", verify=False)
+    assert sum(array.nbytes for array in constants(result.proto)) <= 128 << 10
+
+
+def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
+    graph = onnx_io.lift(ir.from_proto(shared_weights.by_many_layers()))
+    context = PassContext(load_target("gpu-hopper"), growth=Growth(1.0, 1 << 10))
+    AssignFormats().run(graph, context)
+    value = graph.value("w")
+    wanted = [Storage(Format.parse(name)) for name in ("NHWC", "HWCN", "NHWC")]
+    for op, storage in zip([use.op for use in graph.uses(value)], wanted, strict=False):
+        graph.set_input(op, 1, insert_cast(graph, value, storage))
+    ShareCasts().run(graph, context)
+    before = stored_bytes(graph.nest())
+    context.growth.source_bytes = before
+    context.growth.max_growth = 1.0 - (SLACK // 2) / before
+    PretransformWeights().run(graph, context)
+    assert stored_bytes(graph.nest()) == before
+    assert sum(is_cast(op) for op in graph.ops) == 2
+    assert [each.is_bought for each in context.growth.purchases] == [False, False]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_only_equal_content_has_one_representative(contents: list[int], period: int) -> None:
+    """Arrays that agree where they are sampled are compared as a whole."""
+    arrays = [np.zeros(4096, np.float32) for _ in contents]
+    for array, content in zip(arrays, contents, strict=True):
+        array[1 : 1 + content * period : period] = 1.0
+    data = [ArrayData(array) for array in arrays]
+    found = representatives((TensorType(DType.FLOAT32, (4096,)), each) for each in data)
+    for first, second in product(range(len(data)), repeat=2):
+        is_same = found[data[first]] is found[data[second]]
+        assert is_same == (arrays[first].tobytes() == arrays[second].tobytes())
+
+
+@pytest.mark.parametrize("name", ["NCHW", "NHWC", "NCHW16c", "NCHW8c8n", "HWCN", "NHW2cC"])
+def test_samples_of_packed_constants_are_their_elements(name: str) -> None:
+    format = Format.parse(name)
+    array = np.arange(1, 1 + 24 * 10 * 9, dtype=np.float32).reshape(24, 10, 3, 3)
+    packed = pack(array, format).ravel()
+    places = np.arange(packed.size)
+    assert np.array_equal(packed_elements(array, format, places), packed)
+    shape = format.physical_shape(array.shape)
+    data = Packed(ArrayData(array), format, shape, packed.nbytes)
+    assert b"".join(piece.tobytes() for piece in pieces(data)) == packed.tobytes()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", ["cpu", "gpu-hopper"])
+def test_weights_are_never_all_in_memory(target: str, tmp_path: Path) -> None:
+    """1.2 GB of float32 and float16 weights behind Identity, Transpose, Cast and nothing; anonymous memory only."""
+    path = shared_weights.save_large(tmp_path)
+    command = [sys.executable, "-m", "layoutopt", "optimize", str(path), "-o", str(tmp_path / "out.onnx"), "-q"]
+    process = subprocess.Popen([*command, "-t", target, "--no-verify", "--external-data", "out.data"])
+    peak = 0
+    while process.poll() is None:
+        with suppress(OSError):
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            peak = max([peak, *(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))])
+        time.sleep(0.02)
+    assert process.returncode == 0
+    assert 0 < peak < 300e6
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", shared_weights.MODELS)
+def test_every_model_for_every_target(name: str, target: str) -> None:
+    test_equal_content_is_stored_once(name, target)

@@ -1,0 +1,323 @@
+"""Faults that ONNX Runtime tolerates: each is repaired and reported, the result is equal, and strict reading refuses it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+from refusals import load, parse, refused, small
+
+from layoutopt import cli, optimize
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io import emit, from_message, lift, read, to_bytes
+
+Damage = Callable[[onnx.ModelProto], None]
+
+
+def info(name: str, dtype: int, shape: list[int | str] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def declared(name: str, dtype: int, shape: list[int | str]) -> Damage:
+    return lambda model: model.graph.value_info.append(info(name, dtype, shape))
+
+
+def output(name: str, dtype: int, shape: list[int | str]) -> Damage:
+    def damage(model: onnx.ModelProto) -> None:
+        kept = [each for each in model.graph.output if each.name != name]
+        del model.graph.output[:]
+        model.graph.output.extend([*kept, info(name, dtype, shape)])
+
+    return damage
+
+
+def another_initializer(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(numpy_helper.from_array(np.array([4, 5, 6], np.float32), "w"))
+
+
+def hidden_by_a_constant(model: onnx.ModelProto) -> None:
+    value = numpy_helper.from_array(np.array([4, 5, 6], np.float32))
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="const", value=value))
+
+
+def unnamed_initializer(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), ""))
+
+
+def broken_and_unused(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0]))
+
+
+def data_in_two_fields(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].raw_data = np.array([7, 8, 9], np.float32).tobytes()
+
+
+def data_in_the_wrong_field_too(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].int64_data.append(1)
+
+
+def segment(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].segment.begin = 0
+
+
+def output_twice(model: onnx.ModelProto) -> None:
+    model.graph.output.append(info("y", TensorProto.INT16, [7]))
+
+
+def reference(model: onnx.ModelProto) -> None:
+    model.graph.node[1].op_type = "LeakyRelu"
+    model.graph.node[1].attribute.add(name="alpha", type=1, f=0.5, ref_attr_name="nothing")
+
+
+def version(number: int) -> Damage:
+    return lambda model: setattr(model, "ir_version", number)
+
+
+def opset(domain: str, number: int) -> Damage:
+    def damage(model: onnx.ModelProto) -> None:
+        model.opset_import.add(domain=domain, version=number)
+
+    return damage
+
+
+def undefined_field(model: onnx.ModelProto) -> None:
+    model.graph.node[1].MergeFromString(bytes([0xFA, 0x7F, 1, 65]))
+
+
+def metadata(model: onnx.ModelProto) -> None:
+    for value in "12":
+        model.metadata_props.add(key="a", value=value)
+
+
+def annotations(model: onnx.ModelProto) -> None:
+    for _ in range(2):
+        model.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key="K", value="w")
+
+
+def large(damage: Damage) -> Damage:
+    """The same with a weight of 40 elements: ONNX Runtime chooses by size."""
+
+    def damage_large(model: onnx.ModelProto) -> None:
+        damage(model)
+        values = (*model.graph.initializer, *(attribute.t for node in model.graph.node for attribute in node.attribute))
+        for number, tensor in enumerate(values):
+            array = np.full((40, 1, 3), number + 2, np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+
+    return damage_large
+
+
+CASES: dict[str, tuple[Damage, str, str]] = {
+    "declared rank": (declared("a", 1, [6]), "a", "is declared as float32[6], but is float32[2,3]"),
+    "declared extent": (declared("a", 1, [2, 4]), "a", "is declared as float32[2,4]"),
+    "input declared again": (declared("x", 1, [2, 4]), "x", "is declared twice"),
+    "input declared again, of another type": (declared("x", 7, [2, 3]), "x", "is declared twice"),
+    "initializer declared again": (declared("w", 1, [7]), "w", "is declared twice"),
+    "rank of an output": (output("y", 1, [6]), "y", "is declared as float32[6]"),
+    "extent of an output": (output("y", 1, [2, 4]), "y", "is declared as float32[2,4]"),
+    "scalar output": (output("y", 1, []), "y", "is declared as float32[]"),
+    "input as an output of another shape": (output("x", 1, [5]), "x", "is declared twice"),
+    "initializer as an output of another type": (output("w", 6, [3]), "w", "is declared twice"),
+    "another initializer": (another_initializer, "w", "two initializers have this name"),
+    "another large initializer": (large(another_initializer), "w", "two initializers have this name"),
+    "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
+    "initializer and Constant": (hidden_by_a_constant, "w", "an initializer and 'const' have this name"),
+    "unnamed initializer": (unnamed_initializer, "graph 'g'", "an initializer has no name"),
+    "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
+    "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
+    "data in the wrong field too": (data_in_the_wrong_field_too, "w", "float_data is used"),
+    "segment": (segment, "w", "is a segment"),
+    "output twice": (output_twice, "y", "is declared twice"),
+    "reference": (reference, "relu", "its own value is used"),
+    "old IR version": (version(2), "model", "IR version 2 is too old"),
+    "negative IR version": (version(-1), "model", "IR version -1 is too old"),
+    "opset twice": (opset("", 17), "model", "version 17 is used"),
+    "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", "version 17 is used"),
+    "impossible opset": (opset("some.where", 1 << 40), "model", "cannot exist"),
+    "undefined field": (undefined_field, "relu", "has a field that ONNX does not define"),
+    "metadata twice": (metadata, "model", "metadata key 'a' is there twice"),
+    "annotations twice": (annotations, "a", "two quantization annotations"),
+}
+
+
+def run(content: bytes) -> dict[str, Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"x": x}), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_onnxruntime_tolerates_is_repaired(case: str, tmp_path: Path) -> None:
+    damage, where, reason = CASES[case]
+    model = small()
+    damage(model)
+    expected = run(model.SerializeToString())
+    path = tmp_path / "m.onnx"
+    graph = load(path, model)
+    (repair,) = graph.repairs
+    assert repair[0] == where
+    assert reason in repair[1]
+    rewritten = run(to_bytes(emit(graph)))
+    assert rewritten.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(rewritten[name], array)
+    refused(path, model)
+    emitted = onnx.ModelProto.FromString(to_bytes(emit(graph)))
+    assert not load(path, emitted, strict=True).repairs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_onnxruntime_does_not_load_is_refused_as_by_strict_reading(case: str, tmp_path: Path) -> None:
+    model = small()
+    CASES[case][0](model)
+    model.graph.node.add(op_type="Anything", domain="custom", input=["x"], output=["unused"])
+    model.opset_import.add(domain="custom", version=1)
+    path = tmp_path / "m.onnx"
+    message = refused(path, model)
+    with pytest.raises(ModelError) as caught:
+        load(path, model)
+    assert str(caught.value) == message
+
+
+def test_sound_models_need_no_repair(tmp_path: Path) -> None:
+    assert load(tmp_path / "m.onnx", small()).repairs == []
+
+
+def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
+    model = small()
+    CASES["declared rank"][0](model)
+    CASES["another initializer"][0](model)
+    before = model.SerializeToString()
+    graph = lift(from_message(model))
+    assert [where for where, _ in graph.repairs] == ["w", "a"]
+    assert model.SerializeToString() == before
+    alone = small()
+    CASES["declared rank"][0](alone)
+    handed = ir.from_proto(alone)
+    content = to_bytes(handed)
+    assert [where for where, _ in lift(handed).repairs] == ["a"]
+    assert to_bytes(handed) == content
+    with pytest.raises(ModelError, match="rank"):
+        lift(handed, strict=True)
+
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
+
+
+def test_declared_shapes_that_contradict_each_other() -> None:
+    """Inference finds nothing behind a Reshape of unknown target, and believes what is declared for an inner value."""
+    body = "g (float[2,3] x, int64[N] s) => (float[1,1] y) <float[1,1,1] a> { a = Reshape(x, s) y = Relu(a) }"
+    graph = lift(from_message(parse(body, HEADER)))
+    assert [where for where, _ in graph.repairs] == ["y"]
+
+
+def test_claims_of_outputs_are_not_believed_and_kept() -> None:
+    """Nothing contradicts the shape of y, nor is it true of most targets."""
+    body = "g (float[2,3] x, int64[2] s) => (float[3,2] y) { y = Reshape(x, s) }"
+    graph = lift(from_message(parse(body, HEADER)))
+    assert graph.repairs == []
+    assert all(isinstance(dim, str) for dim in graph.outputs[0].shape or (1,))
+    emitted = onnx.ModelProto.FromString(to_bytes(emit(graph)))
+    assert [dim.dim_value for dim in emitted.graph.output[0].type.tensor_type.shape.dim] == [3, 2]
+
+
+def test_a_number_in_place_of_a_symbolic_dimension_is_wrong() -> None:
+    body = "g (float[N,3] x) => (float[1,3] y) { a = Relu(x) y = Abs(a) }"
+    graph = lift(from_message(parse(body, HEADER)))
+    assert [where for where, _ in graph.repairs] == ["y"]
+    assert graph.outputs[0].shape == ("N", 3)
+
+
+def test_declared_shapes_that_only_say_more_are_kept() -> None:
+    model = parse(
+        "g (float[2,3] x, int64[2] s) => (float[M,N] y) <float[3,2] a, float[7] b> "
+        "{ a = Reshape(x, s) b = Abs(a) y = Relu(b) }",
+        '<ir_version: 10, opset_import: ["" : 18]>\n',
+    )
+    graph = lift(from_message(model))
+    assert [where for where, _ in graph.repairs] == ["b"]
+    assert graph.outputs[0].shape == (3, 2)
+
+
+def test_bodies_are_repaired_too() -> None:
+    model = parse(
+        "g (float[2,3] x, bool c) => (float[2,3] y) { [cond] y = If (c) "
+        "<then_branch = t () => (float[2,3] u) <float[9] q> { q = Relu(x) u = Abs(q) }, "
+        "else_branch = e () => (float[2,4] v) { v = Relu(x) }> }",
+        '<ir_version: 10, opset_import: ["" : 18]>\n',
+    )
+    graph = lift(from_message(model))
+    assert {where for where, _ in graph.repairs} == {"q", "v"}
+
+
+def test_optimize_reports_repairs(tmp_path: Path) -> None:
+    model = small()
+    CASES["extent of an output"][0](model)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    result = optimize(path, "cpu-avx512")
+    assert [note.where for note in result.report.notes if note.source == "read"] == ["y"]
+    assert read(path).graph.outputs[0].name == "y"
+    with pytest.raises(ModelError, match="inferred shape"):
+        optimize(path, "cpu-avx512", strict=True)
+
+
+def run_cli(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.main([str(each) for each in arguments])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = small()
+    CASES["extent of an output"][0](model)
+    source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(model, source)
+    warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
+    code, printed, said = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper")
+    assert (code, said) == (0, warning.format(""))
+    assert "repaired" in printed
+    assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))
+    code, printed, said = run_cli(capfd, "inspect", source, "-t", "gpu-hopper")
+    assert (code, said) == (0, warning.format(""))
+    code, printed, said = run_cli(capfd, "verify", source, source)
+    assert (code, said) == (0, warning.format(f"{source}: ") * 1)
+    for command in (["optimize", source, "--dry-run"], ["inspect", source], ["verify", source, source]):
+        code, printed, said = run_cli(capfd, *command, "--strict")
+        assert code == 3
+        assert re.fullmatch("error: relu: inferred shape and existing shape differ .*\n", said)
+
+
+def test_many_repairs_are_few_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = small()
+    for number in range(9):
+        model.graph.initializer.add(name=f"q{number}", dims=[5], data_type=1)
+    onnx.save(model, tmp_path / "m.onnx")
+    code, _, said = run_cli(capfd, "optimize", tmp_path / "m.onnx", "--dry-run")
+    assert code == 0
+    assert said.splitlines()[-1] == "warning: 4 more faults were repaired"
+    assert len(said.splitlines()) == 6
+
+
+def test_a_rewritten_model_declares_what_was_inferred() -> None:
+    """A convolution between Transposes is rewritten; the wrong output shape of the original is gone."""
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 18]> g (float[1,8,8,16] x) => (float[1,9] y)
+        <float[32,16,3,3] w> { a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
+        y = Transpose <perm = [0,2,3,1]> (b) }"""
+    )
+    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    result = optimize(model, "gpu-hopper")
+    assert result.report.changed
+    assert [dim.dim_value for dim in result.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 8, 8, 32]

@@ -1,0 +1,161 @@
+"""Results that cannot be compared: exit code 11, nothing written; and models that onnxruntime loads and cannot run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from command_line import Cli
+from onnx import numpy_helper
+
+import layoutopt
+from layoutopt.cost_models.registry import host_target
+
+UNRUNNABLE = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,3,8,8] x) => (float[a,b,c,d] y) { c1 = Conv (x, w) y = Relu (c1) }"""
+FOREIGN = """<ir_version: 8, opset_import: ["" : 17, "theirs" : 1]>
+net (float[1,32,56,56] x) => (float[1,32,56,56] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    b = theirs.Foo (a)
+    y = Conv <pads = [1, 1, 1, 1]> (b, w)
+}"""
+
+
+def saved(text: str, path: Path, *shape: int) -> Path:
+    proto = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A model of which layoutopt makes another, and that onnxruntime cannot load."""
+    return saved(FOREIGN, tmp_path / "foreign.onnx", 32, 32, 3, 3)
+
+
+@pytest.fixture
+def unrunnable(tmp_path: Path) -> Path:
+    """A convolution of 3 channels with a filter for 5, which onnxruntime loads and cannot run."""
+    return saved(UNRUNNABLE, tmp_path / "unrunnable.onnx", 4, 5, 3, 3)
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_what_cannot_be_compared_is_not_written(cli: Cli, foreign: Path, quiet: tuple[str, ...]) -> None:
+    out, report = foreign.with_name("out.onnx"), foreign.with_name("report.json")
+    done = cli("optimize", str(foreign), "-o", str(out), "-t", "ascend-910b", "--report", str(report), *quiet)
+    assert done.code == 11
+    assert done.err.count("\n") == 1
+    for text in ("not verified", "theirs:Foo", "--allow-unverified", "--inputs FILE.npz"):
+        assert text in done.err
+    assert not out.exists() and not report.exists()
+    assert cli("optimize", str(foreign), "-t", "ascend-910b", "--dry-run", *quiet).code == 11
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_with_permission_it_is_written(cli: Cli, foreign: Path, quiet: tuple[str, ...]) -> None:
+    out, report = foreign.with_name("out.onnx"), foreign.with_name("report.json")
+    done = cli(
+        "optimize",
+        str(foreign),
+        "-o",
+        str(out),
+        "-t",
+        "ascend-910b",
+        "--allow-unverified",
+        "--report",
+        str(report),
+        *quiet,
+    )
+    assert done.code == 0
+    warnings = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1 and "not verified" in warnings[0] and "theirs:Foo" in warnings[0]
+    assert out.exists()
+    assert json.loads(report.read_text())["verification"]["status"] == "not verified"
+    assert not (quiet and done.out)
+
+
+def test_without_verification_nothing_is_said(cli: Cli, foreign: Path) -> None:
+    out = foreign.with_name("out.onnx")
+    done = cli("optimize", str(foreign), "-o", str(out), "-t", "ascend-910b", "--no-verify", "-q")
+    assert (done.code, done.err, done.out) == (0, "", "")
+    assert out.exists()
+
+
+def test_in_python(foreign: Path) -> None:
+    with pytest.raises(layoutopt.UnverifiedError, match=r"not verified: .*theirs:Foo") as caught:
+        layoutopt.optimize(foreign, "ascend-910b")
+    assert caught.value.exit_code == 11
+    result = layoutopt.optimize(foreign, "ascend-910b", allow_unverified=True)
+    assert result.report.changed and result.report.verification.status == "not verified"
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_model_that_cannot_be_run_is_left_alone(cli: Cli, unrunnable: Path, quiet: tuple[str, ...]) -> None:
+    out = unrunnable.with_name("out.onnx")
+    done = cli("optimize", str(unrunnable), "-o", str(out), "-t", "gpu-hopper", *quiet)
+    assert done.code == 0
+    assert out.read_bytes() == unrunnable.read_bytes()
+    warnings = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1 and "not verified: the model cannot be run" in warnings[0] and "Conv" in warnings[0]
+    assert "passed" not in done.out
+    assert quiet or "the model cannot be run" in done.out
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("verify {model} {model}", 9),
+        ("bench {model} --seconds 0.1", 3),
+        ("verify {sound} {model}", 7),
+        ("check {model}", None),
+    ],
+)
+def test_other_commands_say_so_in_one_line(cli: Cli, unrunnable: Path, command: str, code: int | None) -> None:
+    sound = saved(UNRUNNABLE, unrunnable.with_name("sound.onnx"), 4, 3, 3, 3)
+    done = cli(*command.format(model=unrunnable, sound=sound).split())
+    assert code is None or done.code == code
+    assert "Traceback" not in done.err
+    assert code is None or (done.err.count("\n") == 1 and "Conv" in done.err)
+
+
+def test_a_model_that_runs_has_passed(cli: Cli, unrunnable: Path) -> None:
+    sound = saved(UNRUNNABLE, unrunnable.with_name("sound.onnx"), 4, 3, 3, 3)
+    report = layoutopt.optimize(sound, "gpu-hopper").report
+    assert (report.changed, report.verification.status) == (False, "passed")
+    assert report.verification.reason == "the model is the original"
+    assert cli("optimize", str(sound), "-o", str(sound.with_name("o.onnx")), "-t", "gpu-hopper", "-q").err == ""
+
+
+def test_random_numbers_are_left_alone_and_run() -> None:
+    """A model that differs from itself."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {
+        r = RandomNormalLike (x) y = Add (x, r) }"""
+    assert layoutopt.optimize(onnx.parser.parse_model(text), "gpu-hopper").report.verification.status == "passed"
+
+
+def test_a_second_run_is_run_too(unrunnable: Path) -> None:
+    """What was optimised before is left alone, whether it can be run or not."""
+    sound = saved(UNRUNNABLE, unrunnable.with_name("sound.onnx"), 4, 3, 3, 3)
+    first = layoutopt.optimize(sound, "ascend-910b", pins={"x": "NHWC"})
+    second = layoutopt.optimize(first.proto, "ascend-910b", pins={"x": "NHWC"})
+    assert (second.report.changed, second.report.verification.status) == (False, "passed")
+
+
+def test_a_result_for_another_machine_is_not_called_different(cli: Cli, tmp_path: Path) -> None:
+    """It cannot be run here, which proves nothing of what it computes."""
+    text = FOREIGN.replace(', "theirs" : 1', "").replace("theirs.Foo", "Relu")
+    model = saved(text, tmp_path / "model.onnx", 32, 32, 3, 3)
+    other = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}.get(host_target(), "")
+    if not other:
+        pytest.skip("the blocks of this processor are not known")
+    command = ("optimize", str(model), "-o", str(tmp_path / "out.onnx"), "-t", other, "--dialect", "onnxruntime")
+    refused = cli(*command)
+    assert refused.code == 11
+    assert "the rewritten model is packed for blocks of" in refused.err
+    assert not (tmp_path / "out.onnx").exists()
+    assert cli(*command, "--allow-unverified").code == 0
+    assert cli("verify", str(model), str(tmp_path / "out.onnx")).code == 9

@@ -1,0 +1,40 @@
+"""A judgement that owes nothing to the rounding spread that verification measures: fixed tolerances per element type."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from layoutopt.verification.difference import difference
+from layoutopt.verification.verify import dtype_of, magnitude
+
+TOLERANCES: dict[str, float] = {
+    "float64": 1e-7,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 6e-2,
+    "float8": 0.25,
+    "int8": 0.02,
+    "uint8": 0.02,
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The difference of one output, and how large it may be; both relative to its largest magnitude."""
+
+    error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance
+
+
+def compare(want: Any, got: Any) -> Judgement:
+    """One output against another."""
+    dtype = dtype_of(want)
+    tolerance = next((limit for prefix, limit in TOLERANCES.items() if dtype.startswith(prefix)), 0.0)
+    if dtype in ("int8", "uint8") and magnitude(want):
+        tolerance = max(
+            tolerance, 1.01 / magnitude(want)
+        )  # one step, where a sum in another order is rounded otherwise
+    return Judgement(difference(want, got).largest, tolerance)

@@ -1,0 +1,117 @@
+"""A plan for guessed sizes is not slower than the graph as it is at other sizes, and the cheapest of those that are not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+import onnx
+import pytest
+from onnx import parser
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cost import SizedCostModel
+from layoutopt.formats import Format
+from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
+from layoutopt.ops import Known, elements
+from layoutopt.planner import Option, Problem, Tensor, make_plan
+from layoutopt.planner.guards import _search
+from layoutopt.sizes import Sizes
+
+NHWC = Format.parse("NHWC")
+
+
+def repriced(problem: Problem, random: Random) -> Problem:
+    """The same ops, options and casts at other prices."""
+    return Problem(
+        [[Option(random.random(), each.gives, each.needs) for each in options] for options in problem.ops],
+        [
+            Tensor(each.casts, [random.random() for _ in each.prices], each.given, each.needed)
+            for each in problem.tensors
+        ],
+    )
+
+
+def chain(random: Random, length: int, states: int = 3) -> Problem:
+    """Ops in a row, each in one of some states; every change of state is a cast."""
+    casts = {(a, b): None if a == b else a * states + b for a, b in product(range(states), repeat=2)}
+    tensors = [Tensor(casts, [random.random() for _ in range(states**2)]) for _ in range(length - 1)]
+    ops = [
+        [
+            Option(
+                random.random(),
+                ((place, state),) if place < length - 1 else (),
+                ((place - 1, state),) if place else (),
+            )
+            for state in range(states)
+        ]
+        for place in range(length)
+    ]
+    return Problem(ops, tensors)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_search_finds_what_brute_force_finds(seed: int) -> None:
+    random = Random(seed)
+    problem = chain(random, 5)
+    guards = [repriced(problem, random) for _ in range(3)]
+    start = tuple(random.randrange(3) for _ in problem.ops)
+    allowed = [
+        choice
+        for choice in product(range(3), repeat=5)
+        if all(guard.price(choice) <= guard.price(start) * (1 + 1e-9) for guard in guards)
+    ]
+    best = min(problem.price(choice) for choice in allowed)
+    choice, bound = _search(problem, guards, start, 20.0)
+    assert all(guard.price(choice) <= guard.price(start) * (1 + 1e-6) for guard in guards)
+    assert min(problem.price(choice), problem.price(start)) == pytest.approx(min(best, problem.price(start)), rel=1e-5)
+    assert bound <= best * (1 + 1e-5)
+
+
+@dataclass(frozen=True)
+class OnlySmall:
+    """A kernel in NHWC that is faster where a tensor is small, and slower where it is large."""
+
+    name: str = "only-small"
+    dialect: str = "functions"
+
+    def kernels(self, op: Op) -> Sequence[Known]:
+        return [{Slot("in", 0): NHWC, Slot("out", 0): NHWC}] if op.kind == "Relu" else []
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        value, storage = op.inputs[0], signature.inputs[0]
+        assert value is not None and value.static_shape is not None and storage is not None
+        size = float(elements(value.static_shape))
+        if op.kind != "Relu" or storage.format.key(value.static_shape) == Format.canonical(4).key(value.static_shape):
+            return size
+        return 0.1 * size if size < 1000 else 10 * size
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        shape = value.static_shape
+        assert shape is not None
+        return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(elements(shape))
+
+
+def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
+    graph = onnx_io.lift(onnx_io.from_message(parser.parse_model(text)))
+    small = Sizes.of(graph.inputs, {"H": 5, "W": 5})
+    large = Sizes.of(graph.inputs, {"H": 50, "W": 50})
+    model, guard = SizedCostModel(OnlySmall(), small), SizedCostModel(OnlySmall(), large)
+    greedy = make_plan(graph, model)
+    assert greedy.improves and not greedy.is_guarded
+    careful = make_plan(graph, model, guards=[guard])
+    assert careful.is_guarded and not careful.improves and careful.seconds == careful.baseline
+    assert careful.lower_bound <= careful.seconds
+    assert make_plan(graph, model, guards=[model]).seconds == greedy.seconds
+
+
+def test_a_guess_is_guarded_and_a_size_that_is_given_is_not() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
+    model: onnx.ModelProto = parser.parse_model(text)
+    said = layoutopt.optimize(model, OnlySmall(), dims={"H": 5, "W": 5}, verify=False)
+    assert said.plan is not None and said.plan.improves
+    guessed = layoutopt.optimize(model, OnlySmall(), dims={"H": 1}, verify=False)
+    assert guessed.plan is not None and guessed.plan.is_guarded and not guessed.plan.improves
+    assert [note.where for note in guessed.report.notes if note.source == "assign-formats"] == ["W"]

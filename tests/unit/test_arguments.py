@@ -1,0 +1,174 @@
+"""Arguments of `optimize`: models and targets in every accepted form; whatever is wrong is said before a model is read."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir
+import pytest
+
+import layoutopt
+from layoutopt.cost_models import load_target
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,8,16,16] x) => (float[1,8,16,16] y) { a = Relu (x) y = Neg (a) }"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(TEXT), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def test_a_model_in_every_form(path: Path) -> None:
+    content = path.read_bytes()
+    proto = onnx.load(path)
+    with path.open("rb") as file:
+        forms = [str(path), path, content, bytearray(content), memoryview(content), io.BytesIO(content), file]
+        forms += [proto, onnx_ir.from_proto(proto)]
+        results = [layoutopt.optimize(form, "gpu-hopper", pins={"x": "NHWC"}) for form in forms]  # type: ignore[arg-type]
+    assert {result.proto.SerializeToString(deterministic=True) for result in results} == {
+        results[0].proto.SerializeToString(deterministic=True)
+    }
+    alone = layoutopt.optimize(content, "gpu-hopper")
+    alone.save(path.with_name("out.onnx"))
+    assert onnx.load(path.with_name("out.onnx")) == proto
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xff\xff", "not an ONNX model"),
+        (b"\x08\x08", "no graph"),
+        (io.StringIO("x"), "binary"),
+    ],
+)
+def test_bytes_that_are_no_model(content: Any, reason: str) -> None:
+    with pytest.raises(layoutopt.LayoutoptError, match=reason):
+        layoutopt.optimize(content)
+
+
+def test_a_file_that_fails_is_not_the_models_fault() -> None:
+    class Broken(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(5, "Input/output error", "some.file")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        layoutopt.optimize(Broken())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter], ids=str)
+def test_several_targets(path: Path, form: Any) -> None:
+    names = ["gpu-hopper", "ascend-910b"]
+    plan = layoutopt.optimize(path, ",".join(names)).report.plan
+    for each in (form(names), form([load_target(names[0]), names[1]])):
+        report = layoutopt.optimize(path, each).report
+        assert report.plan == plan
+        assert report.target == ",".join(names)
+    assert layoutopt.optimize(path, form(names[:1])).report.target == names[0]
+    assert (
+        layoutopt.optimize(path, form([",".join(names), "cpu-neon"])).report.target == "gpu-hopper,ascend-910b,cpu-neon"
+    )
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        None,
+        3,
+        True,
+        b"cpu",
+        [],
+        ["gpu-hopper", None],
+        [["cpu"], 1.0],
+        "",
+        "no-such",
+        ["cpu", "cpu"],
+        {"cpu": 1},
+        {},
+        object(),
+    ],
+)
+def test_no_target(target: Any) -> None:
+    with pytest.raises(layoutopt.TargetError) as caught:
+        layoutopt.optimize("no such file.onnx", target)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_is_no_target() -> None:
+    with pytest.raises(layoutopt.TargetError):
+        layoutopt.optimize("no such file.onnx", type(load_target("gpu-hopper")))  # type: ignore[arg-type]
+
+
+BAD: list[dict[str, Any]] = [
+    {"mode": "inferense"},
+    {"mode": None},
+    {"mode": ["inference"]},
+    {"dialect": "french"},
+    {"dialect": 3},
+    {"dialect": ""},
+    {"pins": "x"},
+    {"pins": ["x"]},
+    {"pins": {"x": 3}},
+    {"pins": {"x": None}},
+    {"pins": {3: "NHWC"}},
+    {"dims": "batch"},
+    {"dims": {"batch": "1"}},
+    {"dims": {"batch": 1.0}},
+    {"dims": {"batch": True}},
+    {"dims": {"batch": None}},
+    {"dims": {"batch": (1,)}},
+    {"dims": {"batch": (1, 2, 3)}},
+    {"dims": {"batch": (1, "2")}},
+    {"dims": {0: 1}},
+    {"dims": [("batch", 1)]},
+    {"time_limit": 0},
+    {"time_limit": -1.0},
+    {"time_limit": float("nan")},
+    {"time_limit": "1"},
+    {"time_limit": True},
+    {"pipeline": []},
+    {"watch": "all"},
+    {"progress": 3},
+    {"model": None},
+    {"model": 3},
+    {"model": ""},
+    {"model": "a\0b"},
+    {"model": ["a.onnx"]},
+    {"model": {}},
+]
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=str)
+def test_a_wrong_argument_is_one_line_at_once(arguments: dict[str, Any]) -> None:
+    """The file does not exist: the argument is checked before."""
+    with pytest.raises(layoutopt.ArgumentError) as caught:
+        layoutopt.optimize(**{"model": "no such file.onnx", **arguments})
+    assert caught.value.what and caught.value.where and caught.value.hint
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 250
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"pins": {"x": "N?WC"}}, layoutopt.FormatError),
+        ({"dims": {"batch": 0}}, layoutopt.DimensionError),
+        ({"dims": {"batch": -3}}, layoutopt.DimensionError),
+        ({"dims": {"batch": (4, 2)}}, layoutopt.DimensionError),
+    ],
+)
+def test_a_wrong_value_has_the_error_of_its_kind(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        layoutopt.optimize("no such file.onnx", **arguments)
+
+
+def test_whole_numbers_of_numpy_are_sizes() -> None:
+    text = TEXT.replace("float[1,8,16,16]", "float[N,8,16,16]")
+    model = onnx.parser.parse_model(text)
+    for dims in ({"N": np.int64(2)}, {"N": [np.int32(1), 4]}, {"N": (1, 4)}):
+        assert layoutopt.optimize(model, "gpu-hopper", dims=dims).report.dims[0].assumed is False  # type: ignore[arg-type]

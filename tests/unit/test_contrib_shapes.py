@@ -1,0 +1,101 @@
+"""Symbolic extents behind onnxruntime's own operators, whose input is a Reshape of computed shape."""
+
+import onnx
+import onnx.parser
+import onnx_ir
+import pytest
+
+from layoutopt import onnx_io
+from layoutopt.formats import Extent
+from layoutopt.onnx_io.session import Session
+from layoutopt.ops import rules
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+TOKENS = """s = Shape (x) i = Constant <value_ints = [0]> () n = Gather (s, i) j = Constant <value_ints = [1]> ()
+    c = Gather (s, j) rest = Constant <value_ints = [-1]> () t = Concat <axis = 0> (n, c, rest) r = Reshape (x, t)
+    a = Transpose <perm = [0, 2, 1]> (r)"""
+"""`a` has the shape [N, H*W, 4]."""
+
+QUANTIZED = """u = Constant <value = float {0.1}> () z = Constant <value = uint8 {128}> ()
+    q = com.microsoft.QuantizeLinear (a, u, z)"""
+VECTOR = "v = Constant <value = float[4] {0.5, 1.0, 1.5, 2.0}> ()"
+
+LIKE_AN_INPUT = {
+    "Gelu": "y = com.microsoft.Gelu (a)",
+    "QuickGelu": "y = com.microsoft.QuickGelu <alpha = 1.5> (a)",
+    "FastGelu": f"{VECTOR} y = com.microsoft.FastGelu (a, v)",
+    "FastGelu without a bias": "y = com.microsoft.FastGelu (a)",
+    "BiasGelu": f"{VECTOR} y = com.microsoft.BiasGelu (a, v)",
+    "SkipLayerNormalization": f"{VECTOR} y = com.microsoft.SkipLayerNormalization (a, a, v, v)",
+    "SkipLayerNormalization with its sum": f"{VECTOR} l, , , y = com.microsoft.SkipLayerNormalization (a, a, v, v)",
+    "SkipSimplifiedLayerNormalization": f"{VECTOR} y, , , l = com.microsoft.SkipSimplifiedLayerNormalization (a, a, v)",
+    "SimplifiedLayerNormalization": f"{VECTOR} y = SimplifiedLayerNormalization (a, v)",
+    "Trilu": "y = com.microsoft.Trilu (a)",
+    "QuantizeLinear": f"{QUANTIZED} y = Identity (q)",
+    "DequantizeLinear": f"{QUANTIZED} y = com.microsoft.DequantizeLinear (q, u, z)",
+    "QLinearAdd": f"{QUANTIZED} y = com.microsoft.QLinearAdd (q, u, z, q, u, z, u, z)",
+    "QLinearMul": f"{QUANTIZED} y = com.microsoft.QLinearMul (q, u, z, q, u, z, u, z)",
+    "QLinearSigmoid": f"{QUANTIZED} y = com.microsoft.QLinearSigmoid (q, u, z, u, z)",
+    "QLinearLeakyRelu": f"{QUANTIZED} y = com.microsoft.QLinearLeakyRelu (q, u, z, u, z)",
+    "QLinearSoftmax": f"{QUANTIZED} y = com.microsoft.QLinearSoftmax <axis = -1, opset = 13> (q, u, z, u, z)",
+    "QLinearWhere": f"{QUANTIZED} k = Greater (a, u) y = com.microsoft.QLinearWhere (k, q, u, z, q, u, z, u, z)",
+    "in a branch": """p = Greater (i, j) b = Squeeze (p) e = If (b) <
+        then_branch = yes () => (float[N,T,4] f) { f = com.microsoft.Gelu (a) },
+        else_branch = no () => (float[N,T,4] g) { g = com.microsoft.QuickGelu (a) }> y = Identity (e)""",
+}
+FAMILIES = ("elementwise", "normalization", "softmax", "quantization", "triangle")
+SIZES = ({"N": 2, "H": 3, "W": 5}, {"N": 1, "H": 4, "W": 1})
+
+
+def message(body: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"{HEADER} g (float[N,4,H,W] x) => (y) {{ {TOKENS} {body} }}")
+    model.graph.output[0].ClearField("type")
+    return model
+
+
+@pytest.mark.parametrize("body", LIKE_AN_INPUT.values(), ids=LIKE_AN_INPUT)
+def test_extents_are_those_of_the_input(body: str) -> None:
+    model = message(body)
+    (y,) = onnx_io.lift(onnx_ir.from_proto(model)).outputs
+    assert y.shape == ("N", "H*W", 4)
+    session = Session(model.SerializeToString(), threads=1)
+    for sizes in SIZES:
+        feed = onnx.numpy_helper.to_array(
+            onnx.helper.make_tensor(
+                "x", 1, (sizes["N"], 4, sizes["H"], sizes["W"]), [0.5] * (4 * sizes["N"] * sizes["H"] * sizes["W"])
+            )
+        )
+        (found,) = session.run(None, {"x": feed})
+        assert found.shape == tuple(Extent.of(dim).at(sizes) for dim in y.shape)
+
+
+def test_every_operator_whose_output_is_like_an_input_is_tried() -> None:
+    known = {
+        kind.removeprefix("com.microsoft::")
+        for kind, rule in rules().items()
+        if rule.family in FAMILIES and kind.startswith("com.")
+    }
+    assert known <= {name.split()[0] for name in LIKE_AN_INPUT}
+
+
+def test_a_product_keeps_the_rows_of_its_input() -> None:
+    body = "w = ConstantOfShape <value = float[1] {1}> (k) k2 = Identity (w) y = com.microsoft.FusedMatMul (a, w)"
+    (y,) = onnx_io.lift(onnx_ir.from_proto(message(f"k = Constant <value_ints = [4, 7]> () {body}"))).outputs
+    assert y.shape == ("N", "H*W", 7)
+
+
+FUNCTIONS = {
+    "plain": "f (i) => (o) { b = Relu (i) o = Add (b, i) }",
+    "with an attribute": "f <axis> (i) => (o) { o = Softmax <axis : int = @axis> (i) }",
+    "with a default": "f <axis : int = 1> (i) => (o) { b = Exp (i) o = Softmax <axis : int = @axis> (b) }",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), FUNCTIONS.items())
+def test_functions_of_the_model_are_walked_into(name: str, text: str) -> None:
+    """A function in a domain for which runtimes have kernels is not inlined."""
+    model = message(f"y = com.microsoft.own.f {'<axis = -1>' if name == 'with an attribute' else ''} (a)")
+    model.opset_import.add(domain="com.microsoft.own", version=1)
+    model.functions.append(onnx.parser.parse_function(f'<domain: "com.microsoft.own", opset_import: ["" : 17]> {text}'))
+    (y,) = onnx_io.lift(onnx_ir.from_proto(model)).outputs
+    assert y.shape == ("N", "H*W", 4)

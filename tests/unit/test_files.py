@@ -1,0 +1,236 @@
+"""Output files: what may be replaced, temporary names, and external data found in a model file."""
+
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from layoutopt.errors import OutputError
+from layoutopt.files import (
+    PICTURE_MARK,
+    Kind,
+    Overwrite,
+    Staging,
+    external_files,
+    external_locations,
+    is_onnx_file,
+    scratch_folder,
+    write_text,
+)
+from layoutopt.files.onnx_file import CHILDREN
+from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, temporary_name
+
+JSON = json.dumps({"layoutopt_version": "1"})
+CONTENTS: dict[Kind, bytes] = {
+    Kind.REPORT: JSON.encode(),
+    Kind.PICTURE: f"<?xml?>\n{PICTURE_MARK}\n<svg/>".encode(),
+    Kind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
+    Kind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
+    Kind.GRAPH_TEXT: b"graph g() -> ()\n",
+}
+OTHERS = {
+    "config.json": b'{"model_type": "bert"}',
+    "logo.svg": b"<svg/>",
+    "target.toml": b'inherits = "cpu"\nname = "mine"\n',
+    "notes.txt": b"precious",
+    "zeros.bin": bytes(999),
+    "deep.json": b"[" * 100_000,
+}
+
+
+def save(folder: Path, name: str, data: str | None = None) -> Path:
+    """A model, with its weights in a file of the name `data` if there is one."""
+    weight = numpy_helper.from_array(np.arange(1024, dtype=np.float32), "w")
+    ends = [[helper.make_tensor_value_info(end, 1, [1024])] for end in ("x", "y")]
+    model = helper.make_model(helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", *ends, [weight]))
+    onnx.save(model, folder / name, save_as_external_data=data is not None, location=data, size_threshold=0)
+    return folder / name
+
+
+# --- the rule ----------------------------------------------------------------------------------------------
+
+
+def allowed(path: Path, kind: Kind, rule: Overwrite) -> bool:
+    """Whether a file may be written; a refusal changes nothing."""
+    before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+    try:
+        rule.check(path, kind)
+    except OutputError as error:
+        assert "\n" not in str(error)
+        return False
+    finally:
+        assert {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()} == before
+    return True
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_file_is_replaced_by_its_kind_only(tmp_path: Path, kind: Kind) -> None:
+    """Whatever exists, of our kinds and of others: only the predecessor is replaced without force, and everything with it."""
+    for other, content in CONTENTS.items():
+        (tmp_path / other.name).write_bytes(content)
+    for name, content in OTHERS.items():
+        (tmp_path / name).write_bytes(content)
+    save(tmp_path, Kind.MODEL.name)
+    for path in sorted(tmp_path.iterdir()):
+        assert allowed(path, kind, Overwrite()) == (path.name == kind.name), path.name
+        assert allowed(path, kind, Overwrite(force=True)), path.name
+    (tmp_path / "empty").touch()
+    assert allowed(tmp_path / "empty", kind, Overwrite()) and allowed(tmp_path / "new", kind, Overwrite())
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("link", ["", "symbolic", "hard"])
+def test_what_a_command_reads_is_never_replaced(tmp_path: Path, link: str, force: bool) -> None:
+    source, data = save(tmp_path, "a.onnx", "w.bin"), tmp_path / "w.bin"
+    if link:
+        names = {"symbolic": os.symlink, "hard": os.link}
+        for path in (source, data):
+            names[link](path, tmp_path / f"{path.name}.link")
+        linked = [tmp_path / f"{path.name}.link" for path in (source, data)]
+    else:
+        linked = [source, data]
+    for kind in Kind:
+        for path in linked:
+            assert not allowed(path, kind, Overwrite((source,), None, force))
+            assert not allowed(path, kind, Overwrite((source,), tmp_path / "out.onnx", force))
+    assert allowed(linked[0], Kind.MODEL, Overwrite((source,), linked[0], force))
+    assert not allowed(linked[1], Kind.MODEL, Overwrite((source,), linked[1], force))
+    assert not allowed(linked[0], Kind.REPORT, Overwrite((source,), linked[0], force))
+
+
+def test_external_data_of_the_output_and_of_siblings(tmp_path: Path) -> None:
+    out, data = save(tmp_path, "out.onnx", "w.bin"), tmp_path / "w.bin"
+    for kind in Kind:
+        assert not allowed(data, kind, Overwrite((), out, force=True))
+        assert not allowed(data, kind, Overwrite((), tmp_path / "other.onnx"))
+        assert allowed(data, kind, Overwrite((), tmp_path / "other.onnx", force=True))
+    named_like_a_model = tmp_path / "w.onnx"
+    save(tmp_path, "sibling.onnx", "w.onnx")
+    assert not allowed(named_like_a_model, Kind.MODEL, Overwrite((), named_like_a_model))
+    (tmp_path / "damaged.onnx").write_bytes(b"precious")
+    assert allowed(tmp_path / "damaged.onnx", Kind.MODEL, Overwrite((), tmp_path / "damaged.onnx"))
+
+
+def test_a_text_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    write_text(path, JSON, Kind.REPORT, Overwrite())
+    path.chmod(0o640)
+    write_text(path, f"{JSON}\n", Kind.REPORT, Overwrite())
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (f"{JSON}\n", 0o640)
+    with pytest.raises(OutputError, match="the name is too long"):
+        write_text(tmp_path / ("n" * 300), JSON, Kind.REPORT, Overwrite())
+    with pytest.raises(OutputError, match="not a file name"):
+        write_text(tmp_path / "a\0b", JSON, Kind.REPORT, Overwrite())
+    assert os.listdir(tmp_path) == ["r.json"]
+
+
+# --- temporary names ---------------------------------------------------------------------------------------
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
+    mine = temporary_name()
+    host = mine.split("-")[1]
+    old = time.time() - 2 * 24 * 3600
+    stale = [f".layoutopt-{host}-{dead_process()}-00000000.tmp", ".layoutopt-ffffffff-1-00000000.tmp"]
+    kept = [mine, ".layoutopt-ffffffff-1-00000001.tmp", ".layoutopt-notes.tmp", f"{stale[0]}.bak", "layoutopt-x.tmp"]
+    for name in (*stale, *kept):
+        (tmp_path / name).touch()
+    for name in (stale[1], *kept[2:]):
+        os.utime(tmp_path / name, (old, old))
+    with Staging(tmp_path):
+        assert sorted(os.listdir(tmp_path)) == sorted(kept)
+
+
+def test_folders_that_a_dead_process_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    host = temporary_name().split("-")[1]
+    for name in (f"layoutopt-{host}-{dead_process()}-00000000", "layoutopt-results", f"layoutopt-{host}-1-00000000"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.onnx").touch()
+    remove_stale_folders.cache_clear()
+    with scratch_folder() as folder:
+        assert folder.parent == tmp_path
+        assert sorted(os.listdir(tmp_path)) == sorted(
+            ["layoutopt-results", f"layoutopt-{host}-1-00000000", folder.name]
+        )
+    assert folder.name not in os.listdir(tmp_path)
+
+
+def test_a_folder_that_cannot_be_listed_is_no_obstacle(tmp_path: Path) -> None:
+    remove_stale_files(tmp_path / "none")
+
+
+# --- external data in a model file -------------------------------------------------------------------------
+
+
+def test_the_fields_that_lead_to_external_data() -> None:
+    """The table of field numbers against onnx's own description of its messages."""
+    found: dict[str, dict[int, str]] = {}
+    pending = [onnx.ModelProto.DESCRIPTOR]
+    while pending:
+        message = pending.pop()
+        if message.name not in found:
+            parts = [field for field in message.fields if field.message_type is not None]
+            found[message.name] = {field.number: field.message_type.name for field in parts}
+            pending += [field.message_type for field in parts]
+    leading = {"TensorProto"}
+    while more := {name for name, parts in found.items() if leading & {*parts.values()}} - leading:
+        leading |= more
+    expected = {
+        name: {number: part for number, part in parts.items() if part in leading}
+        for name, parts in found.items()
+        if name in leading - {"TensorProto"}
+    }
+    assert expected == CHILDREN
+    assert found["TensorProto"][13] == "StringStringEntryProto"
+
+
+def test_external_data_is_found_wherever_it_is(tmp_path: Path) -> None:
+    def tensor(location: str) -> onnx.TensorProto:
+        made = onnx.TensorProto(data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+        made.external_data.add(key="offset", value="0")
+        made.external_data.add(key="location", value=location)
+        return made
+
+    inner = helper.make_graph([], "inner", [], [], [tensor("inner")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=inner, value=tensor("attribute"))
+    function = helper.make_function(
+        "d", "F", [], ["y"], [helper.make_node("Constant", [], ["y"], value=tensor("f"))], []
+    )
+    sparse = onnx.SparseTensorProto(values=tensor("values"), indices=tensor("indices"))
+    graph = helper.make_graph([node], "g", [], [], [tensor("main"), tensor("main")], sparse_initializer=[sparse])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, functions=[function]).SerializeToString())
+    expected = {"main", "inner", "attribute", "f", "values", "indices"}
+    assert sorted(external_locations(path) or ()) == sorted(expected)
+    (tmp_path / "main").touch()
+    assert external_files(path) == [tmp_path / "main"]
+
+
+def test_no_bytes_are_a_model_by_chance(tmp_path: Path) -> None:
+    path = save(tmp_path, "m.onnx")
+    content = path.read_bytes()
+    assert is_onnx_file(path)
+    generator = random.Random(0)
+    for length in range(0, len(content), 97):
+        path.write_bytes(content[:length])
+        is_onnx_file(path)  # a cut is a model or not, but no error
+        path.write_bytes(generator.randbytes(length + 1))
+        assert not is_onnx_file(path)
+    for name in ("none", "."):
+        assert not is_onnx_file(tmp_path / name)

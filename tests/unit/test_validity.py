@@ -1,0 +1,164 @@
+"""Who is to blame: out of memory is out of memory, a bug is a bug, and a model is invalid only if the runtime says so."""
+
+import errno
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import layoutopt
+from layoutopt import api
+from layoutopt.cli import entry, exit_codes
+from layoutopt.onnx_io.kernels import blocked_channels
+from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
+from layoutopt.pass_base import Pass, Pipeline
+
+Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
+
+VALID = "y = Relu (x)"
+INVALID = "s = Constant <value_ints = [2, 5, 3, 3]> () w = ConstantOfShape (s) y = Conv (x, w)"  # of 8 channels
+UNREGISTERED = "y = custom.Foo (x)"
+BEHIND_INDICES = "k = Constant <value_ints = [100]> () i = Cast <to = 7> (x) g = Gather (k, i) y = Cast <to = 1> (g)"
+
+
+def model(body: str) -> onnx.ModelProto:
+    header = '<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>'
+    proto = onnx.parser.parse_model(f"{header} net (float[1,8,4,4] x) => (float[?] y) {{ {body} }}")
+    proto.graph.output[0].type.CopyFrom(onnx.helper.make_tensor_type_proto(1, [None] * 4))
+    return proto
+
+
+class Stumble(Pass):
+    """A pass with a bug."""
+
+    name = "stumble"
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def run(self, graph: Any, context: Any) -> None:
+        raise self.error
+
+
+def stumble(body: str, error: BaseException) -> None:
+    layoutopt.optimize(model(body), "gpu-hopper", pipeline=Pipeline((Stumble(error),)))
+
+
+MEMORY = [
+    MemoryError(),
+    np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype(np.float32)),  # type: ignore[attr-defined]
+    Fail("[ONNXRuntimeError] : 1 : FAIL : bfc_arena.cc:360 Failed to allocate memory for requested buffer of size 8"),
+    RuntimeError("std::bad_alloc"),
+]
+
+
+@pytest.mark.parametrize("body", [VALID, INVALID])
+@pytest.mark.parametrize("error", MEMORY, ids=lambda error: type(error).__name__)
+def test_out_of_memory_is_out_of_memory(body: str, error: Exception) -> None:
+    with pytest.raises(MemoryError):
+        stumble(body, error)
+
+
+@pytest.mark.parametrize("body", [VALID, INVALID])
+def test_the_system_is_not_the_model(body: str) -> None:
+    for code in (errno.ENOMEM, errno.EIO):
+        with pytest.raises((MemoryError, OSError)):
+            stumble(body, OSError(code, "cannot"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_interrupts_pass(error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        stumble(INVALID, error())
+
+
+@pytest.mark.parametrize("body", [VALID, UNREGISTERED, BEHIND_INDICES])
+def test_a_bug_is_a_bug(body: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        stumble(body, ZeroDivisionError("division by zero"))
+
+
+def test_an_invalid_model_is_blamed() -> None:
+    with pytest.raises(layoutopt.ModelError, match=r"cannot be run: .* Conv node") as caught:
+        stumble(INVALID, ZeroDivisionError("division by zero"))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(layoutopt.ModelError, match="DepthToSpace"):
+        layoutopt.optimize(model("y = DepthToSpace <blocksize = 5> (x)"), "gpu-hopper")
+
+
+def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(layoutopt.TargetError):
+        stumble(INVALID, layoutopt.TargetError("no"))
+    monkeypatch.setattr(api.arguments, "checked_pins", lambda pins: {}["missing"])
+    with pytest.raises(KeyError):
+        layoutopt.optimize(model(INVALID))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fatal error: custom:Foo(-1) is not a registered function/op",
+        "This is an invalid model. In Node, Error No Op registered for Foo with domain_version of 17",
+        "NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node",
+        "External initializer: w offset: 0 size to read: 4 out of bounds",
+        "indices element out of data bounds, idx=7 must be within the inclusive range [-2,1]",
+        "Unable to allocate 7.45 GiB for an array",
+    ],
+)
+def test_refusals_that_are_not_about_the_model(text: str) -> None:
+    assert not is_about_the_model(text)
+
+
+def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert not is_out_of_memory(first)
+    second.__cause__ = MemoryError()
+    assert is_out_of_memory(first)
+    assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
+
+
+@pytest.mark.parametrize("name", ["evaluate", "foreign", "kernels", "settle"])
+def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = import_module(f"layoutopt.onnx_io.{name}")
+    body = "c = Constant <value_floats = [1.0, 2.0]> () d = Add (c, c) e = custom.Foo (x) y = Mul (e, d)"
+    for error in (MemoryError(), AttributeError("a bug")):
+
+        def broken(*args: object, raised: Exception = error, **options: object) -> None:
+            raise raised
+
+        owner = module if name == "foreign" else module.onnxruntime
+        monkeypatch.setattr(owner, "Session" if name == "foreign" else "InferenceSession", broken)
+        blocked_channels.cache_clear()
+        with pytest.raises(type(error)):
+            if name == "kernels":
+                blocked_channels()
+            elif name == "settle":
+                module.settle(api.onnx_io.from_message(model(VALID)), packs=False)
+            else:
+                layoutopt.optimize(model(body), "gpu-hopper", verify=False)
+        monkeypatch.undo()
+    blocked_channels.cache_clear()
+
+
+def test_exit_codes_of_memory_and_bugs(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(model(VALID), tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    for error, code, text in (
+        (RuntimeError("std::bad_alloc"), 1, "not enough memory"),
+        (IndexError("x"), exit_codes.INTERNAL, "IndexError"),
+    ):
+
+        def fails(*args: object, raised: Exception = error, **options: object) -> None:
+            raise raised
+
+        monkeypatch.setattr(api.onnx_io, "lift", fails)
+        assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
+        said = capsys.readouterr().err
+        assert text in said and said.count("\n") == 1
+        assert not (tmp_path / "out.onnx").exists()

@@ -1,0 +1,129 @@
+"""Two files are compared as `optimize` compares a model with its rewrite; what measures rounding moves nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import layoutopt
+from layoutopt.onnx_io.session import Session
+from layoutopt.verification.files import interface_mismatch, matches, verify_files
+from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
+from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.verify import Request
+
+HEAD = '<ir_version: 9, opset_import: ["" : 18]> net'
+BODY = """
+    c1 = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+    r1 = Relu (c1)
+    c2 = Conv <pads = [1, 1, 1, 1]> (r1, w2)
+    s2 = Add (c2, r1)
+    m = ReduceMean <keepdims = 1> (s2, axes)
+    g = Sigmoid (m)
+    y = Mul (s2, g)
+"""
+
+
+def network(body: str = BODY, shape: str = "1,3,16,16", name: str = "x") -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"{HEAD} (float[{shape}] {name}) => (float[1,16,16,16] y) {{ {body} }}")
+    numbers = np.random.default_rng(0)
+    for weight, dims in {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "b1": (16,)}.items():
+        array = numbers.normal(size=dims).astype(np.float32) / np.sqrt(np.prod(dims[1:]), dtype=np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, weight))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray([2, 3], np.int64), "axes"))
+    return model
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A network and what it is rewritten to, for blocks of eight channels."""
+    original, rewritten = tmp_path / "original.onnx", tmp_path / "rewritten.onnx"
+    onnx.save(network(), original)
+    layoutopt.optimize(original, "cpu-avx2", dialect="functions", pins={"r1": "NCHW8c"}).save(rewritten)
+    return original, rewritten
+
+
+def test_a_rewritten_file_passes_segment_by_segment(files: tuple[Path, Path]) -> None:
+    verdict = verify_files(*files)
+    assert verdict.status == "passed", verdict.reason
+    assert verdict.spread is not None and 0 < verdict.spread < 1e-5
+
+
+def test_values_are_found_by_name_and_content(files: tuple[Path, Path]) -> None:
+    """In whatever order of axes or blocks the rewritten model has them."""
+    first, second = (Runnable.of(str(path)) for path in files)
+    found = {each.original: str(each.format) for each in matches(first, second, ["c1", "r1", "c2", "s2"], Request())}
+    assert "r1" in found
+    assert any(format != "ABCD" and format != "NCHW" for format in found.values())
+
+
+@pytest.mark.parametrize("factor", [1.01, 0.0, -1.0])
+def test_one_wrong_weight_is_found(files: tuple[Path, Path], factor: float) -> None:
+    original, rewritten = files
+    model = onnx.load(rewritten)
+    tensor = max(model.graph.initializer, key=lambda each: np.prod(each.dims))
+    array = numpy_helper.to_array(tensor).copy()
+    array.flat[np.abs(array).argmax()] *= factor
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    onnx.save(model, rewritten)
+    assert verify_files(original, rewritten).status == "failed"
+
+
+def test_models_with_different_inputs_are_told_apart(tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    onnx.save(network(BODY.replace("(x,", "(z,"), name="z"), other)
+    onnx.save(network(), tmp_path / "one.onnx")
+    verdict = verify_files(tmp_path / "one.onnx", other)
+    assert verdict.status == "failed"
+    assert verdict.reason == "the models take different inputs: only the first has x, only the second z"
+
+
+def test_a_missing_output_is_named() -> None:
+    more = network()
+    more.graph.output.add().CopyFrom(more.graph.output[0])
+    more.graph.output[-1].name = "g"
+    graphs = [layoutopt.optimize(each, "gpu-hopper", verify=False).graph for each in (more, network())]
+    assert interface_mismatch(graphs[0], graphs[0]) == ""
+    assert interface_mismatch(*graphs) == "the second model lacks the outputs g"
+
+
+def test_perturbations_stay_within_their_units() -> None:
+    x = {"x": np.random.default_rng(1).normal(size=(64, 64)).astype(np.float32), "n": np.arange(9.0, dtype=np.float32)}
+    moved = perturbed_inputs(x, 0)
+    ratio = np.abs(moved["x"] / x["x"] - 1) / 2.0**-23
+    assert 0 < ratio.max() < 1.6
+    assert moved["n"] is x["n"], "whole numbers stay"
+    before, after = network(), network()
+    assert perturb_weights(after, 0)
+    for one, other in zip(before.graph.initializer, after.graph.initializer, strict=True):
+        a, b = numpy_helper.to_array(one), numpy_helper.to_array(other)
+        if a.dtype == np.float32:
+            assert 0 < np.abs(b / a - 1).max() < 4.6 * 2.0**-23
+        else:
+            assert np.array_equal(a, b)
+
+
+def test_sums_move_by_the_root_of_their_length() -> None:
+    model, noisy = network(), network()
+    for each in (model, noisy):
+        each.graph.output[0].name = "m"
+        each.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 1
+        each.graph.output[0].type.tensor_type.shape.dim[3].dim_value = 1
+        del each.graph.node[5:]
+    assert perturb_sums(noisy, 3)
+    assert not perturb_sums(onnx.parser.parse_model(f"{HEAD} (float[4] x) => (float[4] y) {{ y = Relu (x) }}"), 3)
+    feed = {"x": np.random.default_rng(2).normal(size=(1, 3, 16, 16)).astype(np.float32)}
+    plain, moved = (Session(each.SerializeToString(), optimised=False).run(None, feed)[0] for each in (model, noisy))
+    units = np.abs(moved / plain - 1) / 2.0**-23
+    assert 4 < units.max() < 17  # the square root of 256, and rounding
+
+
+def test_a_run_that_takes_too_long_ends() -> None:
+    body = "".join(f"a{n + 1} = MatMul (a{n}, a0) " for n in range(60))
+    text = f"{HEAD} (float[1500,1500] a0) => (float[1500,1500] a60) {{ {body} }}"
+    session = Session(onnx.parser.parse_model(text).SerializeToString(), threads=1)
+    with pytest.raises(TimeoutError, match="did not finish within 0 s"):
+        session.run(None, {"a0": np.zeros((1500, 1500), np.float32)}, 0.05)
