@@ -42,7 +42,7 @@ from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
 from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.result import Result
-from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, plausible_sizes, prepared
+from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
 from layoutopt.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.stamp import KEY, Stamp
 from layoutopt.validity import blamed_on, run_alone
@@ -172,14 +172,14 @@ def _optimized(
     )
     if job.is_done(source):
         graph = onnx_io.lift(onnx_io.inline(source, DOMAIN), strict=strict)
-        context.sizes = plausible_sizes(SampleInputs.of(graph, job.dims).dimensions)
-        return job.finish(source, graph, context, unchanged="it has been optimised like this before", runs=verify)
+        samples, context.sizes = job.samples(source, graph, verify=verify)
+        reason = "it has been optimised like this before"
+        return job.finish(source, graph, context, reason, samples if verify else None)
     if mode == "inference" and onnx_io.has_training(source):
         graph = onnx_io.lift(source, strict=strict)
-        context.sizes = plausible_sizes(SampleInputs.of(graph, job.dims).dimensions)
-        return job.finish(
-            source, graph, context, unchanged="its training information binds its weights by name", runs=verify
-        )
+        samples, context.sizes = job.samples(source, graph, verify=verify)
+        reason = "its training information binds its weights by name"
+        return job.finish(source, graph, context, reason, samples if verify else None)
     progress("lifting")
     inlined = onnx_io.inline_functions(onnx_io.inline(source, DOMAIN), lambda kind: kind in rules())
     context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
@@ -196,7 +196,7 @@ def _optimized(
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
-        return job.finish(source, graph, context, unchanged=_why_unchanged(context.plan), runs=verify)
+        return job.finish(source, graph, context, _why_unchanged(context.plan), samples if verify else None)
     progress("writing ONNX")
     lowered = spoken.lower(graph, context.growth)
     compact(lowered)
@@ -304,11 +304,24 @@ class _Job:
         return KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model))
 
     def finish(
-        self, model: onnx_ir.Model, graph: Graph, context: PassContext, unchanged: str = "", *, runs: bool = False
+        self,
+        model: onnx_ir.Model,
+        graph: Graph,
+        context: PassContext,
+        unchanged: str = "",
+        samples: SampleInputs | None = None,
     ) -> Result:
-        """The result; `unchanged` says why the model was left alone, if it was, and `runs` whether to run it then."""
-        if unchanged and runs:
-            self.verification = run_alone(model, self.path, self.dims)
+        """Build the result.
+
+        Args:
+            model: the model to hand out.
+            graph: what the passes made of it.
+            context: of the passes.
+            unchanged: why the model was left alone, if it was.
+            samples: inputs on which a model that was left alone is run, if it is to be run.
+        """
+        if unchanged and samples is not None:
+            self.verification = run_alone(model, self.path, samples)
         after = self.before if unchanged else counts(graph)
         sizes = context.sizes
         cost_model = sized(self.cost_model, sizes)

@@ -11,37 +11,39 @@ from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.runtime_errors import is_about_the_model, raise_if_out_of_memory
-from layoutopt.sample_inputs import inputs_for
+from layoutopt.sample_inputs import SampleInputs, inputs_for
 from layoutopt.sizes import Dims
-from layoutopt.verification import Verification, verify_models
-from layoutopt.verification.runnable import Source
-from layoutopt.verification.verify import Request
+from layoutopt.verification import Verification
+from layoutopt.verification.runnable import Runnable, Source
+from layoutopt.verification.runs import Budget, load_and_run
 
 _HINT = "export the model again"
 
 
-def run_alone(model: onnx_ir.Model, path: str | None, dims: Dims) -> Verification:
-    """Run a model against itself; "not verified" with the reason if ONNX Runtime cannot run it.
+def run_alone(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
+    """Run a model once; "not verified" with the reason if ONNX Runtime cannot run it.
 
     Args:
         model: the model.
         path: the file that it was read from, if it was a file.
-        dims: sizes of symbolic dimensions to try.
+        inputs: how inputs are made, and at which sizes of symbolic dimensions.
     """
     if path is not None:
-        return _against_itself(path, dims)
+        return _run_once(path, inputs)
     if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= onnx_io.IN_ONE_FILE:
-        return _against_itself(onnx_io.to_bytes(model), dims)
+        return _run_once(onnx_io.to_bytes(model), inputs)
     with scratch_folder() as folder:
         file = folder / "original.onnx"
         onnx_io.write(model, file)
-        return _against_itself(file, dims)
+        return _run_once(file, inputs)
 
 
-def _against_itself(source: Source, dims: Dims) -> Verification:
-    verdict = verify_models(source, source, request=Request(inputs=inputs_for(source, dims), lazy=True))
-    # A model of random numbers differs from itself, and runs.
-    return verdict if verdict.status == "not verified" else Verification("passed", sizes=verdict.sizes)
+def _run_once(source: Source, inputs: SampleInputs) -> Verification:
+    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
+    if isinstance(loaded, str):
+        return Verification("not verified", loaded)
+    _, runs = loaded
+    return Verification("passed", sizes=tuple(tuple(run.sizes.items()) for run in runs if run.sizes))
 
 
 @contextmanager
@@ -73,12 +75,20 @@ def _refusal(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims:
     """Why ONNX Runtime refuses a model that is invalid; nothing if it runs, or cannot be judged."""
     try:
         if isinstance(model, onnx_ir.Model):
-            verdict = run_alone(model, None, dims)
+            verdict = run_alone(model, None, _inputs_of(model, dims))
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = verify_models(source, source, request=Request(inputs=inputs_for(source, dims), lazy=True))
+            verdict = _run_once(source, inputs_for(source, dims))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""
     is_invalid = verdict.status == "not verified" and is_about_the_model(verdict.reason)
     return verdict.reason.removeprefix("the original ") if is_invalid else ""
+
+
+def _inputs_of(model: onnx_ir.Model, dims: Dims) -> SampleInputs:
+    """How inputs are made; without regard to the graph of a model that cannot be lifted."""
+    try:
+        return SampleInputs.of(onnx_io.lift(model), dims)
+    except ModelError:
+        return SampleInputs.of(None, dims)

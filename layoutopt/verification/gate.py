@@ -165,13 +165,19 @@ class Models:
     hidden: Sequence[Observed]
     find: Callable[[], Sequence[Observed]]
 
+    def computed(self, values: Sequence[Observed]) -> list[Observed]:
+        """Those values that nodes of the original's main graph compute; the others are inside of functions that it calls."""
+        names = computed_names(self.original.message()) if values else set()
+        return [each for each in values if each.original in names]
+
 
 def compare(
     models: Models, facts: Facts, request: Request, *, only_optimised: bool = False, always_cuts: bool = False
 ) -> Verification:
     """Compare as a whole, and segment by segment where that says too little, or always."""
     names = computed_names(models.final.message()) if models.hidden else set()
-    shown = [each for each in models.hidden if each.rewritten in names]
+    hidden = models.computed(models.hidden)
+    shown = [each for each in hidden if each.rewritten in names]
     verdict = verify_models(
         _exposing(models.original, [each.original for each in shown]),
         _exposing(models.final, [each.rewritten for each in shown]),
@@ -181,7 +187,7 @@ def compare(
     is_enough = verdict.is_conclusive and verdict.sensitive and len(shown) == len(models.hidden)
     if (is_enough and not always_cuts) or verdict.status == "not verified":
         return verdict
-    cuts = facts.cuts(models.find())
+    cuts = facts.cuts(models.computed(models.find()))
     if not cuts:
         return verdict
     if models.final is not models.cuttable and not _is_settled_right(models, request):

@@ -13,6 +13,7 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.onnx_io.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, spelled
+from layoutopt.verification.runnable import Runnable
 
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
 """What a run of a model raises where it fails: errors of the runtime, of the making of inputs, and of the limit of time."""
@@ -71,10 +72,19 @@ def _place(sizes: Mapping[str, int]) -> str:
     return f" at {spelled(sizes)}" if sizes else ""
 
 
-def run_original(session: Session, inputs: SampleInputs, seed: int, budget: Budget) -> tuple[list[Run], list[str]]:
+def run_original(
+    session: Session, inputs: SampleInputs, seed: int, budget: Budget, *, only_once: bool = False
+) -> tuple[list[Run], list[str]]:
     """The runs at as many sizes as are enough, two at the first; and why the model does not run at others.
 
     Where it runs at no size with random values, plainer values are tried.
+
+    Args:
+        session: the original.
+        inputs: how inputs are made, and at which sizes.
+        seed: of random inputs.
+        budget: the time that it may take.
+        only_once: stop after the first set of inputs on which it runs.
     """
     refusals: list[str] = []
     for style in Style:
@@ -83,7 +93,9 @@ def run_original(session: Session, inputs: SampleInputs, seed: int, budget: Budg
         for trial in inputs.sets(session, seed, style):
             if done.get(trial.group, 0) == ENOUGH or (runs and budget.is_spent):
                 continue
-            count = 1 if done.get(trial.group) else 2  # whether outputs depend on inputs shows at one size
+            if runs and only_once:
+                break
+            count = 1 if only_once or done.get(trial.group) else 2  # whether outputs depend on inputs shows at one size
             try:
                 feeds = islice(trial.feeds, count)
                 runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
@@ -95,6 +107,19 @@ def run_original(session: Session, inputs: SampleInputs, seed: int, budget: Budg
         if runs:
             return runs, refusals
     return [], refusals
+
+
+def load_and_run(
+    model: Runnable, inputs: SampleInputs, seed: int, budget: Budget, *, optimised: bool = True, only_once: bool = False
+) -> tuple[Session, list[Run]] | str:
+    """A session of the original with its runs, as for `run_original`; or why it cannot be run, in one line."""
+    try:
+        session = model.session(optimised=optimised)
+    except RUN_ERRORS as error:
+        raise_if_out_of_memory(error)
+        return f"the original cannot be run: {one_line(error)}"
+    runs, refusals = run_original(session, inputs, seed, budget, only_once=only_once)
+    return (session, runs) if runs else f"the original cannot be run{refusals[0]}"
 
 
 def broken_promise(session: Session, outputs: Sequence[Any]) -> str:
@@ -117,4 +142,4 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
-__all__ = ["RUN_ERRORS", "Budget", "Run", "broken_promise", "one_line", "run_original"]
+__all__ = ["RUN_ERRORS", "Budget", "Run", "broken_promise", "load_and_run", "one_line", "run_original"]

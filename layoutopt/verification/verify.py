@@ -31,7 +31,7 @@ from layoutopt.sizes import Dims
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.runnable import Runnable, Source
-from layoutopt.verification.runs import RUN_ERRORS, Budget, Run, broken_promise, one_line, run_original
+from layoutopt.verification.runs import RUN_ERRORS, Budget, Run, broken_promise, load_and_run, one_line
 from layoutopt.verification.spread import Spread, measure_spread, perturbed_copy
 from layoutopt.verification.verdict import FACTOR, UNITS, Comparison, Verification, concluded, judged
 
@@ -207,20 +207,17 @@ class _Comparison:
 
     def verdict(self) -> Verification:
         """Run both, one after the other, and compare."""
-        budget = self.request.budget
-        try:
-            session = self.original.session(optimised=self.optimised)
-        except RUN_ERRORS as error:
-            raise_if_out_of_memory(error)
-            return Verification("not verified", f"the original cannot be run: {one_line(error)}")
-        runs, refusals = run_original(session, self.request.inputs, self.request.seed, budget)
-        if not runs:
-            return Verification("not verified", f"the original cannot be run{refusals[0]}")
+        loaded = load_and_run(
+            self.original, self.request.inputs, self.request.seed, self.request.budget, optimised=self.optimised
+        )
+        if isinstance(loaded, str):
+            return Verification("not verified", loaded)
+        session, runs = loaded
         names = [each.name for each in session.get_outputs()]
         promise = next(filter(None, (broken_promise(session, run.outputs) for run in runs)), "")
         unmoved = Spread({name: Difference() for name in names}, None, frozenset())
         spread = unmoved if self.request.lazy else self._spread(session, runs, names)
-        del session  # two models are never in memory at once
+        del session, loaded  # two models are never in memory at once
         gots = self._run_rewritten(runs, names)
         if isinstance(gots, str):
             if other := _OTHER_MACHINE.search(gots):

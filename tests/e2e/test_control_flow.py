@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import layoutopt
 from layoutopt.ir.cast import is_cast
 from layoutopt.ops import rule_of
+from layoutopt.verification import Verification, gate
 
 TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512")
 WAYS = (*product(TARGETS, ("functions", "ops")), ("cpu", None))
@@ -183,6 +184,14 @@ def calling(block: int = 18, act: int = 18) -> onnx.ModelProto:
     weight = np.random.default_rng(0).normal(scale=0.04, size=(64, 64, 3, 3))
     model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
     return model
+
+
+@pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions")])
+def test_segments_do_not_begin_inside_of_functions(way: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    verification = layoutopt.optimize(calling(), way[0], dialect=way[1]).report.verification
+    assert verification.status == "passed"
+    assert verification.reason == "segment by segment; as a whole y differs"
 
 
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions"), ("cpu", None)])
