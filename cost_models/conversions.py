@@ -4,6 +4,7 @@ What stands where in a format matters only for axes with more than one element: 
 """
 
 from collections.abc import Sequence
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -13,7 +14,21 @@ from layoutopt.ops import elements
 
 
 def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
-    """How many neighbouring elements stay neighbours, or begin or end as such, where a conversion transposes."""
+    """Neighbouring elements that a conversion keeps together where it transposes; infinite if it transposes nothing."""
+    return max(_shortest_run(*pair, shape) for pair in product(_aliases(src, shape), _aliases(dst, shape)))
+
+
+def _aliases(format: Format, shape: Shape) -> list[Format]:
+    """A plain format with the axes of extent 1 outermost, and with these innermost; any other format as it is.
+
+    Both have the same bytes as the format: a conversion may treat NHWC as NCHW where C = 1.
+    """
+    wide = _wide(format.order, shape) if format.is_plain else ()
+    units = tuple(axis for axis in range(format.rank) if axis not in wide)
+    return [Format.plain(units + wide), Format.plain(wide + units)] if wide and units else [format]
+
+
+def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
     steps = [step for step in Conversion(src, dst).steps(shape) if isinstance(step, Transpose)]
     ends = [dim for step in steps for dim in (step.before[-1], step.after[-1]) if isinstance(dim, int)]
     return min(ends, default=inf)

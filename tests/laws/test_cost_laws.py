@@ -54,6 +54,7 @@ def test_a_conversion_costs_the_same_back(
 
 @given(models, shapes, dtypes, formats, formats, formats)
 @example(MODELS["cpu-avx2"], (1, 1, 1, 1), DType.FLOAT32, FORMATS[0], FORMATS[2], FORMATS[6])
+@example(MODELS["gpu-ampere"], (1, 1, 1, 2), DType.FLOAT32, FORMATS[0], FORMATS[1], FORMATS[3])
 def test_a_detour_is_never_cheaper(
     model: RooflineModel, shape: Shape4, dtype: DType, src: Format, via: Format, dst: Format
 ) -> None:
