@@ -6,6 +6,7 @@ element types it is different: where they contradict each other, ONNX Runtime re
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import is_unknown
@@ -18,6 +19,8 @@ from layoutopt.onnx_io.retype import give_type, retype
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.standin import stand_in
 from layoutopt.onnx_io.vocabulary import DimNames
+
+Type: TypeAlias = TensorType | OpaqueType
 
 
 def infer_with_declarations(graph: Graph, names: DimNames) -> None:
@@ -43,25 +46,50 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
         ModelError: types contradict each other without any declared shape, too.
     """
     declared = _forget_shapes(graph, names)
-    found = {value: value.type for value in declared}
+    found = {value: value.type for each in graph.nest() for value in each.values if value.data is None}
     outputs = {value for each in graph.nest() for value in each.outputs}
     claims = {
         value: claim
         for value, type in declared.items()
         if value not in outputs and (claim := _claim(type, found[value])) != found[value]
     }
-    if claims:
-        _give(claims)
-        try:
-            infer_with_declarations(graph, names)
-        except ModelError:  # they contradict each other
-            _give({value: found[value] for value in claims})
-            infer_with_declarations(graph, names)
+    _infer_with_claims(graph, names, claims, found)
     return [
         Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
         for value, type in declared.items()
         if _contradicts(type, value.type) or (value in claims and not _covers(value.type, claims[value]))
     ]
+
+
+def _infer_with_claims(
+    graph: Graph, names: DimNames, claims: Mapping[Value, Type], found: Mapping[Value, Type]
+) -> None:
+    """Infer a graph again with shapes that are only declared, as far as inference keeps them.
+
+    The state of a loop may be declared in a shape that the body does not preserve. What follows from such a claim is wrong,
+    too, so inference begins anew without it.
+
+    Args:
+        graph: a graph whose values have the types that inference found without declared shapes.
+        names: for dimensions.
+        claims: types with the numbers that are only declared.
+        found: the types of all computed values without these numbers.
+    """
+    kept = dict(claims)
+    while kept:
+        _give(kept)
+        try:
+            infer_with_declarations(graph, names)
+        except ModelError:  # they contradict each other
+            kept = {}
+        else:
+            covered = {value: claim for value, claim in kept.items() if _covers(value.type, claim)}
+            if len(covered) == len(kept):
+                return
+            kept = covered
+        _give(found)
+    if claims:
+        infer_with_declarations(graph, names)
 
 
 def _forget_shapes(graph: Graph, names: DimNames) -> dict[Value, TensorType]:

@@ -108,6 +108,8 @@ def _moved(part: Graph) -> Array | None:
         if op.kind == "Transpose":
             arrays[y] = array.transpose(op.integers("perm") or None)
         elif op.kind in _VIEWS:
+            if array.size != elements(y.static_shape):  # it fails when it is run
+                return None
             arrays[y] = array.reshape(y.static_shape)
         elif op.kind == "Cast" and y.dtype is not None and _is_widening(x.dtype, y.dtype):
             arrays[y] = array.astype(y.dtype.numpy)

@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.constant import constant_tensor
 from layoutopt.onnx_io.external import DataFolder
 from layoutopt.onnx_io.faithful import MIN_IR_VERSION, contradict, describe, graphs, inner_graphs, nested, nodes
 from layoutopt.onnx_io.runtime_choice import loads, runtime_uses
@@ -139,10 +140,11 @@ def _keep_last_opset_import(draft: Draft) -> Iterator[Repair]:
 
 def _drop_impossible_opset_imports(draft: Draft) -> Iterator[Repair]:
     """ONNX Runtime does not look at the version of a domain that no node uses."""
-    used = {node.domain for node in nodes(draft.proto)}
+    used = {node.domain for node in nodes(draft.proto)} | {"", "ai.onnx"}
+    newest = opsets_of_onnx()
     kept = []
     for opset in draft.proto.opset_import:
-        if opset.domain not in used and opset.version > _NEWEST_OPSET:
+        if opset.domain not in used and not 1 <= opset.version <= newest.get(opset.domain, _NEWEST_OPSET):
             fault = f"opset {opset.version} of {opset.domain} cannot exist"
             yield Repair("model", fault, "the import is dropped, as no node uses it")
         else:
@@ -228,6 +230,39 @@ def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
             _drop(graph.initializer, {name for name, used in hiding.items() if used == "last"})
             dropped = [constants[name] for name, used in hiding.items() if used == "first"]
             _replace(graph.node, [node for node in graph.node if not any(node is each for each in dropped)])
+
+
+def _keep_one_optional_input(draft: Draft) -> Iterator[Repair]:
+    """An input with an initializer is optional, and ONNX Runtime allows several declarations of it."""
+    graph = draft.proto.graph
+    defaults = {tensor.name for tensor in graph.initializer}
+    counted = Counter(info.name for info in graph.input)
+    repeated = {name for name, count in counted.items() if count > 1 and name in defaults}
+    for name in sorted(repeated):
+        yield Repair(name, "two inputs have this name", "the first one is used")
+    if repeated:
+        _keep_one(graph.input, "name", repeated)
+
+
+def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime makes initializers of Constant nodes first; with the name of an input, that is the input's default value."""
+    graph = draft.proto.graph
+    inputs = {info.name for info in graph.input}
+    kept = []
+    for node in graph.node:
+        is_hidden = node.op_type == "Constant" and not inputs.isdisjoint(node.output)
+        tensor = constant_tensor(ir.serde.deserialize_node(node)) if is_hidden else None
+        if tensor is None:
+            kept.append(node)
+            continue
+        (name,) = node.output
+        yield Repair(
+            name, f"an input and {describe(node)!r} have this name", "the constant is the input's default value"
+        )
+        graph.initializer.append(ir.serde.serialize_tensor(tensor))
+        graph.initializer[-1].name = name
+    if len(kept) < len(graph.node):
+        _replace(graph.node, kept)
 
 
 def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
@@ -367,6 +402,8 @@ RULES: tuple[Rule, ...] = (
     _drop_unnamed_initializers,
     _drop_broken_unused_functions,
     _keep_one_definition,
+    _constants_of_inputs_to_defaults,
+    _keep_one_optional_input,
     _clear_segments,
     _clear_other_data_fields,
     _drop_broken_unused_initializers,

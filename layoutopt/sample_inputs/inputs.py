@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from layoutopt.errors import InputError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name, inputs_of
@@ -17,6 +19,9 @@ from layoutopt.sample_inputs.values import ValueRange, value_ranges
 from layoutopt.sizes import Dims, Range, Sizes, as_range, checked
 
 _SMALL = 2  # of a dimension that has no size
+
+MOST_ELEMENTS = 1 << 29
+"""Elements of all inputs together above which no inputs are drawn at sizes that nobody has given."""
 
 Feed: TypeAlias = dict[str, Array]
 
@@ -141,16 +146,22 @@ class SampleInputs:
             sizes: of symbolic dimensions, by name, or by `input[axis]` where they have none; 2 where there is none.
             style: how values are drawn.
             is_first: whether masks are all ones and lengths as long as possible.
+
+        Raises:
+            InputError: the inputs would have too many elements, at sizes that callers have not given.
+            LayoutoptError: there are no random values for a type.
         """
         generator = np.random.default_rng(seed)
         known = sizes or {}
         at = self._by_text(known)
         feed: Feed = {}
+        shapes = {each.name: _extents(each, known) for each in session.get_inputs()}
+        if not known.keys() <= self.dims.keys() and sum(map(prod, shapes.values())) > MOST_ELEMENTS:
+            raise InputError("inputs would be too large", where=spelled(known), hint="give sizes with --dim NAME=VALUE")
         for each in session.get_inputs():
-            dims = _extents(each, known)
             range = self.ranges.get(each.name)
             feed[each.name] = random_values(
-                each.name, each.type, dims, generator, range, at, style=style, is_first=is_first
+                each.name, each.type, shapes[each.name], generator, range, at, style=style, is_first=is_first
             )
         return feed
 

@@ -185,7 +185,8 @@ def compare(
         only_optimised=only_optimised,
     )
     is_enough = verdict.is_conclusive and verdict.sensitive and len(shown) == len(models.hidden)
-    if (is_enough and not always_cuts) or verdict.status == "not verified":
+    cannot_run = verdict.status == "failed" and not verdict.comparisons
+    if (is_enough and not always_cuts) or cannot_run or verdict.status == "not verified":
         return verdict
     cuts = facts.cuts(models.computed(models.find()))
     if not cuts:

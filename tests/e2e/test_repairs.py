@@ -46,6 +46,16 @@ def hidden_by_a_constant(model: onnx.ModelProto) -> None:
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="const", value=value))
 
 
+def optional_input_twice(model: onnx.ModelProto) -> None:
+    model.graph.input.extend([info("w", TensorProto.FLOAT, [3]), info("w", TensorProto.FLOAT, ["N"])])
+
+
+def constant_of_an_input(model: onnx.ModelProto) -> None:
+    hidden_by_a_constant(model)
+    del model.graph.initializer[:]
+    model.graph.input.append(info("w", TensorProto.FLOAT, [3]))
+
+
 def unnamed_initializer(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), ""))
 
@@ -129,6 +139,8 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "another large initializer": (large(another_initializer), "w", "two initializers have this name"),
     "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
     "initializer and Constant": (hidden_by_a_constant, "w", "an initializer and 'const' have this name"),
+    "optional input twice": (optional_input_twice, "w", "two inputs have this name: the first one is used"),
+    "input and Constant": (constant_of_an_input, "w", "the constant is the input's default value"),
     "unnamed initializer": (unnamed_initializer, "graph 'g'", "an initializer has no name"),
     "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
     "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
@@ -141,6 +153,7 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "opset twice": (opset("", 17), "model", "version 17 is used"),
     "opset twice, spelled otherwise": (opset("ai.onnx", 17), "model", "version 17 is used"),
     "impossible opset": (opset("some.where", 1 << 40), "model", "cannot exist"),
+    "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "cannot exist"),
     "undefined field": (undefined_field, "relu", "has a field that ONNX does not define"),
     "metadata twice": (metadata, "model", "metadata key 'a' is there twice"),
     "annotations twice": (annotations, "a", "two quantization annotations"),

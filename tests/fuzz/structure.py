@@ -7,7 +7,7 @@ not, layoutopt has to refuse it in one line or to leave it alone. Outcomes that 
     traceback    another error than layoutopt's own
     lost         the source, its data or a file beside it has changed, or there is another file than the output
     wrong        the result computes something else than the mutant, by more than rounding moves the mutant
-    refused      layoutopt refuses what ONNX Runtime runs
+    refused      layoutopt refuses what ONNX Runtime runs, at its default level of optimisation and without optimisation
     not one line the error has a line break
 """
 
@@ -24,7 +24,7 @@ import onnx
 from onnx import TensorProto
 
 import layoutopt
-from layoutopt.errors import LayoutoptError
+from layoutopt.errors import LayoutoptError, UnverifiedError
 from layoutopt.onnx_io.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
@@ -111,10 +111,16 @@ def judge(given: Example, folder: Path) -> Verdict:
         text = f"{type(error).__name__}: {error}"
         if "\n" in str(error):
             return Verdict("not one line", f"{told}: {text}", is_failure=True)
+        if runs and _declares_what_it_is_not(error):
+            return Verdict("not verified, declares another shape")
+        if runs and not _runs(source, optimised=False)[1]:
+            return Verdict("refused, runs only when fused")
         if runs:
             return Verdict("refused", f"{told}: {text}", is_failure=True)
         fault = _lost(folder, before, set())
         return Verdict("lost", f"{told}: {fault}", is_failure=True) if fault else Verdict("refused, does not run")
+    except MemoryError as error:
+        return Verdict("out of memory", f"{told}: {error}", is_failure=bool(runs))
     except Exception as error:
         return Verdict("traceback", f"{told}: {type(error).__name__}: {error}", is_failure=True)
     fault = _lost(folder, before, {"out.onnx", "out.data"})
@@ -138,10 +144,15 @@ def judge(given: Example, folder: Path) -> Verdict:
 Feed = Mapping[str, Any]
 
 
-def _runs(path: Path) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
-    """The mutant in stock ONNX Runtime and what it makes of two sets of random inputs; nothing if it does not run."""
+def _declares_what_it_is_not(error: LayoutoptError) -> bool:
+    """Whether a result was refused because the mutant's outputs have other shapes than it declares, which is documented."""
+    return isinstance(error, UnverifiedError) and "but declares" in str(error)
+
+
+def _runs(path: Path, *, optimised: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
+    """The mutant in stock ONNX Runtime and its outputs for two sets of random inputs; nothing if it does not run."""
     try:
-        session = Session(path, threads=1)
+        session = Session(path, threads=1, optimised=optimised)
     except Exception:  # onnxruntime's exceptions have no common base
         return None, []
     symbols = {

@@ -9,14 +9,19 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
+from layoutopt.errors import VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
-from layoutopt.verification import Observed, Verification, gate, verify_models
+from layoutopt.verification import Comparison, Observed, Verification, gate, verify_models
+from layoutopt.verification.difference import Difference
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
 from layoutopt.verification.verify import Request
 
 FOUR = Format.canonical(4)
+DIFFERS = Verification(
+    "failed", "y differs", (Comparison("y", "float32", Difference(1.0, 1.0), Difference(), Difference()),)
+)
 DEPTH, CHANNELS, SIDE, STEP = 5, 16, 24, 0.03
 BETWEEN = [f"q{number}" for number in range(DEPTH + 1)]
 
@@ -130,7 +135,7 @@ def test_values_before_a_final_op_are_compared_too() -> None:
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_whole_models_are_cut(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification
     assert verification.status == "passed"
     assert verification.reason == "segment by segment; as a whole y differs"
@@ -177,7 +182,13 @@ def test_no_more_than_that(change: dict[str, float], inside: bool) -> None:
 
 
 def test_an_output_that_is_cut_off_is_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "y differs"))
+    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(cut(), "ascend-910b").report.verification
     assert verification.status == "passed"
     assert verification.reason == "segment by segment; as a whole y differs"
+
+
+def test_segments_do_not_clear_a_model_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "it cannot be run"))
+    with pytest.raises(VerificationError, match="it cannot be run"):
+        layoutopt.optimize(cut(), "ascend-910b")
