@@ -12,7 +12,7 @@ from layoutopt.cli.progress import Steps
 from layoutopt.cli.terminal import facts, line, section, show, show_json, table, text
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
-from layoutopt.sample_inputs import InputSet, prepared, spelled
+from layoutopt.sample_inputs import InputSet, prepared, sizes_text
 from layoutopt.sizes import Dims
 from layoutopt.stamp import KEY
 from layoutopt.verification import Comparison, Verification
@@ -147,7 +147,7 @@ def print_comparison(rounds: Rounds, as_json: bool) -> None:
     count = sum(max(len(each.sizes), 1) + 1 for each in rounds.verdicts)
     rows = [("verdict", line((verdict.status, style), f", on {count} random inputs"))]
     if verdict.sizes:
-        rows.append(("sizes", text("; ".join(spelled(dict(each)) for each in verdict.sizes))))
+        rows.append(("sizes", text("; ".join(sizes_text(dict(each)) for each in verdict.sizes))))
     if not rounds.is_sensitive:
         says = "the outputs do not depend on the inputs, so this says little"
         rows.append(("but", text(says, "yellow")))

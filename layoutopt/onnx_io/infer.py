@@ -23,8 +23,9 @@ _CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
 _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)
 _TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
 _ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
-_TOO_STRICT = ("Input to 'Range' op should be scalars",)
-"""What runtimes do not mind: Range of tensors with one element, which ONNX's own body of AffineGrid has."""
+_TOO_STRICT = ("Input to 'Range' op should be scalars", "Input 0 expected to have rank 2 but has rank 1 in node Gemm")
+"""Complaints about what ONNX Runtime runs: Range of tensors with one element, which ONNX's own body of AffineGrid has; Gemm of
+a vector, which it reads as a matrix of one row."""
 
 _LONGEST = 1 << 21
 """Elements of lists, all together, past which their values are not followed; each takes some 70 bytes."""

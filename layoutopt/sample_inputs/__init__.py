@@ -2,7 +2,7 @@
 
 from layoutopt.sample_inputs.draw import Style
 from layoutopt.sample_inputs.given import Given, InputSet, bound_sizes, given_ranges, input_sets, read_inputs
-from layoutopt.sample_inputs.inputs import Feed, InputTrial, SampleInputs, spelled
+from layoutopt.sample_inputs.inputs import Feed, InputTrial, SampleInputs, sizes_text
 from layoutopt.sample_inputs.plausible import Dimensions, plausible_sizes
 from layoutopt.sample_inputs.runs import inputs_for, prepared
 from layoutopt.sample_inputs.trials import symbols_of, trials
@@ -25,7 +25,7 @@ __all__ = [
     "plausible_sizes",
     "prepared",
     "read_inputs",
-    "spelled",
+    "sizes_text",
     "symbols_of",
     "trials",
     "value_ranges",

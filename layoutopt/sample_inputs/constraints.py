@@ -112,19 +112,19 @@ class Constraints:
         ]
         return [*empty, *(relation for relation in self.relations if not relation.holds(found))]
 
-    def solved(self, wish: Mapping[str, int], fixed: Collection[str] = ()) -> dict[str, int]:
+    def solved(self, proposed: Mapping[str, int], fixed: Collection[str] = ()) -> dict[str, int]:
         """Sizes near those that are wished for at which as many relations as possible hold.
 
         Args:
-            wish: sizes of at least the free dimensions.
+            proposed: sizes of at least the free dimensions.
             fixed: dimensions that keep the size that is wished for.
         """
-        point = self.complete(wish)
+        point = self.complete(proposed)
         for _ in range(_ROUNDS):
             broken = self.broken(point)
             if not broken:
                 break
-            repairs = (self._repaired(point, relation, wish, fixed) for relation in broken[:_TRIED])
+            repairs = (self._repaired(point, relation, proposed, fixed) for relation in broken[:_TRIED])
             better = next((each for each in repairs if each and len(self.broken(each)) < len(broken)), None)
             if better is None:
                 break
@@ -132,7 +132,7 @@ class Constraints:
         return point
 
     def _repaired(
-        self, point: Mapping[str, int], relation: Relation, wish: Mapping[str, int], fixed: Collection[str]
+        self, point: Mapping[str, int], relation: Relation, proposed: Mapping[str, int], fixed: Collection[str]
     ) -> dict[str, int] | None:
         """The point with one dimension of a relation changed, or all to the same size, such that it holds."""
         behind = [each for each in self.definitions if each.name in _closure(relation.names, self.definitions)]
@@ -141,13 +141,13 @@ class Constraints:
         best: tuple[tuple[int, float], dict[str, int]] | None = None
         for moved in [*([name] for name in names), *([names] if len(names) > 1 else [])]:
             hits = 0
-            for size in _nearest(wish[moved[0]]):
+            for size in _nearest(proposed[moved[0]]):
                 found = {**{name: point[name] for name in self.free}, **dict.fromkeys(moved, size)}
                 near = _computed(found, behind)
                 if relation.holds(near) and all(near.get(name, 1) > 0 for name in relation.names):
                     hits += 1
                     other = self.complete(found)
-                    rank = (len(self.broken(other)), abs(log(size / wish[moved[0]])))
+                    rank = (len(self.broken(other)), abs(log(size / proposed[moved[0]])))
                     best = min(best, (rank, other), key=lambda each: each[0]) if best else (rank, other)
                 if hits == _HITS:
                     break

@@ -157,7 +157,9 @@ class SampleInputs:
         feed: Feed = {}
         shapes = {each.name: _extents(each, known) for each in session.get_inputs()}
         if not known.keys() <= self.dims.keys() and sum(map(prod, shapes.values())) > MOST_ELEMENTS:
-            raise InputError("inputs would be too large", where=spelled(known), hint="give sizes with --dim NAME=VALUE")
+            raise InputError(
+                "inputs would be too large", where=sizes_text(known), hint="give sizes with --dim NAME=VALUE"
+            )
         for each in session.get_inputs():
             range = self.ranges.get(each.name)
             feed[each.name] = random_values(
@@ -178,9 +180,9 @@ def _extents(one: Declared, sizes: Mapping[str, int]) -> list[int]:
     ]
 
 
-def spelled(sizes: Mapping[str, int], names: Collection[str] = ()) -> str:
+def sizes_text(sizes: Mapping[str, int], names: Collection[str] = ()) -> str:
     """Sizes in words; of some dimensions only, if names are given."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items() if not names or name in names)
 
 
-__all__ = ["Feed", "InputTrial", "SampleInputs", "spelled"]
+__all__ = ["Feed", "InputTrial", "SampleInputs", "sizes_text"]

@@ -90,29 +90,29 @@ class Dimensions:
             for each in self.symbols
         }
 
-    def solved(self, wish: Mapping[str, int], weaker: int = 0) -> dict[str, int]:
-        """Sizes near those wished for that meet the relations, with no tensor of more than 2^27 elements.
+    def solved(self, proposed: Mapping[str, int], weaker: int = 0) -> dict[str, int]:
+        """Sizes near the proposed ones that meet the relations, with no tensor of more than 2^27 elements.
 
         Args:
-            wish: sizes of at least the dimensions that follow from no others.
+            proposed: sizes of at least the dimensions that follow from no others.
             weaker: how many steps fewer relations to meet.
         """
-        key = (tuple(sorted(wish.items())), weaker)
+        key = (tuple(sorted(proposed.items())), weaker)
         if key not in self.known:
-            self.known[key] = self._solved(dict(wish), (self.constraints, *self.weaker)[weaker])
+            self.known[key] = self._solved(dict(proposed), (self.constraints, *self.weaker)[weaker])
         return dict(self.known[key])
 
-    def _solved(self, wish: dict[str, int], constraints: Constraints) -> dict[str, int]:
-        point = constraints.solved(wish, self.fixed)
+    def _solved(self, proposed: dict[str, int], constraints: Constraints) -> dict[str, int]:
+        point = constraints.solved(proposed, self.fixed)
         for _ in range(_HALVINGS):
             if self._largest(point) <= _MOST:
                 break
-            movable = [name for name in constraints.free if name not in self.fixed and wish[name] > 1]
+            movable = [name for name in constraints.free if name not in self.fixed and proposed[name] > 1]
             if not movable:
                 break
-            name = max(movable, key=lambda each: wish[each])
-            wish[name] = wish[name] // 2
-            point = constraints.solved(wish, self.fixed)
+            name = max(movable, key=lambda each: proposed[each])
+            proposed[name] = proposed[name] // 2
+            point = constraints.solved(proposed, self.fixed)
         return point
 
     def _largest(self, point: Mapping[str, int]) -> int:
@@ -199,10 +199,10 @@ def _corner(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[st
         for each in dimensions.symbols
         if each.name in dimensions.given
     }
-    wish = {**base, **given}
-    if not dimensions.constraints.broken(wish) and dimensions.constraints.complete(wish) == wish:
-        return wish
-    return dimensions.solved(wish)
+    proposed = {**base, **given}
+    if not dimensions.constraints.broken(proposed) and dimensions.constraints.complete(proposed) == proposed:
+        return proposed
+    return dimensions.solved(proposed)
 
 
 def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[str, int], ...]:
@@ -211,14 +211,14 @@ def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[
     free = [name for name in dimensions.constraints.free if name not in dimensions.fixed]
     roles = {name: dimensions.guesses[name].role for name in free}
     lengths = [name for name in free if roles[name] is not Role.BATCH]
-    wishes = (
+    proposals = (
         {name: roles[name].small for name in lengths},
         {name: roles[name].large for name in lengths},
         {name: roles[name].large for name in free if roles[name] is Role.BATCH},
     )
     found: list[dict[str, int]] = []
-    for wish in wishes:
-        point = dimensions.solved({**base, **wish}) if wish else base
+    for proposed in proposals:
+        point = dimensions.solved({**base, **proposed}) if proposed else base
         if point not in found and point not in points:
             found.append(point)
     return tuple(found)

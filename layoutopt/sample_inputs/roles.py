@@ -32,8 +32,8 @@ class Role(Enum):
     SEQUENCE = ("length of a sequence", 128, 1, 512)
     BATCH = ("batch", 1, 1, 8)
 
-    def __init__(self, says: str, usual: int, small: int, large: int) -> None:
-        self.says = says
+    def __init__(self, meaning: str, usual: int, small: int, large: int) -> None:
+        self.meaning = meaning
         self.usual = usual
         self.small = small
         self.large = large
@@ -76,7 +76,7 @@ def guesses(graph: Graph, symbols: list[Symbol]) -> dict[str, Guess]:
             for name, role in _votes(each, op):
                 old = found.get(name)
                 if name in names and (old is None or _PRIORITY.index(role) < _PRIORITY.index(old.role)):
-                    reason = f"{op.name or op.kind} reads it as the {role.says}"
+                    reason = f"{op.name or op.kind} reads it as the {role.meaning}"
                     found[name] = Guess(role, role.usual, reason)
     for symbol in symbols:
         known = found.get(symbol.dim)

@@ -49,34 +49,34 @@ def trials(
     uneven = {name: _uneven(range, place) for place, (name, range) in enumerate(ranges.items())}
     even = {name: _even(range, place) for place, (name, range) in enumerate(ranges.items())}
     small = {name: range[0] if name in given else _SMALL for name, range in ranges.items()}
-    wishes = [low, uneven, high, even, small]
+    proposals = [low, uneven, high, even, small]
     if dimensions is not None:
-        wishes = [low, *(_related(dimensions, wish, given) for wish in wishes), *wishes]
-        wishes[3:3] = _without_past(dimensions, low)
+        proposals = [low, *(_related(dimensions, proposed, given) for proposed in proposals), *proposals]
+        proposals[3:3] = _without_past(dimensions, low)
     found: list[Mapping[str, int]] = []
-    for sizes in wishes:
+    for sizes in proposals:
         if sizes not in found:
             found.append(sizes)
     return found
 
 
-def _related(dimensions: Dimensions, wish: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
-    """Sizes near those wished for that meet the relations; a given range may still move within itself."""
+def _related(dimensions: Dimensions, proposed: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
+    """Sizes near the proposed ones that meet the relations; a given range may still move within itself."""
     texts = {each.name: each.dim for each in dimensions.symbols}
-    point = dimensions.solved({texts[name]: size for name, size in wish.items() if name in texts})
-    sizes = {**wish, **dimensions.named(point)}
+    point = dimensions.solved({texts[name]: size for name, size in proposed.items() if name in texts})
+    sizes = {**proposed, **dimensions.named(point)}
     return {
         name: min(max(size, given[name][0]), given[name][1]) if name in given else size for name, size in sizes.items()
     }
 
 
-def _without_past(dimensions: Dimensions, wish: Mapping[str, int]) -> list[dict[str, int]]:
+def _without_past(dimensions: Dimensions, proposed: Mapping[str, int]) -> list[dict[str, int]]:
     """The sizes with empty caches, as decoders are run at first; none for a model without caches."""
-    names = {each.name: each.dim for each in dimensions.symbols if each.name in wish}
+    names = {each.name: each.dim for each in dimensions.symbols if each.name in proposed}
     past = [dim for dim in names.values() if dimensions.guesses[dim].role is Role.PAST and dim not in dimensions.fixed]
     if not past:
         return []
-    point = {dim: wish[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
+    point = {dim: proposed[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
     return [dimensions.named(dimensions.constraints.complete(point))]
 
 

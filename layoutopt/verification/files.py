@@ -1,9 +1,8 @@
-"""Comparison of two model files, of which nothing is known but the files: `layoutopt verify A B`.
+"""Comparison of two model files without a record of the rewrite: `layoutopt verify A B`.
 
-They are compared as `optimize` compares a model with what becomes of it. Values that both models have are found by name and
-by what they
-contain: on one set of inputs, the array that B computes under a name of A has to be the tensor of A in some format. A match
-that is wrong does no harm: the segments on both sides of it would differ.
+The comparison is the one that `optimize` makes. Values that both models have are matched by name and content: on one set of
+inputs, the array that B computes under a name of A has to be the tensor of A in some format. A wrong match hides no fault: the
+segments on both sides of it differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,10 +32,10 @@ from layoutopt.verification.verdict import Verification
 from layoutopt.verification.verify import Request, packed
 
 CANDIDATES = 96
-"""How many values of A are looked for in B."""
+"""Most values of A that are searched for in B."""
 
 NEAR = 0.05
-"""How far two arrays may be apart, of the largest magnitude, to be taken for one value."""
+"""Largest difference of two arrays that match, relative to the largest magnitude."""
 
 FORMAT_MARK = "__"
 """What separates a value's name from its format in the names that layoutopt gives: `relu__NCHW8c`."""
@@ -110,7 +109,7 @@ def matches(original: Runnable, rewritten: Runnable, names: Sequence[str], reque
         expose(message, [pair[side] for pair in chosen])
     try:
         wants, gots = _first_run(original.edited(messages[0]), rewritten.edited(messages[1]), request)
-    except RUN_ERRORS as error:  # what does not run is said by the comparison of the whole
+    except RUN_ERRORS as error:  # the comparison of the whole reports what does not run
         raise_if_out_of_memory(error)
         return []
     found = (_matched(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)

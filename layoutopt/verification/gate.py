@@ -26,12 +26,12 @@ from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.observed import (
     Observed,
     cut_off,
-    deciders,
-    evenly,
-    found_again,
+    decision_values,
+    evenly_spaced,
     inner,
+    locate_values,
     rounded,
-    squashed,
+    saturated_values,
     unrounded,
 )
 from layoutopt.verification.runnable import Runnable
@@ -70,14 +70,14 @@ class Facts:
         integers = rounded(graph)
         fractions = unrounded(graph, {*integers, *cut_off(graph)})
         half = any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values)
-        return cls(squashed(graph), inner(graph), {**integers, **deciders(graph)}, fractions, half)
+        return cls(saturated_values(graph), inner(graph), {**integers, **decision_values(graph)}, fractions, half)
 
     def cuts(self, present: Sequence[Observed]) -> Cuts:
         """The cuts at the values that both models have."""
         needed = [each for each in present if each.original in self.between]
         others = [each for each in present if each.original not in self.between and each.original not in self.hidden]
         hidden = [each for each in present if each.original in self.hidden and each.original not in self.between]
-        chosen = [*needed, *hidden, *evenly(others, CUTS)]
+        chosen = [*needed, *hidden, *evenly_spaced(others, CUTS)]
         known = {**self.inside, **self.between}
         dtypes = {each.original: known[each.original] for each in chosen if each.original in known}
         values = [each for each in chosen if each.original in dtypes]
@@ -135,8 +135,8 @@ class Gate:
             first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
             second = runnable(emitted, folder / "emitted.onnx", half)
             third = second if final is emitted else runnable(final, folder / "final.onnx", half)
-            hidden = found_again(planned, lowered, list(self.facts.hidden))
-            models = Models(first, second, third, hidden, lambda: found_again(planned, lowered, self.facts.names))
+            hidden = locate_values(planned, lowered, list(self.facts.hidden))
+            models = Models(first, second, third, hidden, lambda: locate_values(planned, lowered, self.facts.names))
             verdict = compare(models, self.facts, request, only_optimised=self.is_native)
         if verdict.status == "failed":
             raise VerificationError(

@@ -1,4 +1,4 @@
-"""Values to compare besides the outputs: what stands before a final Softmax, which would hide an error."""
+"""Inner values of a graph that verification compares: in front of a final Softmax, at roundings, at decisions."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def _agrees(declared: Shape, shape: tuple[int, ...]) -> bool:
     return len(declared) == len(shape) and all(not isinstance(dim, int) or dim == size for dim, size in pairs)
 
 
-def squashed(graph: Graph) -> list[str]:
+def saturated_values(graph: Graph) -> list[str]:
     """The tensors before those ops at the outputs that make differences small; renames between are looked through.
 
     Inputs need no look, and outputs get one.
@@ -116,7 +116,7 @@ def _cut_off(graph: Graph) -> Iterator[Value]:
             yield value
 
 
-def deciders(graph: Graph) -> dict[str, DType]:
+def decision_values(graph: Graph) -> dict[str, DType]:
     """The computed fractions by which ops decide, and what these are other names of; with their types."""
     found: dict[str, DType] = {}
     pending = [value for op in graph.ops for value in decided_by(op)]
@@ -143,14 +143,14 @@ def unrounded(graph: Graph, integers: Collection[str]) -> dict[str, DType]:
     return found
 
 
-def evenly(values: Sequence[Observed], count: int) -> list[Observed]:
+def evenly_spaced(values: Sequence[Observed], count: int) -> list[Observed]:
     """At most so many values, evenly distributed over all of them."""
     if len(values) <= count:
         return list(values)
     return [values[place * len(values) // count] for place in range(count)]
 
 
-def found_again(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Observed]:
+def locate_values(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Observed]:
     """Where the tensors are in a planned graph and what it was lowered to, in their order; those that are gone are left out."""
     found = []
     wanted = set(tensors)

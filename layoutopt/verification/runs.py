@@ -12,7 +12,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.onnx_io.session import Session
-from layoutopt.sample_inputs import SampleInputs, Style, spelled
+from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.runnable import Runnable
 
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
@@ -69,7 +69,7 @@ class Run:
 
 
 def _place(sizes: Mapping[str, int]) -> str:
-    return f" at {spelled(sizes)}" if sizes else ""
+    return f" at {sizes_text(sizes)}" if sizes else ""
 
 
 def run_original(

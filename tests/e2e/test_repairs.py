@@ -334,3 +334,13 @@ def test_a_rewritten_model_declares_what_was_inferred() -> None:
     result = optimize(model, "gpu-hopper")
     assert result.report.changed
     assert [dim.dim_value for dim in result.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 8, 8, 32]
+
+
+def test_a_product_of_a_vector_that_is_declared_as_a_matrix() -> None:
+    body = "a = Constant <value_ints = [0]> () m = ReduceMean <keepdims = 0> (x, a) y = Gemm (m, w)"
+    model = parser.parse_model(f"{HEADER}g (float[2,3] x) => (float[1,2] y) <float[1,3] m> {{ {body} }}")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 2), np.float32), "w"))
+    expected = run(model.SerializeToString())
+    result = optimize(model, "gpu-hopper")
+    assert result.report.verification.status == "passed"
+    np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
