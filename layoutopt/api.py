@@ -5,7 +5,9 @@ read -> lift -> passes (fold, plan, cast, pack) -> lower to a dialect -> emit ->
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
 
@@ -27,7 +29,8 @@ from layoutopt.arguments import Model, Target
 from layoutopt.cost import CostModel, sized
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.compact import compact
-from layoutopt.errors import ModelError, PinError, UnverifiedError
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.errors import ModelError, PinError, UnverifiedError, VerificationError
 from layoutopt.files import path_text
 from layoutopt.formats import Format
 from layoutopt.growth import MAX_GROWTH, Growth
@@ -204,24 +207,46 @@ def _optimized(
         RemoveDead().run(each, context)  # shapes that were computed for ops which read them off their operands now
     emitted = onnx_io.emit(lowered)
     onnx_io.check(emitted)
-    final = emitted
-    block = spoken.block(graph)
-    if spoken.is_native and block in (0, blocked_channels()):
-        progress("settling")
-        try:
-            # A model without blocks has no guard either, so it has to stay without.
-            final = onnx_io.settle(emitted, packs=block > 0)
-        except ModelError as error:  # somebody else's op, perhaps: verification says whether the original can be run
-            context.notes.append(Note("settle", error.where, error.what))
+    settle = partial(_settled, job, emitted, spoken, spoken.block(graph), context, progress)
+    final = settle()
     if verify:
         progress("verifying")
         job.verification = gate.judge(graph, lowered, source, emitted, final)
+        if job.verification.misdeclared:  # onnxruntime fuses by declared shapes
+            for name in job.verification.misdeclared:
+                context.notes.append(
+                    Note("read", name, "has another shape than it declares: the declaration is dropped")
+                )
+            onnx_io.forget_output_shapes(emitted, job.verification.misdeclared)
+            final = settle()
+            job.verification = gate.judge(graph, lowered, source, emitted, final)
         if job.verification.status == "not verified" and not allow_unverified:
             raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
     if final is not emitted:
         onnx_io.forget_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
     return job.finish(final, graph, context)
+
+
+def _settled(
+    job: "_Job", model: onnx_ir.Model, dialect: Dialect, block: int, context: PassContext, progress: Progress
+) -> onnx_ir.Model:
+    """What onnxruntime's optimiser makes of a model for this machine; the model itself if it is for another one.
+
+    Raises:
+        VerificationError: onnxruntime loads the original, and not the rewritten model.
+    """
+    if not dialect.is_native or block not in (0, blocked_channels()):
+        return model
+    progress("settling")
+    try:
+        # A model without blocks has no guard either, so it has to stay without.
+        return onnx_io.settle(model, packs=block > 0)
+    except ModelError as error:
+        if job.loads():
+            raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
+        context.notes.append(Note("settle", error.where, error.what))  # an op of another library, perhaps
+        return model
 
 
 @dataclass(slots=True)
@@ -275,6 +300,13 @@ class _Job:
     def path(self) -> str | None:
         """The file that the model came from."""
         return str(self.given) if isinstance(self.given, str | PathLike) else None
+
+    def loads(self) -> bool:
+        """Whether onnxruntime loads the original."""
+        given = self.given
+        if isinstance(given, onnx_ir.Model):
+            return onnx_io.loads(onnx_io.to_bytes(given))
+        return onnx_io.loads(given.SerializeToString() if isinstance(given, onnx.ModelProto) else Path(given))
 
     @property
     def source(self) -> str | onnx.ModelProto | None:

@@ -5,7 +5,7 @@ wrong ones there. ONNX Runtime warns and goes on with the shapes that it infers;
 element types it is different: where they contradict each other, ONNX Runtime refuses the model.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from layoutopt.errors import ModelError
@@ -37,7 +37,7 @@ def infer_with_declarations(graph: Graph, names: DimNames) -> None:
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
 
-    Of the outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
+    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
 
     Returns:
         The declared shapes that contradict what was inferred.
@@ -47,7 +47,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """
     declared = _forget_shapes(graph, names)
     found = {value: value.type for each in graph.nest() for value in each.values if value.data is None}
-    outputs = {value for each in graph.nest() for value in each.outputs}
+    outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
     claims = {
         value: claim
         for value, type in declared.items()
@@ -130,7 +130,7 @@ def _captured(graph: Graph) -> Iterator[Value]:
             yield from body.inputs[len(body.inputs) - op.captured :]
 
 
-def _formals(graph: Graph) -> Collection[Value]:
+def _formals(graph: Graph) -> set[Value]:
     return {value for each in graph.nest()[1:] for value in each.inputs}
 
 

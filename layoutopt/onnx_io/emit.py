@@ -6,7 +6,7 @@ original model is not touched.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 
 import onnx_ir as ir
@@ -40,6 +40,13 @@ def emit(graph: Graph) -> ir.Model:
         InvariantError: a constant has no static shape.
     """
     return Emission(graph, keeps_declarations=True).model
+
+
+def forget_output_shapes(model: ir.Model, names: Collection[str]) -> None:
+    """Drop the declared shapes of some outputs of a model."""
+    for value in model.graph.outputs:
+        if value.name in names:
+            value.shape = None
 
 
 class Emission:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.beside import Beside
 from layoutopt.onnx_io.external import DataFolder
-from layoutopt.onnx_io.faithful import check_versions, refuse_losses
+from layoutopt.onnx_io.faithful import check_versions, graphs, refuse_losses
 from layoutopt.onnx_io.fields import examine_fields, refuse_undefined_fields
+from layoutopt.onnx_io.parse import parse_message
 from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
 from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
 from layoutopt.onnx_io.sparse import make_dense
@@ -72,6 +72,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
         undefined = []
     check_versions(proto)
     refuse_undefined_fields(undefined)
+    _complete_outputs(proto)
     beside = Beside(proto)
     make_dense(proto)
     refuse_losses(proto)
@@ -91,6 +92,20 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
     return model
 
 
+def _complete_outputs(proto: onnx.ModelProto) -> None:
+    """Give an output without a shape the type of the input, or of the earlier output, that has its name.
+
+    onnx_ir gives a value the type with which it is declared last.
+    """
+    for graph in graphs(proto):
+        types = {info.name: info.type for info in graph.input}
+        for info in graph.output:
+            known = types.setdefault(info.name, info.type)
+            is_whole = info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
+            if known is not info.type and not is_whole:
+                info.type.CopyFrom(known)
+
+
 def _sort(model: ir.Model) -> None:
     """Bring the nodes into an order in which they can run, because onnx_ir copies no graph without one; `lift` finds cycles.
 
@@ -106,19 +121,7 @@ def _sort(model: ir.Model) -> None:
 
 def _parse(path: Path) -> onnx.ModelProto:
     """The message in a file."""
-    return _message(_content(path), str(path))
-
-
-def _message(content: bytes | memoryview, where: str) -> onnx.ModelProto:
-    """The message in the content of a file."""
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(content)
-    except DecodeError as error:
-        raise ModelError(_not_onnx(content), where=where, hint=_EXPORT) from error
-    if not proto.HasField("graph"):
-        raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_EXPORT)
-    return proto
+    return parse_message(_content(path), str(path))
 
 
 def _content(path: Path) -> memoryview:
@@ -136,18 +139,6 @@ def _content(path: Path) -> memoryview:
         raise_if_out_of_memory(error)
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint="check the file") from error
-
-
-def _not_onnx(content: bytes | memoryview) -> str:
-    """What a file that is no protobuf message looks like."""
-    head = bytes(content[:256]).lstrip()
-    if head.lower().startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "is not an ONNX model but a web page"
-    if head.startswith(b"version https://git-lfs"):
-        return "is not an ONNX model but a Git LFS pointer"
-    if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
-        return "is not an ONNX model but text"
-    return "is not an ONNX model, or is truncated"
 
 
 def _reason(error: BaseException) -> str:

@@ -332,6 +332,14 @@ def _clear_references(draft: Draft) -> Iterator[Repair]:
                     attribute.ClearField("ref_attr_name")
 
 
+def _keep_first_constant_value(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime makes an initializer of a Constant node's first attribute and does not look at further ones."""
+    for node in nodes(draft.proto):
+        if node.op_type == "Constant" and len(node.attribute) > 1:
+            yield Repair(describe(node), "has several values", "the first one is used")
+            del node.attribute[1:]
+
+
 def _drop_contradicting_declarations(draft: Draft) -> Iterator[Repair]:
     """An input or initializer has the type that it is defined with, whatever `value_info` or an output declares again."""
     for graph in graphs(draft.proto):
@@ -408,6 +416,7 @@ RULES: tuple[Rule, ...] = (
     _clear_other_data_fields,
     _drop_broken_unused_initializers,
     _clear_references,
+    _keep_first_constant_value,
     _drop_contradicting_declarations,
 )
 """The rules, in the order in which they are applied."""

@@ -122,19 +122,21 @@ def load_and_run(
     return (session, runs) if runs else f"the original cannot be run{refusals[0]}"
 
 
-def broken_promise(session: Session, outputs: Sequence[Any]) -> str:
-    """Which output has another shape than the model declares, so that the inputs cannot have been valid; or nothing.
+def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, str]:
+    """The outputs that have another shape than the model declares, and both shapes in words.
 
-    Integers may be extents: TopK of k from an input, declared as k = 3. A rewritten model relies on what is declared.
+    Either the declaration is wrong or the inputs are invalid: integers may be extents, as in a TopK of k from an input that is
+    declared with k = 3. A rewritten model relies on what is declared.
     """
+    found = {}
     for declared, output in zip(session.get_outputs(), outputs, strict=True):
         if not isinstance(output, np.ndarray) or not any(isinstance(dim, int) for dim in declared.shape or ()):
             continue
         pairs = zip(declared.shape, output.shape, strict=False)
         if len(declared.shape) != output.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             shapes = f"{list(output.shape)}, but declares {list(declared.shape)}"
-            return f"on random inputs the original gives {declared.name} the shape {shapes}"
-    return ""
+            found[declared.name] = f"on random inputs the original gives {declared.name} the shape {shapes}"
+    return found
 
 
 def one_line(error: BaseException) -> str:
@@ -142,4 +144,4 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
-__all__ = ["RUN_ERRORS", "Budget", "Run", "broken_promise", "load_and_run", "one_line", "run_original"]
+__all__ = ["RUN_ERRORS", "Budget", "Run", "load_and_run", "misdeclared_outputs", "one_line", "run_original"]

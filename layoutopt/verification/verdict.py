@@ -98,6 +98,7 @@ class Verification:
         comparisons: every output on every test input.
         sensitive: whether some output depends on the inputs; if not, passing says little.
         sizes: the sizes of symbolic dimensions at which the models were compared.
+        misdeclared: the outputs whose shapes are other ones than the original declares, where that is why nothing was verified.
     """
 
     status: Literal["passed", "failed", "not verified"]
@@ -105,6 +106,7 @@ class Verification:
     comparisons: tuple[Comparison, ...] = ()
     sensitive: bool = True
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
+    misdeclared: tuple[str, ...] = ()
 
     @property
     def worst(self) -> Comparison | None:

@@ -31,7 +31,7 @@ from layoutopt.sizes import Dims
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.runnable import Runnable, Source
-from layoutopt.verification.runs import RUN_ERRORS, Budget, Run, broken_promise, load_and_run, one_line
+from layoutopt.verification.runs import RUN_ERRORS, Budget, Run, load_and_run, misdeclared_outputs, one_line
 from layoutopt.verification.spread import Spread, measure_spread, perturbed_copy
 from layoutopt.verification.verdict import FACTOR, UNITS, Comparison, Verification, concluded, judged
 
@@ -214,7 +214,9 @@ class _Comparison:
             return Verification("not verified", loaded)
         session, runs = loaded
         names = [each.name for each in session.get_outputs()]
-        promise = next(filter(None, (broken_promise(session, run.outputs) for run in runs)), "")
+        misdeclared: dict[str, str] = {}
+        for run in runs:
+            misdeclared |= misdeclared_outputs(session, run.outputs)
         unmoved = Spread({name: Difference() for name in names}, None, frozenset())
         spread = unmoved if self.request.lazy else self._spread(session, runs, names)
         del session, loaded  # two models are never in memory at once
@@ -222,12 +224,12 @@ class _Comparison:
         if isinstance(gots, str):
             if other := _OTHER_MACHINE.search(gots):
                 return Verification("not verified", f"the rewritten model is {other.group()}")
-            return Verification("not verified" if promise else "failed", promise or gots)
+            return _excused(misdeclared) if misdeclared else Verification("failed", gots)
         verdict = self._judged(runs, gots, names, spread)
         if self.request.lazy and verdict.status == "failed":
             again = replace(self.request, lazy=False)
             return replace(self, request=again).verdict()
-        return Verification("not verified", promise) if promise and verdict.status == "failed" else verdict
+        return _excused(misdeclared) if misdeclared and verdict.status == "failed" else verdict
 
     def _spread(self, session: Session, runs: Sequence[Run], names: Sequence[str]) -> Spread:
         budget = self.request.budget
@@ -289,6 +291,11 @@ class _Comparison:
     def _value(self, value: Any) -> Any:
         is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
         return value.astype(np.float32) if is_narrow and self.widens else value
+
+
+def _excused(misdeclared: Mapping[str, str]) -> Verification:
+    """The verdict on a model that differs from an original whose outputs are not what it declares."""
+    return Verification("not verified", next(iter(misdeclared.values())), misdeclared=tuple(misdeclared))
 
 
 def _is_sensitive(runs: Sequence[Run], names: Sequence[str], spread: Spread) -> bool:

@@ -56,6 +56,12 @@ def constant_of_an_input(model: onnx.ModelProto) -> None:
     model.graph.input.append(info("w", TensorProto.FLOAT, [3]))
 
 
+def two_values(model: onnx.ModelProto) -> None:
+    constant_of_an_input(model)
+    del model.graph.input[1:]
+    model.graph.node[0].attribute.append(helper.make_attribute("value_floats", [1.0, 1.0, 1.0]))
+
+
 def unnamed_initializer(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), ""))
 
@@ -141,6 +147,7 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "initializer and Constant": (hidden_by_a_constant, "w", "an initializer and 'const' have this name"),
     "optional input twice": (optional_input_twice, "w", "two inputs have this name: the first one is used"),
     "input and Constant": (constant_of_an_input, "w", "the constant is the input's default value"),
+    "two values of a constant": (two_values, "const", "has several values: the first one is used"),
     "unnamed initializer": (unnamed_initializer, "graph 'g'", "an initializer has no name"),
     "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
     "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
