@@ -20,7 +20,7 @@ from layoutopt.sizes import Dims, Range, Sizes, as_range, checked
 
 _SMALL = 2  # of a dimension that has no size
 
-MOST_ELEMENTS = 1 << 29
+MOST_ELEMENTS = 1 << 27
 """Elements of all inputs together above which no inputs are drawn at sizes that nobody has given."""
 
 Feed: TypeAlias = dict[str, Array]

@@ -22,7 +22,7 @@ Refusal: TypeAlias = str
 Try: TypeAlias = Callable[[Mapping[str, int]], Refusal]
 """Runs a model at some sizes, by the names that callers have for dimensions."""
 
-_MOST = 1 << 27  # elements of one tensor; a guess that makes one larger is halved
+_MOST = 1 << 25  # elements of one tensor; a guess that makes one larger is halved
 _HALVINGS = 12
 _SAME = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # of all dimensions that count no samples, where nothing else runs
 
@@ -91,7 +91,7 @@ class Dimensions:
         }
 
     def solved(self, proposed: Mapping[str, int], weaker: int = 0) -> dict[str, int]:
-        """Sizes near the proposed ones that meet the relations, with no tensor of more than 2^27 elements.
+        """Sizes near the proposed ones that meet the relations, with no tensor of more than 2^25 elements.
 
         Args:
             proposed: sizes of at least the dimensions that follow from no others.

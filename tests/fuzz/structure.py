@@ -302,4 +302,4 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("structure", examine, keep, explain, chunk=2 * CHUNK, prepare=donors.prepare))
+    sys.exit(main("structure", examine, keep, explain, chunk=CHUNK // 5, prepare=donors.prepare))
