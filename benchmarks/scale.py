@@ -255,7 +255,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "fingerprint", "fingerprint"),
         (api.onnx_io, "settle", "settle"),
         (api.RemoveDead, "run", "remove-dead"),
-        (api.Acceptance, "judge", "verify"),
+        (api.Gate, "judge", "verify"),
         (api._Job, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)
