@@ -1,14 +1,15 @@
-"""The graph: ops and values as the nodes of one networkx MultiDiGraph.
+"""The graph: ops and values as the nodes of a bipartite directed multigraph.
 
     value --[key = input index]--> op --[key = output index]--> value
 
-Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. Graph inputs and constants are values
-without a predecessor, graph outputs are listed by position. Every change counts up `version`, which is how a pass is known
-to have changed something.
+Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. An op lists its own operands; the graph
+stores the other end of every edge, per value. Graph inputs and constants are values without a predecessor, graph outputs are
+listed by position. Every change counts up `version`, which is how a pass is known to have changed something.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
@@ -52,7 +53,21 @@ class Reference:
     kind: str = ""
 
 
-_LINKS = ("_net", "_names")  # attributes of a graph that follow from its ops and values
+@dataclass(slots=True)
+class _Edges:
+    """The edges of one value.
+
+    Attributes:
+        sources: the ops that compute it, each with the index of its output: at most one between passes.
+        readers: the ops that read it, each with the index of its input; a dictionary, so that a reader of thousands is
+            removed at once.
+    """
+
+    sources: tuple[tuple[Op, int], ...] = ()
+    readers: dict[tuple[Op, int], None] = field(default_factory=dict)
+
+
+_LINKS = ("_nodes", "_edges", "_names")  # attributes of a graph that follow from its ops and values
 
 
 class Graph:
@@ -87,7 +102,8 @@ class Graph:
         self.repairs: list[tuple[str, str]] = []
         self.stage: Stage = "plain"
         self.version = 0
-        self._net: Any = nx.MultiDiGraph()
+        self._nodes: dict[Op, None] = {}
+        self._edges: dict[Value, _Edges] = {}
         self._names: dict[str, Value] = {}
         self._suffixes: dict[str, int] = {}
         self._counter = 0
@@ -106,19 +122,18 @@ class Graph:
         What the intermediate representation does not model, such as doc strings, stays behind with the model.
         """
         kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._net), self.values)}
+        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._nodes), self.values)}
 
     def __getattr__(self, name: str) -> Any:
         """Link a copy when it is first looked at: an op in it may be without its state until all of it is there."""
         if name not in _LINKS or "_copied" not in self.__dict__:
             raise AttributeError(name)
-        nodes, values = self.__dict__.pop("_copied")
+        ops, values = self.__dict__.pop("_copied")
         self._names = {value.name: value for value in values}
-        self._net = nx.MultiDiGraph()
-        self._net.add_nodes_from(nodes)
-        for op in nodes:
-            if isinstance(op, Op):
-                self._link(op)
+        self._edges = {value: _Edges() for value in values}
+        self._nodes = dict.fromkeys(ops)
+        for op in ops:
+            self._link(op)
         return self.__dict__[name]
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -131,18 +146,15 @@ class Graph:
     @property
     def ops(self) -> list[Op]:
         """Every op in topological order; among ops that are ready, the one that stood first in the file."""
-        if self._sorted_at != self.version:
-            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-            nodes = nx.lexicographical_topological_sort(self._net, key)
-            self._sorted = [node for node in nodes if isinstance(node, Op)]
-            self._sorted_at = self.version
+        if not self._is_sortable():
+            raise ValueError(f"the ops of graph {self.name!r} have no order: there is a cycle")
         return list(self._sorted)
 
     def __len__(self) -> int:
-        return int(self._net.number_of_nodes()) - len(self._names)
+        return len(self._nodes)
 
     def __contains__(self, node: Op | Value) -> bool:
-        return node in self._net
+        return node in self._nodes if isinstance(node, Op) else node in self._edges
 
     def value(self, name: str) -> Value:
         """The value of that name; KeyError if there is none."""
@@ -154,24 +166,28 @@ class Graph:
 
     def producer(self, value: Value) -> Op | None:
         """The op that computes `value`; None for graph inputs and constants."""
-        return next(iter(self._net.pred[value]), None)
+        sources = self._edges[value].sources
+        return sources[0][0] if sources else None
 
     def output_index(self, value: Value) -> int:
         """Which output of its producer `value` is."""
-        producer = self.producer(value)
-        if producer is None:
+        sources = self._edges[value].sources
+        if not sources:
             raise KeyError(value.name)
-        return int(next(iter(self._net.succ[producer][value])))
+        return sources[0][1]
 
     def uses(self, value: Value) -> list[Use]:
         """Every place where an op reads `value`, in a stable order."""
-        uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
-        return sorted(uses, key=lambda use: (use.op.order, use.index))
+        uses = [Use(op, index) for op, index in self._edges[value].readers]
+        return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
+
+    def is_read(self, value: Value) -> bool:
+        """Whether an op reads the value."""
+        return bool(self._edges[value].readers)
 
     def is_private(self, value: Value) -> bool:
         """Whether one op reads the value and nobody else knows it."""
-        readers = self._net.succ[value]
-        return len(readers) == 1 and len(next(iter(readers.values()))) == 1 and not self.is_output(value)
+        return len(self._edges[value].readers) == 1 and not self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
@@ -190,29 +206,57 @@ class Graph:
         """The names along one cycle, empty if there is none."""
         if self._is_sortable():
             return []
-        tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
+        net: Any = nx.DiGraph((tail, head) for tail, head, _ in self.edges())
+        tangle = next((part for part in nx.strongly_connected_components(net) if len(part) > 1), None)
         if tangle is None:
             return []
-        edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
+        edges = nx.find_cycle(net.subgraph(tangle))  # on the whole graph it takes quadratic time
         return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
 
     def _is_sortable(self) -> bool:
-        try:
-            return len(self.ops) == len(self)
-        except nx.NetworkXUnfeasible:
-            return False
+        """Whether all ops have an order; sorts them if the graph has changed since the last time."""
+        if self._sorted_at != self.version:
+            found = self._topological_order()
+            if len(found) < len(self):
+                return False
+            self._sorted, self._sorted_at = found, self.version
+        return True
+
+    def _topological_order(self) -> list[Op]:
+        """Ops behind what they read, among those that are ready by `order`, then by creation; none that a cycle leads to."""
+        places = {op: place for place, op in enumerate(self._nodes)}
+        waits_for = {op: self._sources_of_inputs(op) for op in self._nodes}
+        ready = [(op.order, places[op], op) for op, count in waits_for.items() if count == 0]
+        heapify(ready)
+        found = []
+        while ready:
+            op = heappop(ready)[-1]
+            found.append(op)
+            for value in op.outputs:
+                for reader, _ in self._edges[value].readers if value is not None else ():
+                    waits_for[reader] -= 1
+                    if waits_for[reader] == 0:
+                        heappush(ready, (reader.order, places[reader], reader))
+        return found
+
+    def _sources_of_inputs(self, op: Op) -> int:
+        """How many edges come from other ops into the inputs of an op."""
+        return sum(len(self._edges[value].sources) for value in op.inputs if value is not None)
 
     def nest(self) -> "list[Graph]":
         """This graph and every body in it, however deep, each behind the graph that its op is in."""
         found = [self]
         for graph in found:  # it grows on the way
-            ops = (node for node in graph._net if isinstance(node, Op))
-            found += [body for op in ops for body in op.bodies.values()]
+            found += [body for op in graph._nodes for body in op.bodies.values()]
         return found
 
     def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
         """Every edge with its key, for the verifier."""
-        yield from self._net.edges(keys=True)
+        for value, edges in self._edges.items():
+            for op, index in edges.sources:
+                yield op, value, index
+            for op, index in edges.readers:
+                yield value, op, index
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -230,7 +274,7 @@ class Graph:
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._names[value.name] = value
-        self._net.add_node(value)
+        self._edges[value] = _Edges()
         self.version += 1
         return value
 
@@ -244,7 +288,7 @@ class Graph:
         if not op.order:
             anchor = near.order if near is not None else (-1,) if first else ()
             op.order = (*anchor, self._counter)
-        self._net.add_node(op)
+        self._nodes[op] = None
         self._link(op)
         self.version += 1
         return op
@@ -267,11 +311,11 @@ class Graph:
         for value in op.outputs:
             if value is None:
                 continue
-            if self._net.succ[value] or self.is_output(value):
+            if self.is_read(value) or self.is_output(value):
                 raise ValueError(f"{value.name!r} is still in use")
-            self._net.remove_node(value)
-            del self._names[value.name]
-        self._net.remove_node(op)
+            del self._edges[value], self._names[value.name]
+        self._unlink_inputs(op)
+        del self._nodes[op]
         self.version += 1
 
     def remove_unread(self, op: Op) -> None:
@@ -280,7 +324,7 @@ class Graph:
         while doomed:
             each = doomed.pop()
             outputs = [value for value in each.outputs if value is not None]
-            if each not in self or any(self._net.succ[value] or self.is_output(value) for value in outputs):
+            if each not in self or any(self.is_read(value) or self.is_output(value) for value in outputs):
                 continue
             inputs = dict.fromkeys(value for value in each.inputs if value is not None)
             self.remove_op(each)
@@ -288,10 +332,9 @@ class Graph:
 
     def remove_value(self, value: Value) -> None:
         """Take out a value that no op computes or reads."""
-        if self._net.pred[value] or self._net.succ[value] or self.is_output(value):
+        if self._edges[value].sources or self.is_read(value) or self.is_output(value):
             raise ValueError(f"{value.name!r} is still in use")
-        self._net.remove_node(value)
-        del self._names[value.name]
+        del self._edges[value], self._names[value.name]
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
@@ -309,32 +352,27 @@ class Graph:
         if old is value:
             return
         if old is not None:
-            self._net.remove_edge(old, op, key=index)
+            del self._edges[old].readers[op, index]
         op.inputs = (*op.inputs[:index], value, *op.inputs[index + 1 :])
         if value is not None:
-            self._net.add_edge(value, op, key=index)
+            self._edges[value].readers[op, index] = None
         self.version += 1
 
     def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of inputs."""
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._net.remove_edge(value, op, key=index)
+        self._unlink_inputs(op)
         op.inputs = inputs
-        for index, value in enumerate(inputs):
-            if value is not None:
-                self._net.add_edge(value, op, key=index)
+        self._link_inputs(op)
         self.version += 1
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of outputs; what it computed before is without a source then."""
         for index, value in enumerate(op.outputs):
             if value is not None:
-                self._net.remove_edge(op, value, key=index)
+                edges = self._edges[value]
+                edges.sources = tuple(each for each in edges.sources if each != (op, index))
         op.outputs = outputs
-        for index, value in enumerate(outputs):
-            if value is not None:
-                self._net.add_edge(op, value, key=index)
+        self._link_outputs(op)
         self.version += 1
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
@@ -378,12 +416,23 @@ class Graph:
         self.version += 1
 
     def _link(self, op: Op) -> None:
+        self._link_inputs(op)
+        self._link_outputs(op)
+
+    def _link_inputs(self, op: Op) -> None:
         for index, value in enumerate(op.inputs):
             if value is not None:
-                self._net.add_edge(value, op, key=index)
+                self._edges[value].readers[op, index] = None
+
+    def _unlink_inputs(self, op: Op) -> None:
+        for index, value in enumerate(op.inputs):
+            if value is not None:
+                del self._edges[value].readers[op, index]
+
+    def _link_outputs(self, op: Op) -> None:
         for index, value in enumerate(op.outputs):
             if value is not None:
-                self._net.add_edge(op, value, key=index)
+                self._edges[value].sources += ((op, index),)
 
 
 __all__ = ["Function", "Graph", "Reference", "Stage", "Use"]
