@@ -50,7 +50,7 @@ def _meet_readers(graph: Graph, step: Op) -> None:
             continue
         reads = [use for use, each in uses if each == wanted]
         places = [place for place, each in outputs if each == wanted]
-        everybody = len(reads) == len(graph.uses(value)) and len(places) == sum(each is value for each in graph.outputs)
+        everybody = len(reads) == graph.use_count(value) and len(places) == sum(each is value for each in graph.outputs)
         copy = value if everybody else _copied(graph, step, value)
         _sign(graph, copy, signature)
         graph.replace_uses(value, copy, reads)

@@ -8,12 +8,12 @@ listed by position. Every change counts up `version`, which is how a pass is kno
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
+from layoutopt.ir.edges import Edges, topological_order
 from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast"]
@@ -53,20 +53,6 @@ class Reference:
     kind: str = ""
 
 
-@dataclass(slots=True)
-class _Edges:
-    """The edges of one value.
-
-    Attributes:
-        sources: the ops that compute it, each with the index of its output: at most one between passes.
-        readers: the ops that read it, each with the index of its input; a dictionary, so that a reader of thousands is
-            removed at once.
-    """
-
-    sources: tuple[tuple[Op, int], ...] = ()
-    readers: dict[tuple[Op, int], None] = field(default_factory=dict)
-
-
 _LINKS = ("_nodes", "_edges", "_names")  # attributes of a graph that follow from its ops and values
 
 
@@ -103,7 +89,7 @@ class Graph:
         self.stage: Stage = "plain"
         self.version = 0
         self._nodes: dict[Op, None] = {}
-        self._edges: dict[Value, _Edges] = {}
+        self._edges: dict[Value, Edges] = {}
         self._names: dict[str, Value] = {}
         self._suffixes: dict[str, int] = {}
         self._counter = 0
@@ -111,7 +97,7 @@ class Graph:
         self._sorted_at = -1
         self._indexed: list[Value] = []
         self._indexed_count = 0
-        self._is_output: set[Value] = set()
+        self._output_places: dict[Value, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
@@ -130,7 +116,7 @@ class Graph:
             raise AttributeError(name)
         ops, values = self.__dict__.pop("_copied")
         self._names = {value.name: value for value in values}
-        self._edges = {value: _Edges() for value in values}
+        self._edges = {value: Edges() for value in values}
         self._nodes = dict.fromkeys(ops)
         for op in ops:
             self._link(op)
@@ -181,6 +167,14 @@ class Graph:
         uses = [Use(op, index) for op, index in self._edges[value].readers]
         return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
 
+    def readers(self, value: Value) -> Iterator[Op]:
+        """The op of every use of `value`, one by one; for questions that a few of thousands of uses answer."""
+        return (op for op, _ in self._edges[value].readers)
+
+    def use_count(self, value: Value) -> int:
+        """How many uses `value` has, without a list of them: thousands of ops may read one constant."""
+        return len(self._edges[value].readers)
+
     def is_read(self, value: Value) -> bool:
         """Whether an op reads the value."""
         return bool(self._edges[value].readers)
@@ -193,9 +187,15 @@ class Graph:
         """Whether `value` is an output of the graph."""
         if len(self.outputs) < _FEW:
             return any(output is value for output in self.outputs)
+        return bool(self._places().get(value))
+
+    def _places(self) -> dict[Value, list[int]]:
+        """The positions of every output; `set_output` keeps them, another list of outputs has others."""
         if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
-            self._indexed, self._indexed_count, self._is_output = self.outputs, len(self.outputs), set(self.outputs)
-        return value in self._is_output
+            self._indexed, self._indexed_count, self._output_places = self.outputs, len(self.outputs), {}
+            for index, output in enumerate(self.outputs):
+                self._output_places.setdefault(output, []).append(index)
+        return self._output_places
 
     def output_storage(self, index: int) -> Storage | None:
         """How output `index` is to be handed out: as promised, else canonical; None if its rank is unknown."""
@@ -216,32 +216,11 @@ class Graph:
     def _is_sortable(self) -> bool:
         """Whether all ops have an order; sorts them if the graph has changed since the last time."""
         if self._sorted_at != self.version:
-            found = self._topological_order()
+            found = topological_order(self._nodes, self._edges)
             if len(found) < len(self):
                 return False
             self._sorted, self._sorted_at = found, self.version
         return True
-
-    def _topological_order(self) -> list[Op]:
-        """Ops behind what they read, among those that are ready by `order`, then by creation; none that a cycle leads to."""
-        places = {op: place for place, op in enumerate(self._nodes)}
-        waits_for = {op: self._sources_of_inputs(op) for op in self._nodes}
-        ready = [(op.order, places[op], op) for op, count in waits_for.items() if count == 0]
-        heapify(ready)
-        found = []
-        while ready:
-            op = heappop(ready)[-1]
-            found.append(op)
-            for value in op.outputs:
-                for reader, _ in self._edges[value].readers if value is not None else ():
-                    waits_for[reader] -= 1
-                    if waits_for[reader] == 0:
-                        heappush(ready, (reader.order, places[reader], reader))
-        return found
-
-    def _sources_of_inputs(self, op: Op) -> int:
-        """How many edges come from other ops into the inputs of an op."""
-        return sum(len(self._edges[value].sources) for value in op.inputs if value is not None)
 
     def nest(self) -> "list[Graph]":
         """This graph and every body in it, however deep, each behind the graph that its op is in."""
@@ -274,7 +253,7 @@ class Graph:
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._names[value.name] = value
-        self._edges[value] = _Edges()
+        self._edges[value] = Edges()
         self.version += 1
         return value
 
@@ -407,9 +386,16 @@ class Graph:
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
+        places = self._places()
+        places[self.outputs[index]].remove(index)
+        places.setdefault(value, []).append(index)
         self.outputs[index] = value
-        self._indexed = []
         self.version += 1
+
+    def replace_output(self, old: Value, new: Value) -> None:
+        """Let `new` be every output of the graph that `old` is."""
+        for index in sorted(self._places().get(old, ())):
+            self.set_output(index, new)
 
     def touch(self) -> None:
         """Count a change that was made to an op or value in place: an attribute, a storage, a constant."""
