@@ -7,7 +7,7 @@ stores the other end of every edge, per value. Graph inputs and constants are va
 listed by position. Every change counts up `version`, which is how a pass is known to have changed something.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -189,6 +189,10 @@ class Graph:
             return any(output is value for output in self.outputs)
         return bool(self._places().get(value))
 
+    def output_places(self, value: Value) -> list[int]:
+        """The positions at which `value` is an output of the graph, in ascending order."""
+        return sorted(self._places().get(value, ()))
+
     def _places(self) -> dict[Value, list[int]]:
         """The positions of every output; `set_output` keeps them, another list of outputs has others."""
         if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
@@ -327,15 +331,21 @@ class Graph:
 
     def set_input(self, op: Op, index: int, value: Value | None) -> None:
         """Let input `index` of `op` read another value."""
-        old = op.inputs[index]
-        if old is value:
-            return
-        if old is not None:
-            del self._edges[old].readers[op, index]
-        op.inputs = (*op.inputs[:index], value, *op.inputs[index + 1 :])
-        if value is not None:
-            self._edges[value].readers[op, index] = None
-        self.version += 1
+        self.change_inputs(op, {index: value})
+
+    def change_inputs(self, op: Op, values: Mapping[int, Value | None]) -> None:
+        """Let some inputs of `op`, by index, read other values; one copy of the list of inputs, however many change."""
+        inputs = list(op.inputs)
+        for index, value in values.items():
+            old, inputs[index] = inputs[index], value
+            if old is value:
+                continue
+            if old is not None:
+                del self._edges[old].readers[op, index]
+            if value is not None:
+                self._edges[value].readers[op, index] = None
+            self.version += 1
+        op.inputs = tuple(inputs)
 
     def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of inputs."""
@@ -356,8 +366,11 @@ class Graph:
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
         """Let every listed use of `old` (all of them, by default) read `new`; graph outputs stay."""
-        for use in list(self.uses(old) if uses is None else uses):
-            self.set_input(use.op, use.index, new)
+        places: dict[Op, list[int]] = {}
+        for use in self.uses(old) if uses is None else uses:
+            places.setdefault(use.op, []).append(use.index)
+        for op, indices in places.items():
+            self.change_inputs(op, dict.fromkeys(indices, new))
 
     def capture(self, op: Op, value: Value) -> list[Value]:
         """Let the bodies of an op read a value; what it is in each of them, in the order of the bodies."""
@@ -394,7 +407,7 @@ class Graph:
 
     def replace_output(self, old: Value, new: Value) -> None:
         """Let `new` be every output of the graph that `old` is."""
-        for index in sorted(self._places().get(old, ())):
+        for index in self.output_places(old):
             self.set_output(index, new)
 
     def touch(self) -> None:
