@@ -79,7 +79,7 @@ class Graph:
         self.name = name
         self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
         self.origin = origin
-        self.root = self if root is None else root
+        self._root = root  # None for a main graph: a link to itself would leave it to the cyclic garbage collector
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.functions: list[Function] = [] if root is None else root.functions
@@ -123,6 +123,15 @@ class Graph:
         return self.__dict__[name]
 
     # --- reading -------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> "Graph":
+        """The main graph that this graph is a body in; the graph itself if it is one."""
+        return self if self._root is None else self._root
+
+    @root.setter
+    def root(self, root: "Graph") -> None:
+        self._root = None if root is self else root
 
     @property
     def values(self) -> list[Value]:
