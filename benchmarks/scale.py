@@ -19,7 +19,6 @@ those of the row before, `ops x` the ratio of the ops.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -234,6 +233,7 @@ class Stages:
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and say how long every stage took."""
     from layoutopt import api, pass_base
+    from layoutopt.bench.peak import peak_bytes
     from layoutopt.dialects.lowering import Dialect
     from layoutopt.planner import compromise, plan
 
@@ -255,7 +255,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "fingerprint", "fingerprint"),
         (api.onnx_io, "settle", "settle"),
         (api.RemoveDead, "run", "remove-dead"),
-        (api.Acceptance, "judge", "verify"),
+        (api.Gate, "judge", "verify"),
         (api._Job, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)
@@ -276,7 +276,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
     plan_report = result.report.plan
     return {
         "seconds": process_time() - begin,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": peak_bytes() / 2**20,
         "stages": stages.seconds,
         "ops": len(result.report.ops),
         "gap": plan_report.gap if plan_report is not None else 0.0,

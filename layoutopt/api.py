@@ -26,6 +26,7 @@ from layoutopt.account import (
     size_notes,
 )
 from layoutopt.arguments import Model, Target
+from layoutopt.collection import rare_collections
 from layoutopt.cost import CostModel, sized
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.compact import compact
@@ -125,7 +126,7 @@ def optimize(
     job = _Job.make(model, target, dialect, mode, pins, dims, max_growth)
     progress = progress or (lambda step: None)
     job.given_inputs = input_sets(inputs)
-    with blamed_on(job.given, job.dims):
+    with rare_collections(), blamed_on(job.given, job.dims):
         return _optimized(
             job,
             verify=verify,

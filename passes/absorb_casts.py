@@ -42,8 +42,8 @@ class AbsorbCasts(Pass):
         value = op.outputs[0]
         if value is None or graph.is_output(value):
             return None
-        uses = graph.uses(value)
-        return uses[0].op if len(uses) == 1 and is_cast(uses[0].op) else None
+        reader = next(graph.readers(value)) if graph.use_count(value) == 1 else None
+        return reader if is_cast(reader) else None
 
     def _take_over(self, graph: Graph, cast: Op) -> None:
         """Put the rename's output in the place of the cast's, under its name."""
@@ -51,9 +51,7 @@ class AbsorbCasts(Pass):
         assert value is not None and copy is not None
         name = copy.name
         graph.replace_uses(copy, value)
-        for index, output in enumerate(graph.outputs):
-            if output is copy:
-                graph.set_output(index, value)
+        graph.replace_output(copy, value)
         graph.remove_op(cast)
         if value.name != name:
             graph.rename(value, name)

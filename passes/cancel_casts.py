@@ -31,12 +31,12 @@ class CancelCasts(Pass):
             if is_cast(graph.producer(source)) and not self._is_free(graph, source, copy):
                 self._skip(graph, op)
             self._bypass(graph, op, copy)
-            if not graph.uses(copy) and not graph.is_output(copy):
+            if not graph.is_read(copy) and not graph.is_output(copy):
                 graph.remove_op(op)
 
     def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
         """Whether a cast only gives another shape to a copy that is there for others anyway."""
-        shared = len(graph.uses(source)) > 1 or graph.is_output(source)
+        shared = graph.use_count(source) > 1 or graph.is_output(source)
         return shared and copy.storage is not None and not moves(source, copy.storage)
 
     def _skip(self, graph: Graph, op: Op) -> None:
@@ -47,7 +47,7 @@ class CancelCasts(Pass):
         graph.set_input(op, 0, before.inputs[0])
         assert op.signature is not None and before.signature is not None
         op.signature = Signature(before.signature.inputs, op.signature.outputs)
-        if not graph.uses(source) and not graph.is_output(source):
+        if not graph.is_read(source) and not graph.is_output(source):
             graph.remove_op(before)
 
     def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:

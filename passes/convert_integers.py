@@ -50,7 +50,7 @@ def _meet_readers(graph: Graph, step: Op) -> None:
             continue
         reads = [use for use, each in uses if each == wanted]
         places = [place for place, each in outputs if each == wanted]
-        everybody = len(reads) == len(graph.uses(value)) and len(places) == sum(each is value for each in graph.outputs)
+        everybody = len(reads) == graph.use_count(value) and places == graph.output_places(value)
         copy = value if everybody else _copied(graph, step, value)
         _sign(graph, copy, signature)
         graph.replace_uses(value, copy, reads)
@@ -67,7 +67,7 @@ def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[
         wanted = use.op.signature.inputs[use.index] if use.op.signature is not None else None
         if wanted is not None and not satisfies(value, wanted):
             uses.append((use, wanted))
-    places = [(place, graph.output_storage(place)) for place, each in enumerate(graph.outputs) if each is value]
+    places = [(place, graph.output_storage(place)) for place in graph.output_places(value)]
     return uses, [(place, wanted) for place, wanted in places if wanted is not None and not satisfies(value, wanted)]
 
 
@@ -83,7 +83,7 @@ def _read_what_is_handed_out(graph: Graph, step: Op) -> None:
     value, result = step.inputs[0], step.outputs[0]
     if value is None or result is None or not graph.is_output(value):
         return
-    wanted = graph.output_storage(next(place for place, each in enumerate(graph.outputs) if each is value))
+    wanted = graph.output_storage(graph.output_places(value)[0])
     if wanted is None or not moves(value, wanted):
         return
     signature = clean_signature(step, X, wanted.format)

@@ -128,7 +128,7 @@ class _Budget:
         growth = 0
         for index, array in numbers.items():
             old = host.inputs[index] if index < len(host.inputs) else None
-            is_alone = old is not None and len(graph.uses(old)) == 1 and not graph.is_output(old)
+            is_alone = old is not None and graph.use_count(old) == 1 and not graph.is_output(old)
             growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
         if growth <= NOTABLE:
             return True
@@ -199,7 +199,7 @@ def _set_constant(graph: Graph, host: Op, index: int, data: Data, type: TensorTy
     inputs = [*host.inputs, *padding]
     inputs[index] = new
     graph.set_inputs(host, tuple(inputs))
-    if old is not None and not graph.uses(old) and not graph.is_output(old):
+    if old is not None and not graph.is_read(old) and not graph.is_output(old):
         name = old.name
         graph.remove_value(old)
         graph.rename(new, name)
@@ -212,9 +212,7 @@ def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
     assert x is not None and y is not None
     name = y.name
     graph.replace_uses(y, x)
-    for index, output in enumerate(graph.outputs):
-        if output is y:
-            graph.set_output(index, x)
+    graph.replace_output(y, x)
     graph.remove_op(op)
     if side == "out":
         graph.rename(x, name)

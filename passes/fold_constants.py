@@ -92,7 +92,7 @@ class FoldConstants(Pass):
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = result if result is not None or value is None else value.known
-                if array is None or value is None or not graph.uses(value) or graph.is_output(value):
+                if array is None or value is None or not graph.is_read(value) or graph.is_output(value):
                     continue
                 type = TensorType(DType.of(array), array.shape)
                 constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
@@ -120,7 +120,7 @@ class FoldConstants(Pass):
             folded[value.name] = constant
         for op in reversed(foldable):
             outputs = [value for value in op.outputs if value is not None]
-            if not any(graph.uses(value) or graph.is_output(value) for value in outputs):
+            if not any(graph.is_read(value) or graph.is_output(value) for value in outputs):
                 graph.remove_op(op)
         _take_names(graph, folded)
         return bool(folded) or merged
@@ -171,7 +171,7 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
             for value in op.outputs
             if value is not None
             and not graph.is_output(value)
-            and any(use.op not in foldable or use.op in kept for use in graph.uses(value))
+            and any(reader not in foldable or reader in kept for reader in graph.readers(value))
         ]
         for value in read:
             growth = _nbytes(value) - _released(graph, value, foldable)
@@ -194,7 +194,7 @@ def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
         op = graph.producer(pending.pop())
         assert op is not None
         for source in dict.fromkeys(source for source in op.inputs if source is not None):
-            if graph.is_output(source) or any(use.op is not op for use in graph.uses(source)):
+            if graph.is_output(source) or any(reader is not op for reader in graph.readers(source)):
                 continue
             if source.data is not None:
                 released += source.data.nbytes
@@ -221,7 +221,7 @@ def _is_bounded(graph: Graph, value: Value, inputs: list[Value]) -> bool:
 
 
 def _is_read_by_anchor(graph: Graph, value: Value) -> bool:
-    return any((rule := rule_of(use.op)) is not None and rule.is_anchor for use in graph.uses(value))
+    return any((rule := rule_of(reader)) is not None and rule.is_anchor for reader in graph.readers(value))
 
 
 def _merge_equal(graph: Graph, foldable: Mapping[Op, None], context: PassContext) -> bool:
@@ -267,15 +267,13 @@ def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
 
 def _own(body: Graph, formal: Value, value: Value) -> None:
     """Let a body read a constant of its own in the place of what stands for an outer one."""
-    if not body.uses(formal) and not body.is_output(formal):
+    if not body.is_read(formal) and not body.is_output(formal):
         return
     name = formal.name
     body.rename(formal, body.fresh_name(f"{name}__captured"))
     constant = body.new_value(name, value.type, data=value.data, tensor=formal.tensor)
     body.replace_uses(formal, constant)
-    for index, output in enumerate(body.outputs):
-        if output is formal:
-            body.set_output(index, constant)
+    body.replace_output(formal, constant)
 
 
 def _is_unknown(value: Value) -> bool:

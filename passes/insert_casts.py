@@ -32,10 +32,12 @@ class InsertCasts(Pass):
         """Ops first, then the graph's outputs."""
         for op in graph.ops:
             assert op.signature is not None
+            copies: dict[int, Value | None] = {}
             for index, wanted in enumerate(op.signature.inputs):
                 value = op.inputs[index]
                 if value is not None and wanted is not None and not satisfies(value, wanted):
-                    graph.set_input(op, index, insert_cast(graph, value, wanted))
+                    copies[index] = insert_cast(graph, value, wanted)
+            graph.change_inputs(op, copies)
         for index, value in enumerate(graph.outputs):
             wanted = graph.output_storage(index)
             if graph.root is graph:

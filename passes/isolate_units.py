@@ -12,7 +12,7 @@ What is dequantised and quantised again by the same numbers is what it was.
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
 from layoutopt.ops import is_dequantizer, move_outward, undoes
 from layoutopt.pass_base import Pass, PassContext
@@ -50,7 +50,7 @@ def _drop_pair(graph: Graph, op: Op) -> None:
         return
     graph.replace_uses(result, source)
     graph.remove_op(op)
-    if not graph.uses(value) and not graph.is_output(value):
+    if not graph.is_read(value) and not graph.is_output(value):
         graph.remove_op(before)
 
 
@@ -59,11 +59,14 @@ def _split(graph: Graph, step: Op, integer: dict[Op, Op]) -> None:
     value = step.outputs[0]
     if value is None:
         return
-    readers = list(dict.fromkeys(use.op for use in graph.uses(value)))
+    uses: dict[Op, list[Use]] = {}
+    for use in graph.uses(value):
+        uses.setdefault(use.op, []).append(use)
+    readers = list(uses)
     units = [reader for reader in readers if reader in integer]
     if len(units) == len(readers) and not graph.is_output(value):
         units = units[1:]
     for reader in units:
         copy = graph.new_value(value.name, value.type)
         graph.add_copy(step, (copy,))
-        graph.replace_uses(value, copy, [use for use in graph.uses(value) if use.op is reader])
+        graph.replace_uses(value, copy, uses[reader])

@@ -115,9 +115,7 @@ def substitute(graph: Graph, old: Value, new: Value) -> None:
     """Let `new` take the place and the name of `old`, and take out what nothing reads any more."""
     name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
     graph.replace_uses(old, new)
-    for index, output in enumerate(graph.outputs):
-        if output is old:
-            graph.set_output(index, new)
+    graph.replace_output(old, new)
     assert producer is not None
     graph.remove_unread(producer)
     graph.rename(new, name)

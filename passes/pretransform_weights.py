@@ -69,7 +69,7 @@ class _Cast:
 
     def released(self, holders: Counter[Data]) -> int:
         """The size of the source, if nothing else reads it."""
-        is_alone = len(self.graph.uses(self.source)) == 1 and not self.graph.is_output(self.source)
+        is_alone = self.graph.use_count(self.source) == 1 and not self.graph.is_output(self.source)
         data = self.source.data
         return sum(stored(self.source).values()) if is_alone and data is not None and holders[data] == 1 else 0
 
@@ -99,11 +99,9 @@ def _pack(cast: _Cast) -> None:
     graph, source, copy = cast.graph, cast.source, cast.copy
     packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
     graph.replace_uses(copy, packed)
-    for index, output in enumerate(graph.outputs):
-        if output is copy:
-            graph.set_output(index, packed)
+    graph.replace_output(copy, packed)
     name = copy.name
     graph.remove_op(cast.op)
     graph.rename(packed, name)
-    if not graph.uses(source) and not graph.is_output(source):
+    if not graph.is_read(source) and not graph.is_output(source):
         graph.remove_value(source)

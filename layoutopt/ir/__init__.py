@@ -1,4 +1,4 @@
-"""The graph that everything works on: logical tensors with formats, ops with signatures, networkx underneath."""
+"""The graph that everything works on: logical tensors with formats, ops with signatures."""
 
 from layoutopt.ir.graph import Function, Graph, Reference, Use
 from layoutopt.ir.types import DType, Lanes, Op, Opaque, OpaqueType, Signature, Slot, Storage, TensorType, Value

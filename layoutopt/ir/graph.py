@@ -1,18 +1,19 @@
-"""The graph: ops and values as the nodes of one networkx MultiDiGraph.
+"""The graph: ops and values as the nodes of a bipartite directed multigraph.
 
     value --[key = input index]--> op --[key = output index]--> value
 
-Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. Graph inputs and constants are values
-without a predecessor, graph outputs are listed by position. Every change counts up `version`, which is how a pass is known
-to have changed something.
+Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. An op lists its own operands; the graph
+stores the other end of every edge, per value. Graph inputs and constants are values without a predecessor, graph outputs are
+listed by position. Every change counts up `version`, which is how a pass is known to have changed something.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
+from layoutopt.ir.edges import Edges, topological_order
 from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast"]
@@ -52,7 +53,7 @@ class Reference:
     kind: str = ""
 
 
-_LINKS = ("_net", "_names")  # attributes of a graph that follow from its ops and values
+_LINKS = ("_nodes", "_edges", "_names")  # attributes of a graph that follow from its ops and values
 
 
 class Graph:
@@ -78,7 +79,7 @@ class Graph:
         self.name = name
         self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
         self.origin = origin
-        self.root = self if root is None else root
+        self._root = root  # None for a main graph: a link to itself would leave it to the cyclic garbage collector
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.functions: list[Function] = [] if root is None else root.functions
@@ -87,7 +88,8 @@ class Graph:
         self.repairs: list[tuple[str, str]] = []
         self.stage: Stage = "plain"
         self.version = 0
-        self._net: Any = nx.MultiDiGraph()
+        self._nodes: dict[Op, None] = {}
+        self._edges: dict[Value, Edges] = {}
         self._names: dict[str, Value] = {}
         self._suffixes: dict[str, int] = {}
         self._counter = 0
@@ -95,7 +97,7 @@ class Graph:
         self._sorted_at = -1
         self._indexed: list[Value] = []
         self._indexed_count = 0
-        self._is_output: set[Value] = set()
+        self._output_places: dict[Value, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
@@ -106,22 +108,30 @@ class Graph:
         What the intermediate representation does not model, such as doc strings, stays behind with the model.
         """
         kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._net), self.values)}
+        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._nodes), self.values)}
 
     def __getattr__(self, name: str) -> Any:
         """Link a copy when it is first looked at: an op in it may be without its state until all of it is there."""
         if name not in _LINKS or "_copied" not in self.__dict__:
             raise AttributeError(name)
-        nodes, values = self.__dict__.pop("_copied")
+        ops, values = self.__dict__.pop("_copied")
         self._names = {value.name: value for value in values}
-        self._net = nx.MultiDiGraph()
-        self._net.add_nodes_from(nodes)
-        for op in nodes:
-            if isinstance(op, Op):
-                self._link(op)
+        self._edges = {value: Edges() for value in values}
+        self._nodes = dict.fromkeys(ops)
+        for op in ops:
+            self._link(op)
         return self.__dict__[name]
 
     # --- reading -------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> "Graph":
+        """The main graph that this graph is a body in; the graph itself if it is one."""
+        return self if self._root is None else self._root
+
+    @root.setter
+    def root(self, root: "Graph") -> None:
+        self._root = None if root is self else root
 
     @property
     def values(self) -> list[Value]:
@@ -131,18 +141,15 @@ class Graph:
     @property
     def ops(self) -> list[Op]:
         """Every op in topological order; among ops that are ready, the one that stood first in the file."""
-        if self._sorted_at != self.version:
-            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-            nodes = nx.lexicographical_topological_sort(self._net, key)
-            self._sorted = [node for node in nodes if isinstance(node, Op)]
-            self._sorted_at = self.version
+        if not self._is_sortable():
+            raise ValueError(f"the ops of graph {self.name!r} have no order: there is a cycle")
         return list(self._sorted)
 
     def __len__(self) -> int:
-        return int(self._net.number_of_nodes()) - len(self._names)
+        return len(self._nodes)
 
     def __contains__(self, node: Op | Value) -> bool:
-        return node in self._net
+        return node in self._nodes if isinstance(node, Op) else node in self._edges
 
     def value(self, name: str) -> Value:
         """The value of that name; KeyError if there is none."""
@@ -154,32 +161,54 @@ class Graph:
 
     def producer(self, value: Value) -> Op | None:
         """The op that computes `value`; None for graph inputs and constants."""
-        return next(iter(self._net.pred[value]), None)
+        sources = self._edges[value].sources
+        return sources[0][0] if sources else None
 
     def output_index(self, value: Value) -> int:
         """Which output of its producer `value` is."""
-        producer = self.producer(value)
-        if producer is None:
+        sources = self._edges[value].sources
+        if not sources:
             raise KeyError(value.name)
-        return int(next(iter(self._net.succ[producer][value])))
+        return sources[0][1]
 
     def uses(self, value: Value) -> list[Use]:
         """Every place where an op reads `value`, in a stable order."""
-        uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
-        return sorted(uses, key=lambda use: (use.op.order, use.index))
+        uses = [Use(op, index) for op, index in self._edges[value].readers]
+        return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
+
+    def readers(self, value: Value) -> Iterator[Op]:
+        """The op of every use of `value`, one by one; for questions that a few of thousands of uses answer."""
+        return (op for op, _ in self._edges[value].readers)
+
+    def use_count(self, value: Value) -> int:
+        """How many uses `value` has, without a list of them: thousands of ops may read one constant."""
+        return len(self._edges[value].readers)
+
+    def is_read(self, value: Value) -> bool:
+        """Whether an op reads the value."""
+        return bool(self._edges[value].readers)
 
     def is_private(self, value: Value) -> bool:
         """Whether one op reads the value and nobody else knows it."""
-        readers = self._net.succ[value]
-        return len(readers) == 1 and len(next(iter(readers.values()))) == 1 and not self.is_output(value)
+        return len(self._edges[value].readers) == 1 and not self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
         if len(self.outputs) < _FEW:
             return any(output is value for output in self.outputs)
+        return bool(self._places().get(value))
+
+    def output_places(self, value: Value) -> list[int]:
+        """The positions at which `value` is an output of the graph, in ascending order."""
+        return sorted(self._places().get(value, ()))
+
+    def _places(self) -> dict[Value, list[int]]:
+        """The positions of every output; `set_output` keeps them, another list of outputs has others."""
         if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
-            self._indexed, self._indexed_count, self._is_output = self.outputs, len(self.outputs), set(self.outputs)
-        return value in self._is_output
+            self._indexed, self._indexed_count, self._output_places = self.outputs, len(self.outputs), {}
+            for index, output in enumerate(self.outputs):
+                self._output_places.setdefault(output, []).append(index)
+        return self._output_places
 
     def output_storage(self, index: int) -> Storage | None:
         """How output `index` is to be handed out: as promised, else canonical; None if its rank is unknown."""
@@ -190,29 +219,36 @@ class Graph:
         """The names along one cycle, empty if there is none."""
         if self._is_sortable():
             return []
-        tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
+        net: Any = nx.DiGraph((tail, head) for tail, head, _ in self.edges())
+        tangle = next((part for part in nx.strongly_connected_components(net) if len(part) > 1), None)
         if tangle is None:
             return []
-        edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
+        edges = nx.find_cycle(net.subgraph(tangle))  # on the whole graph it takes quadratic time
         return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
 
     def _is_sortable(self) -> bool:
-        try:
-            return len(self.ops) == len(self)
-        except nx.NetworkXUnfeasible:
-            return False
+        """Whether all ops have an order; sorts them if the graph has changed since the last time."""
+        if self._sorted_at != self.version:
+            found = topological_order(self._nodes, self._edges)
+            if len(found) < len(self):
+                return False
+            self._sorted, self._sorted_at = found, self.version
+        return True
 
     def nest(self) -> "list[Graph]":
         """This graph and every body in it, however deep, each behind the graph that its op is in."""
         found = [self]
         for graph in found:  # it grows on the way
-            ops = (node for node in graph._net if isinstance(node, Op))
-            found += [body for op in ops for body in op.bodies.values()]
+            found += [body for op in graph._nodes for body in op.bodies.values()]
         return found
 
     def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
         """Every edge with its key, for the verifier."""
-        yield from self._net.edges(keys=True)
+        for value, edges in self._edges.items():
+            for op, index in edges.sources:
+                yield op, value, index
+            for op, index in edges.readers:
+                yield value, op, index
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -230,7 +266,7 @@ class Graph:
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._names[value.name] = value
-        self._net.add_node(value)
+        self._edges[value] = Edges()
         self.version += 1
         return value
 
@@ -244,7 +280,7 @@ class Graph:
         if not op.order:
             anchor = near.order if near is not None else (-1,) if first else ()
             op.order = (*anchor, self._counter)
-        self._net.add_node(op)
+        self._nodes[op] = None
         self._link(op)
         self.version += 1
         return op
@@ -267,11 +303,11 @@ class Graph:
         for value in op.outputs:
             if value is None:
                 continue
-            if self._net.succ[value] or self.is_output(value):
+            if self.is_read(value) or self.is_output(value):
                 raise ValueError(f"{value.name!r} is still in use")
-            self._net.remove_node(value)
-            del self._names[value.name]
-        self._net.remove_node(op)
+            del self._edges[value], self._names[value.name]
+        self._unlink_inputs(op)
+        del self._nodes[op]
         self.version += 1
 
     def remove_unread(self, op: Op) -> None:
@@ -280,7 +316,7 @@ class Graph:
         while doomed:
             each = doomed.pop()
             outputs = [value for value in each.outputs if value is not None]
-            if each not in self or any(self._net.succ[value] or self.is_output(value) for value in outputs):
+            if each not in self or any(self.is_read(value) or self.is_output(value) for value in outputs):
                 continue
             inputs = dict.fromkeys(value for value in each.inputs if value is not None)
             self.remove_op(each)
@@ -288,10 +324,9 @@ class Graph:
 
     def remove_value(self, value: Value) -> None:
         """Take out a value that no op computes or reads."""
-        if self._net.pred[value] or self._net.succ[value] or self.is_output(value):
+        if self._edges[value].sources or self.is_read(value) or self.is_output(value):
             raise ValueError(f"{value.name!r} is still in use")
-        self._net.remove_node(value)
-        del self._names[value.name]
+        del self._edges[value], self._names[value.name]
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
@@ -305,42 +340,46 @@ class Graph:
 
     def set_input(self, op: Op, index: int, value: Value | None) -> None:
         """Let input `index` of `op` read another value."""
-        old = op.inputs[index]
-        if old is value:
-            return
-        if old is not None:
-            self._net.remove_edge(old, op, key=index)
-        op.inputs = (*op.inputs[:index], value, *op.inputs[index + 1 :])
-        if value is not None:
-            self._net.add_edge(value, op, key=index)
-        self.version += 1
+        self.change_inputs(op, {index: value})
+
+    def change_inputs(self, op: Op, values: Mapping[int, Value | None]) -> None:
+        """Let some inputs of `op`, by index, read other values; one copy of the list of inputs, however many change."""
+        inputs = list(op.inputs)
+        for index, value in values.items():
+            old, inputs[index] = inputs[index], value
+            if old is value:
+                continue
+            if old is not None:
+                del self._edges[old].readers[op, index]
+            if value is not None:
+                self._edges[value].readers[op, index] = None
+            self.version += 1
+        op.inputs = tuple(inputs)
 
     def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of inputs."""
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._net.remove_edge(value, op, key=index)
+        self._unlink_inputs(op)
         op.inputs = inputs
-        for index, value in enumerate(inputs):
-            if value is not None:
-                self._net.add_edge(value, op, key=index)
+        self._link_inputs(op)
         self.version += 1
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of outputs; what it computed before is without a source then."""
         for index, value in enumerate(op.outputs):
             if value is not None:
-                self._net.remove_edge(op, value, key=index)
+                edges = self._edges[value]
+                edges.sources = tuple(each for each in edges.sources if each != (op, index))
         op.outputs = outputs
-        for index, value in enumerate(outputs):
-            if value is not None:
-                self._net.add_edge(op, value, key=index)
+        self._link_outputs(op)
         self.version += 1
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
         """Let every listed use of `old` (all of them, by default) read `new`; graph outputs stay."""
-        for use in list(self.uses(old) if uses is None else uses):
-            self.set_input(use.op, use.index, new)
+        places: dict[Op, list[int]] = {}
+        for use in self.uses(old) if uses is None else uses:
+            places.setdefault(use.op, []).append(use.index)
+        for op, indices in places.items():
+            self.change_inputs(op, dict.fromkeys(indices, new))
 
     def capture(self, op: Op, value: Value) -> list[Value]:
         """Let the bodies of an op read a value; what it is in each of them, in the order of the bodies."""
@@ -369,21 +408,39 @@ class Graph:
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
+        places = self._places()
+        places[self.outputs[index]].remove(index)
+        places.setdefault(value, []).append(index)
         self.outputs[index] = value
-        self._indexed = []
         self.version += 1
+
+    def replace_output(self, old: Value, new: Value) -> None:
+        """Let `new` be every output of the graph that `old` is."""
+        for index in self.output_places(old):
+            self.set_output(index, new)
 
     def touch(self) -> None:
         """Count a change that was made to an op or value in place: an attribute, a storage, a constant."""
         self.version += 1
 
     def _link(self, op: Op) -> None:
+        self._link_inputs(op)
+        self._link_outputs(op)
+
+    def _link_inputs(self, op: Op) -> None:
         for index, value in enumerate(op.inputs):
             if value is not None:
-                self._net.add_edge(value, op, key=index)
+                self._edges[value].readers[op, index] = None
+
+    def _unlink_inputs(self, op: Op) -> None:
+        for index, value in enumerate(op.inputs):
+            if value is not None:
+                del self._edges[value].readers[op, index]
+
+    def _link_outputs(self, op: Op) -> None:
         for index, value in enumerate(op.outputs):
             if value is not None:
-                self._net.add_edge(op, value, key=index)
+                self._edges[value].sources += ((op, index),)
 
 
 __all__ = ["Function", "Graph", "Reference", "Stage", "Use"]

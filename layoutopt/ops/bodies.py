@@ -284,9 +284,7 @@ def unwrap(graph: Graph, op: Op, name: str) -> None:
 def _take_over(graph: Graph, old: Value, new: Value) -> None:
     """Let a value that an op computes have the readers and the name of one that nothing computes any more."""
     graph.replace_uses(old, new)
-    for index, output in enumerate(graph.outputs):
-        if output is old:
-            graph.set_output(index, new)
+    graph.replace_output(old, new)
     graph.remove_value(old)
     graph.rename(new, old.name)
     new.tensor, new.origin = old.tensor, old.origin

@@ -13,6 +13,7 @@ The bound does not rest on the solver's tolerances: with all variables in [0, 1]
     min cx  >=  sum of u_i * (the bound of row i that u_i pushes against)  +  sum of min(0, (c - uA)_j)
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,16 +29,16 @@ from layoutopt.planner.problem import Problem, Tensor
 class _Rows:
     """A sparse matrix with bounds on its rows, as it grows."""
 
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
+    starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
+    columns: "array[int]" = field(default_factory=lambda: array("i"))
+    factors: "array[float]" = field(default_factory=lambda: array("d"))
+    lower: "array[float]" = field(default_factory=lambda: array("d"))
+    upper: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, plus: Sequence[int], minus: Sequence[int], lower: float, upper: float) -> None:
         """lower <= sum of some columns - sum of others <= upper."""
-        self.columns += (*plus, *minus)
-        self.factors += (*(1.0,) * len(plus), *(-1.0,) * len(minus))
+        self.columns.extend((*plus, *minus))
+        self.factors.extend((*(1.0,) * len(plus), *(-1.0,) * len(minus)))
         self.starts.append(len(self.columns))
         self.lower.append(lower)
         self.upper.append(upper)
@@ -55,7 +56,7 @@ class Program:
     def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
         self.limit = limit
-        self.prices: list[float] = []
+        self.prices: array[float] = array("d")
         self.rows = _Rows()
         self.first: list[int] = []
         for options in problem.ops:
@@ -152,7 +153,7 @@ class Program:
         if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
             return 0.0
         multipliers = np.where(np.isinf(upper), np.maximum(multipliers, 0.0), multipliers)
-        spread = np.repeat(multipliers, np.diff(self.rows.starts)) * self.rows.factors
+        spread = np.repeat(multipliers, np.diff(self.rows.starts)) * np.asarray(self.rows.factors)
         reduced = np.asarray(self.prices) - np.bincount(self.rows.columns, spread, minlength=len(self.prices))
         return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
 

@@ -7,9 +7,6 @@ linear program is solved first, and only where its answer is fractional the inte
 from collections.abc import Iterator, Sequence
 from math import inf
 from time import monotonic
-from typing import Any
-
-import networkx as nx
 
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
 from layoutopt.planner.program import Program
@@ -42,18 +39,13 @@ def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
     """Problems of the ops that have a choice, such that no tensor lies between two; and which ops they are."""
     given = {index: tensor.given for index, tensor in enumerate(problem.tensors) if tensor.given is not None}
     needed = [dict.fromkeys(tensor.needed) for tensor in problem.tensors]
-    net: Any = nx.Graph()
-    for op, options in enumerate(problem.ops):
+    for options in problem.ops:
         if len(options) == 1:
             given.update(options[0].gives)
             for tensor, state in options[0].needs:
                 needed[tensor][state] = None
-        else:
-            net.add_node(op)
-            net.add_edges_from((op, (tensor,)) for option in options for tensor, _ in (*option.gives, *option.needs))
-    for component in nx.connected_components(net):
-        ops = sorted(node for node in component if isinstance(node, int))
-        number = {tensor: place for place, (tensor,) in enumerate(sorted(component.difference(ops)))}
+    for ops, component in _components(problem):
+        number = {tensor: place for place, tensor in enumerate(component)}
         tensors = [problem.tensors[tensor] for tensor in number]
         yield (
             ops,
@@ -65,6 +57,35 @@ def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
                 ],
             ),
         )
+
+
+def _components(problem: Problem) -> list[tuple[list[int], list[int]]]:
+    """The connected components of the ops that have a choice and of their tensors, each as ascending numbers."""
+    touched = {op: _tensors(options) for op, options in enumerate(problem.ops) if len(options) > 1}
+    users: list[list[int]] = [[] for _ in problem.tensors]
+    for op, tensors in touched.items():
+        for tensor in tensors:
+            users[tensor].append(op)
+    found: list[tuple[list[int], list[int]]] = []
+    seen: set[int] = set()
+    for first in touched:
+        if first in seen:
+            continue
+        seen.add(first)
+        ops, component = [first], dict.fromkeys(touched[first])
+        for op in ops:  # it grows on the way
+            for tensor in touched[op]:
+                component[tensor] = None
+                ops += (new := [user for user in users[tensor] if user not in seen])
+                seen.update(new)
+                users[tensor] = []  # all of them are in the component
+        found.append((sorted(ops), sorted(component)))
+    return found
+
+
+def _tensors(options: Sequence[Option]) -> tuple[int, ...]:
+    """The tensors that the options of an op give and need."""
+    return tuple(dict.fromkeys(tensor for option in options for tensor, _ in (*option.gives, *option.needs)))
 
 
 def _renumbered(option: Option, number: dict[int, int]) -> Option:

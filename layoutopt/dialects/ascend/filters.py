@@ -114,7 +114,7 @@ def drop_replaced(graph: Graph) -> None:
     """Remove the constants in whose place packed filters are read."""
     for each in graph.nest():
         for value in each.values:
-            if isinstance(value.data, Packed) and not each.uses(value) and not each.is_output(value):
+            if isinstance(value.data, Packed) and not each.is_read(value) and not each.is_output(value):
                 each.remove_value(value)
 
 

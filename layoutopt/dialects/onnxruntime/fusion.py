@@ -120,9 +120,7 @@ def _take_over(graph: Graph, own: Value, op: Op) -> None:
     assert result is not None
     name = result.name
     graph.replace_uses(result, own)
-    for index, output in enumerate(graph.outputs):
-        if output is result:
-            graph.set_output(index, own)
+    graph.replace_output(result, own)
     graph.remove_op(op)
     graph.rename(own, name)
     own.tensor = result.tensor

@@ -66,7 +66,7 @@ def _reshape_instead(graph: Graph, op: Op) -> None:
 
 
 def _is_unread(graph: Graph, value: Value | None) -> bool:
-    return value is None or not (graph.uses(value) or graph.is_output(value))
+    return value is None or not (graph.is_read(value) or graph.is_output(value))
 
 
 def _does_nothing(graph: Graph, op: Op) -> bool:

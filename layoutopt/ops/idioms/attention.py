@@ -123,7 +123,7 @@ def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
     """The ops that make zeros of what is no number, if they are all that reads the distribution."""
     readers = {use.op.kind: use.op for use in graph.uses(weights)}
     test, choice = readers.get("IsNaN"), readers.get("Where")
-    if test is None or choice is None or len(graph.uses(weights)) != 2:
+    if test is None or choice is None or graph.use_count(weights) != 2:
         return ()
     condition, zero, otherwise = choice.inputs
     return (test, choice) if condition is result_of(test) and number(zero) == 0.0 and otherwise is weights else ()

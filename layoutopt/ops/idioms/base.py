@@ -85,9 +85,7 @@ def idioms() -> list[Idiom]:
 
 def only_reader(graph: Graph, value: Value) -> Op | None:
     """The op that alone reads a value, once, and nobody else knows it; None if there is no such op."""
-    uses = graph.uses(value)
-    alone = len(uses) == 1 and not graph.is_output(value)
-    return uses[0].op if alone else None
+    return next(graph.readers(value)) if graph.is_private(value) else None
 
 
 def number(value: Value | None) -> float | None:
@@ -133,4 +131,4 @@ def result_of(op: Op) -> Value | None:
 
 
 def _is_known_outside(graph: Graph, value: Value, ops: set[Op]) -> bool:
-    return graph.is_output(value) or any(use.op not in ops for use in graph.uses(value))
+    return graph.is_output(value) or any(reader not in ops for reader in graph.readers(value))

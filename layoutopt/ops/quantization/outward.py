@@ -47,7 +47,7 @@ def _move_behind(graph: Graph, only_names: bool) -> None:
         name = mover.name if graph.is_private(value) else ""
         _copy(graph, mover, _on_integers(mover, inner, there), outer, dict(mover.attributes), name)
         _take_place(graph, result, outer)
-        if not graph.uses(value) and not graph.is_output(value):
+        if not graph.is_read(value) and not graph.is_output(value):
             graph.remove_op(mover)
         pending.append(moved)
 
@@ -75,7 +75,7 @@ def _move_before(graph: Graph, only_names: bool) -> None:
             moved = _copy(graph, step, tuple(inputs), outer, there.attributes, name)
             _take_place(graph, result, outer)
             pending.append(moved)
-        if not graph.uses(value) and not graph.is_output(value):
+        if not graph.is_read(value) and not graph.is_output(value):
             graph.remove_op(step)
 
 
@@ -130,9 +130,7 @@ def _take_place(graph: Graph, old: Value, new: Value) -> None:
     """Let `new` be what `old` was, under its name."""
     name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
     graph.replace_uses(old, new)
-    for index, output in enumerate(graph.outputs):
-        if output is old:
-            graph.set_output(index, new)
+    graph.replace_output(old, new)
     assert producer is not None
     graph.remove_op(producer)
     graph.rename(new, name)

@@ -191,13 +191,11 @@ class Writer:
         """Let `result` be what the convolution computed, under its name."""
         graph, y = self._graph, self._site.y
         graph.replace_uses(y, result)
-        for index, output in enumerate(graph.outputs):
-            if output is y:
-                graph.set_output(index, result)
+        graph.replace_output(y, result)
         graph.remove_op(self._site.op)
         graph.rename(result, y.name)
         result.tensor = y.tensor
-        if not graph.uses(self._site.filter) and not graph.is_output(self._site.filter):
+        if not graph.is_read(self._site.filter) and not graph.is_output(self._site.filter):
             graph.remove_value(self._site.filter)
 
 

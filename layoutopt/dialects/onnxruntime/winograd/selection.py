@@ -86,7 +86,7 @@ def total_bytes(chosen: Iterable[Option]) -> int:
     released = 0
     for (graph, _), reading in readers.items():
         filter = reading[0].site.filter
-        if len(graph.uses(filter)) == len(reading) and not graph.is_output(filter):
+        if graph.use_count(filter) == len(reading) and not graph.is_output(filter):
             released += sum(stored(filter).values())
     return sum(filters.values()) + sum(option.node_bytes for option in chosen) - released
 

@@ -1,0 +1,169 @@
+"""The work of passes, lowering and emission grows with the graph: counted, not timed."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from layoutopt.cost_models import load_target
+from layoutopt.dialects import DIALECTS
+from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value
+from layoutopt.ir import graph as graph_module
+from layoutopt.ir.edges import Edges, topological_order
+from layoutopt.ir.types import ArrayData
+from layoutopt.onnx_io import emit, is_foldable
+from layoutopt.pass_base import PassContext
+from layoutopt.passes import DEFAULT_PIPELINE
+
+FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
+BYTES = TensorType(DType.UINT8, FLOATS.shape)
+
+
+class Net:
+    """A graph that is built op by op."""
+
+    def __init__(self) -> None:
+        self.graph = Graph("net", {"": 18})
+        self.x = self.graph.add_value(Value("x", FLOATS))
+        self.graph.inputs = [self.x]
+        self.weight = self.constant(np.ones((16, 16, 1, 1), np.float32))
+
+    def constant(self, array: np.ndarray) -> Value:
+        return self.graph.new_value("c", TensorType(DType.of(array), array.shape), data=ArrayData(array))
+
+    def op(self, kind: str, *inputs: Value, type: TensorType = FLOATS, **attributes: int) -> Value:
+        y = self.graph.new_value(kind.lower(), type)
+        self.graph.add_op(Op(kind, inputs, (y,), version=18, name=y.name, attributes=dict(attributes)))
+        return y
+
+    def conv(self, x: Value) -> Value:
+        return self.op("Conv", x, self.weight)
+
+    def done(self, outputs: Iterable[Value]) -> Graph:
+        self.graph.outputs = list(outputs)
+        return self.graph
+
+
+def one_weight(count: int) -> Graph:
+    """A chain of convolutions that read one weight, with affines between them."""
+    net = Net()
+    y, half = net.x, net.constant(np.full((16, 1, 1), 0.5, np.float32))
+    for _ in range(count):
+        y = net.op("Relu", net.op("Mul", net.conv(y), half))
+    return net.done([y])
+
+
+def outputs(count: int) -> Graph:
+    """A chain of convolutions, the result of each of which is an output."""
+    net = Net()
+    found = [net.conv(net.x)]
+    while len(found) < count:
+        found.append(net.conv(net.op("Relu", found[-1])))
+    return net.done(found)
+
+
+def fan_out(count: int) -> Graph:
+    """One tensor that all ops read, and one op that reads all their results."""
+    net = Net()
+    y = net.conv(net.x)
+    return net.done([net.conv(net.op("Sum", *(net.op("Tanh", y) for _ in range(count))))])
+
+
+def joined(count: int) -> Graph:
+    """One op that reads the results of all convolutions."""
+    net = Net()
+    return net.done([net.op("Max", *(net.conv(net.x) for _ in range(count)))])
+
+
+def one_scalar(count: int) -> Graph:
+    """Gates x * sigmoid(1.5 x), as exporters write them; one constant for all."""
+    net = Net()
+    y, number = net.conv(net.x), net.constant(np.array(1.5, np.float32))
+    for _ in range(count):
+        y = net.op("Mul", y, net.op("Sigmoid", net.op("Mul", y, number)))
+    return net.done([net.conv(y)])
+
+
+def dequantised(count: int) -> Graph:
+    """One dequantised tensor that the convolutions of many quantised units read."""
+    net = Net()
+    scale, zero = net.constant(np.array(0.1, np.float32)), net.constant(np.array(0, np.uint8))
+    weight = net.constant(np.ones((16, 16, 1, 1), np.uint8))
+
+    def quantise(value: Value) -> Value:
+        return net.op("QuantizeLinear", value, scale, zero, type=BYTES)
+
+    def dequantise(value: Value) -> Value:
+        return net.op("DequantizeLinear", value, scale, zero, type=TensorType(DType.FLOAT32, value.shape))
+
+    x, w = dequantise(quantise(net.x)), dequantise(weight)
+    return net.done(dequantise(quantise(net.op("Conv", x, w))) for _ in range(count))
+
+
+GRAPHS = {
+    "one weight": one_weight,
+    "outputs": outputs,
+    "fan-out": fan_out,
+    "joined": joined,
+    "one scalar": one_scalar,
+    "dequantised": dequantised,
+}
+
+
+class _Outputs(list[Value]):
+    """A list of outputs that counts what walks over it visit."""
+
+    def __init__(self, values: Iterable[Value], done: Counter[str]) -> None:
+        super().__init__(values)
+        self.done = done
+
+    def __iter__(self) -> Iterator[Value]:
+        self.done["outputs visited"] += len(self)
+        return super().__iter__()
+
+
+def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What the pipeline, lowering and emission do: uses listed, operands copied, ops sorted, outputs visited."""
+    done: Counter[str] = Counter()
+    uses, change_inputs, set_inputs = Graph.uses, Graph.change_inputs, Graph.set_inputs
+
+    def listed(self: Graph, value: Value) -> list[Use]:
+        found = uses(self, value)
+        done["uses listed"] += len(found)
+        return found
+
+    def changed(self: Graph, op: Op, values: Mapping[int, Value | None]) -> None:
+        done["operands copied"] += len(op.inputs)
+        change_inputs(self, op, values)
+
+    def replaced(self: Graph, op: Op, inputs: tuple[Value | None, ...]) -> None:
+        done["operands copied"] += len(inputs)
+        set_inputs(self, op, inputs)
+
+    def ordered(ops: Mapping[Op, None], edges: Mapping[Value, Edges]) -> list[Op]:
+        done["ops sorted"] += len(ops)
+        return topological_order(ops, edges)
+
+    graph.outputs = _Outputs(graph.outputs, done)
+    model = load_target(target)
+    dialect = DIALECTS[model.dialect]
+    context = PassContext(model, is_foldable=is_foldable, kernels=dialect.kernels)
+    with monkeypatch.context() as patch:
+        patch.setattr(Graph, "uses", listed)
+        patch.setattr(Graph, "change_inputs", changed)
+        patch.setattr(Graph, "set_inputs", replaced)
+        patch.setattr(graph_module, "topological_order", ordered)
+        DEFAULT_PIPELINE.run(graph, context)
+        emit(dialect.lower(graph))
+    return done
+
+
+@pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b", "cpu-avx512"])
+@pytest.mark.parametrize("shape", GRAPHS)
+def test_the_work_grows_with_the_graph(shape: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build: Callable[[int], Graph] = GRAPHS[shape]
+    small, large = (work(build(count), target, monkeypatch) for count in (30, 120))
+    assert small["ops sorted"] > 0
+    for name, amount in large.items():
+        assert amount <= 4.5 * small[name] + 16, name
