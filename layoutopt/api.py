@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
 
@@ -49,7 +48,7 @@ from layoutopt.result import Result
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
 from layoutopt.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.stamp import KEY, Stamp
-from layoutopt.validity import blamed_on, run_alone
+from layoutopt.validity import blamed_on, is_loadable, run_alone
 from layoutopt.verification import Facts, Gate, Verification
 from layoutopt.version import VERSION
 
@@ -244,7 +243,7 @@ def _settled(
         # A model without blocks has no guard either, so it has to stay without.
         return onnx_io.settle(model, packs=block > 0)
     except ModelError as error:
-        if job.loads():
+        if is_loadable(job.given):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
         context.notes.append(Note("settle", error.where, error.what))  # an op of another library, perhaps
         return model
@@ -301,13 +300,6 @@ class _Job:
     def path(self) -> str | None:
         """The file that the model came from."""
         return str(self.given) if isinstance(self.given, str | PathLike) else None
-
-    def loads(self) -> bool:
-        """Whether onnxruntime loads the original."""
-        given = self.given
-        if isinstance(given, onnx_ir.Model):
-            return onnx_io.loads(onnx_io.to_bytes(given))
-        return onnx_io.loads(given.SerializeToString() if isinstance(given, onnx.ModelProto) else Path(given))
 
     @property
     def source(self) -> str | onnx.ModelProto | None:

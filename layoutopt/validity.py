@@ -46,6 +46,13 @@ def _run_once(source: Source, inputs: SampleInputs) -> Verification:
     return Verification("passed", sizes=tuple(tuple(run.sizes.items()) for run in runs if run.sizes))
 
 
+def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
+    """Whether ONNX Runtime loads a model."""
+    if isinstance(model, onnx_ir.Model):
+        return onnx_io.loads(onnx_io.to_bytes(model))
+    return onnx_io.loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model)
+
+
 @contextmanager
 def blamed_on(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims: Dims) -> Iterator[None]:
     """Turn an exception into a ModelError if ONNX Runtime refuses the model, too, because the model is invalid.

@@ -89,7 +89,7 @@ def test_passes_name_no_ops() -> None:
 
 
 def test_who_knows_networkx() -> None:
-    assert importers("networkx") == {"ir.graph"}
+    assert importers("networkx") == {"ir.graph", "planner.solver"}
 
 
 def test_who_knows_onnx() -> None:

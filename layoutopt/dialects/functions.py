@@ -15,7 +15,8 @@ from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.shield import shield
 from layoutopt.growth import Growth
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
-from layoutopt.ir.graph import Function, Graph, Reference
+from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
 from layoutopt.ops import move_outward, rule_of
 

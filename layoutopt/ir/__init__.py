@@ -1,6 +1,7 @@
 """The graph that everything works on: logical tensors with formats, ops with signatures."""
 
-from layoutopt.ir.graph import Function, Graph, Reference, Use
+from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import DType, Lanes, Op, Opaque, OpaqueType, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.verify import INVARIANTS, Violation, violations
 

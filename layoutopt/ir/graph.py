@@ -1,10 +1,10 @@
-"""The graph: ops and values as the nodes of a bipartite directed multigraph.
+"""The graph: ops and values as the nodes of one networkx MultiDiGraph.
 
     value --[key = input index]--> op --[key = output index]--> value
 
-Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. An op lists its own operands; the graph
-stores the other end of every edge, per value. Graph inputs and constants are values without a predecessor, graph outputs are
-listed by position. Every change counts up `version`, which is how a pass is known to have changed something.
+Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. Graph inputs and constants are values
+without a predecessor, graph outputs are listed by position. A value counts its uses, because thousands of ops may read one
+constant. Every change counts up `version`, which is how a pass is known to have changed something.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,14 @@ from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
-from layoutopt.ir.edges import Edges, topological_order
+from layoutopt.ir.functions import Function
 from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast"]
 """How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere."""
 
 
+_USES = "uses"  # attribute of a value in the net: the number of edges from it
 _FEW = 16  # outputs that are searched one by one; more have an index
 
 
@@ -31,29 +32,7 @@ class Use:
     index: int
 
 
-@dataclass(slots=True)
-class Function:
-    """A model-local function: a named body that a model carries along, made of ops of the standard domain."""
-
-    domain: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: tuple[str, ...]
-    body: "Graph"
-    doc: str = ""
-    overload: str = ""
-
-
-@dataclass(slots=True)
-class Reference:
-    """The payload of an attribute inside a function body that takes its value from the call."""
-
-    name: str
-    kind: str = ""
-
-
-_LINKS = ("_nodes", "_edges", "_names")  # attributes of a graph that follow from its ops and values
+_LINKS = ("_net", "_names")  # attributes of a graph that follow from its ops and values
 
 
 class Graph:
@@ -88,8 +67,7 @@ class Graph:
         self.repairs: list[tuple[str, str]] = []
         self.stage: Stage = "plain"
         self.version = 0
-        self._nodes: dict[Op, None] = {}
-        self._edges: dict[Value, Edges] = {}
+        self._net: Any = nx.MultiDiGraph()
         self._names: dict[str, Value] = {}
         self._suffixes: dict[str, int] = {}
         self._counter = 0
@@ -108,7 +86,13 @@ class Graph:
         What the intermediate representation does not model, such as doc strings, stays behind with the model.
         """
         kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        return {**kept, "origin": None, "_sorted": [], "_sorted_at": -1, "_copied": (list(self._nodes), self.values)}
+        return {
+            **kept,
+            "origin": None,
+            "_sorted": [],
+            "_sorted_at": -1,
+            "_copied": (list(self._all_ops()), self.values),
+        }
 
     def __getattr__(self, name: str) -> Any:
         """Link a copy when it is first looked at: an op in it may be without its state until all of it is there."""
@@ -116,8 +100,9 @@ class Graph:
             raise AttributeError(name)
         ops, values = self.__dict__.pop("_copied")
         self._names = {value.name: value for value in values}
-        self._edges = {value: Edges() for value in values}
-        self._nodes = dict.fromkeys(ops)
+        self._net = nx.MultiDiGraph()
+        self._net.add_nodes_from(values, **{_USES: 0})
+        self._net.add_nodes_from(ops)
         for op in ops:
             self._link(op)
         return self.__dict__[name]
@@ -146,10 +131,10 @@ class Graph:
         return list(self._sorted)
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return int(self._net.number_of_nodes()) - len(self._names)
 
     def __contains__(self, node: Op | Value) -> bool:
-        return node in self._nodes if isinstance(node, Op) else node in self._edges
+        return node in self._net
 
     def value(self, name: str) -> Value:
         """The value of that name; KeyError if there is none."""
@@ -161,36 +146,35 @@ class Graph:
 
     def producer(self, value: Value) -> Op | None:
         """The op that computes `value`; None for graph inputs and constants."""
-        sources = self._edges[value].sources
-        return sources[0][0] if sources else None
+        return next(iter(self._net.pred[value]), None)
 
     def output_index(self, value: Value) -> int:
         """Which output of its producer `value` is."""
-        sources = self._edges[value].sources
-        if not sources:
+        producer = self.producer(value)
+        if producer is None:
             raise KeyError(value.name)
-        return sources[0][1]
+        return int(next(iter(self._net.succ[producer][value])))
 
     def uses(self, value: Value) -> list[Use]:
         """Every place where an op reads `value`, in a stable order."""
-        uses = [Use(op, index) for op, index in self._edges[value].readers]
+        uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
         return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
 
     def readers(self, value: Value) -> Iterator[Op]:
-        """The op of every use of `value`, one by one; for questions that a few of thousands of uses answer."""
-        return (op for op, _ in self._edges[value].readers)
+        """The ops that read `value`, one by one; for questions that a few of thousands answer."""
+        return iter(self._net.succ[value])
 
     def use_count(self, value: Value) -> int:
         """How many uses `value` has, without a list of them: thousands of ops may read one constant."""
-        return len(self._edges[value].readers)
+        return int(self._net.nodes[value][_USES])
 
     def is_read(self, value: Value) -> bool:
         """Whether an op reads the value."""
-        return bool(self._edges[value].readers)
+        return bool(self._net.succ[value])
 
     def is_private(self, value: Value) -> bool:
         """Whether one op reads the value and nobody else knows it."""
-        return len(self._edges[value].readers) == 1 and not self.is_output(value)
+        return self.use_count(value) == 1 and not self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
@@ -219,36 +203,36 @@ class Graph:
         """The names along one cycle, empty if there is none."""
         if self._is_sortable():
             return []
-        net: Any = nx.DiGraph((tail, head) for tail, head, _ in self.edges())
-        tangle = next((part for part in nx.strongly_connected_components(net) if len(part) > 1), None)
+        tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
         if tangle is None:
             return []
-        edges = nx.find_cycle(net.subgraph(tangle))  # on the whole graph it takes quadratic time
+        edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
         return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
 
     def _is_sortable(self) -> bool:
         """Whether all ops have an order; sorts them if the graph has changed since the last time."""
         if self._sorted_at != self.version:
-            found = topological_order(self._nodes, self._edges)
-            if len(found) < len(self):
+            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
+            try:
+                nodes = list(nx.lexicographical_topological_sort(self._net, key))
+            except nx.NetworkXUnfeasible:
                 return False
-            self._sorted, self._sorted_at = found, self.version
+            self._sorted, self._sorted_at = [node for node in nodes if isinstance(node, Op)], self.version
         return True
+
+    def _all_ops(self) -> Iterator[Op]:
+        return (node for node in self._net if isinstance(node, Op))
 
     def nest(self) -> "list[Graph]":
         """This graph and every body in it, however deep, each behind the graph that its op is in."""
         found = [self]
         for graph in found:  # it grows on the way
-            found += [body for op in graph._nodes for body in op.bodies.values()]
+            found += [body for op in graph._all_ops() for body in op.bodies.values()]
         return found
 
     def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
         """Every edge with its key, for the verifier."""
-        for value, edges in self._edges.items():
-            for op, index in edges.sources:
-                yield op, value, index
-            for op, index in edges.readers:
-                yield value, op, index
+        yield from self._net.edges(keys=True)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -266,7 +250,7 @@ class Graph:
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._names[value.name] = value
-        self._edges[value] = Edges()
+        self._net.add_node(value, **{_USES: 0})
         self.version += 1
         return value
 
@@ -280,7 +264,7 @@ class Graph:
         if not op.order:
             anchor = near.order if near is not None else (-1,) if first else ()
             op.order = (*anchor, self._counter)
-        self._nodes[op] = None
+        self._net.add_node(op)
         self._link(op)
         self.version += 1
         return op
@@ -305,9 +289,10 @@ class Graph:
                 continue
             if self.is_read(value) or self.is_output(value):
                 raise ValueError(f"{value.name!r} is still in use")
-            del self._edges[value], self._names[value.name]
+            self._net.remove_node(value)
+            del self._names[value.name]
         self._unlink_inputs(op)
-        del self._nodes[op]
+        self._net.remove_node(op)
         self.version += 1
 
     def remove_unread(self, op: Op) -> None:
@@ -324,9 +309,10 @@ class Graph:
 
     def remove_value(self, value: Value) -> None:
         """Take out a value that no op computes or reads."""
-        if self._edges[value].sources or self.is_read(value) or self.is_output(value):
+        if self._net.pred[value] or self.is_read(value) or self.is_output(value):
             raise ValueError(f"{value.name!r} is still in use")
-        del self._edges[value], self._names[value.name]
+        self._net.remove_node(value)
+        del self._names[value.name]
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
@@ -350,9 +336,9 @@ class Graph:
             if old is value:
                 continue
             if old is not None:
-                del self._edges[old].readers[op, index]
+                self._remove_use(old, op, index)
             if value is not None:
-                self._edges[value].readers[op, index] = None
+                self._add_use(value, op, index)
             self.version += 1
         op.inputs = tuple(inputs)
 
@@ -367,8 +353,7 @@ class Graph:
         """Give an op another list of outputs; what it computed before is without a source then."""
         for index, value in enumerate(op.outputs):
             if value is not None:
-                edges = self._edges[value]
-                edges.sources = tuple(each for each in edges.sources if each != (op, index))
+                self._net.remove_edge(op, value, index)
         op.outputs = outputs
         self._link_outputs(op)
         self.version += 1
@@ -430,17 +415,25 @@ class Graph:
     def _link_inputs(self, op: Op) -> None:
         for index, value in enumerate(op.inputs):
             if value is not None:
-                self._edges[value].readers[op, index] = None
+                self._add_use(value, op, index)
 
     def _unlink_inputs(self, op: Op) -> None:
         for index, value in enumerate(op.inputs):
             if value is not None:
-                del self._edges[value].readers[op, index]
+                self._remove_use(value, op, index)
 
     def _link_outputs(self, op: Op) -> None:
         for index, value in enumerate(op.outputs):
             if value is not None:
-                self._edges[value].sources += ((op, index),)
+                self._net.add_edge(op, value, index)
+
+    def _add_use(self, value: Value, op: Op, index: int) -> None:
+        self._net.add_edge(value, op, index)
+        self._net.nodes[value][_USES] += 1
+
+    def _remove_use(self, value: Value, op: Op, index: int) -> None:
+        self._net.remove_edge(value, op, index)
+        self._net.nodes[value][_USES] -= 1
 
 
-__all__ = ["Function", "Graph", "Reference", "Stage", "Use"]
+__all__ = ["Graph", "Stage", "Use"]

@@ -15,7 +15,8 @@ A canonical format is not written. The bodies of an op stand below it; behind th
 
 from collections.abc import Iterator
 
-from layoutopt.ir.graph import Graph, Reference
+from layoutopt.ir.functions import Reference
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Opaque, Value
 
 

@@ -11,7 +11,8 @@ from itertools import takewhile
 
 import onnx_ir as ir
 
-from layoutopt.ir.graph import Function, Graph
+from layoutopt.ir.functions import Function
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.constant import NodeData

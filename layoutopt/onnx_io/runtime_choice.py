@@ -1,7 +1,7 @@
 """ONNX Runtime's answers to what it makes of a model that the ONNX standard forbids."""
 
 from functools import lru_cache
-from pathlib import Path
+from os import PathLike
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from layoutopt.onnx_io.session import Session
 _LARGEST = 1 << 16  # bytes; ONNX Runtime treats all larger initializers alike
 
 
-def loads(model: Path | bytes) -> bool:
+def loads(model: str | PathLike[str] | bytes) -> bool:
     """Whether ONNX Runtime loads a model."""
     try:
         Session(model, optimised=False)

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from layoutopt.formats import UNKNOWN, is_unknown, quoted
-from layoutopt.ir.graph import Reference
+from layoutopt.ir.functions import Reference
 from layoutopt.ir.types import Attribute, Dim, DType, Opaque, OpaqueType, TensorType
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}

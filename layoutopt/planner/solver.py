@@ -7,6 +7,9 @@ linear program is solved first, and only where its answer is fractional the inte
 from collections.abc import Iterator, Sequence
 from math import inf
 from time import monotonic
+from typing import Any
+
+import networkx as nx
 
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
 from layoutopt.planner.program import Program
@@ -61,31 +64,16 @@ def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
 
 def _components(problem: Problem) -> list[tuple[list[int], list[int]]]:
     """The connected components of the ops that have a choice and of their tensors, each as ascending numbers."""
-    touched = {op: _tensors(options) for op, options in enumerate(problem.ops) if len(options) > 1}
-    users: list[list[int]] = [[] for _ in problem.tensors]
-    for op, tensors in touched.items():
-        for tensor in tensors:
-            users[tensor].append(op)
-    found: list[tuple[list[int], list[int]]] = []
-    seen: set[int] = set()
-    for first in touched:
-        if first in seen:
-            continue
-        seen.add(first)
-        ops, component = [first], dict.fromkeys(touched[first])
-        for op in ops:  # it grows on the way
-            for tensor in touched[op]:
-                component[tensor] = None
-                ops += (new := [user for user in users[tensor] if user not in seen])
-                seen.update(new)
-                users[tensor] = []  # all of them are in the component
-        found.append((sorted(ops), sorted(component)))
+    net: Any = nx.Graph()
+    for op, options in enumerate(problem.ops):
+        if len(options) > 1:
+            net.add_node(op)
+            net.add_edges_from((op, (tensor,)) for option in options for tensor, _ in (*option.gives, *option.needs))
+    found = []
+    for component in nx.connected_components(net):
+        ops = sorted(node for node in component if isinstance(node, int))
+        found.append((ops, sorted(tensor for (tensor,) in component.difference(ops))))
     return found
-
-
-def _tensors(options: Sequence[Option]) -> tuple[int, ...]:
-    """The tensors that the options of an op give and need."""
-    return tuple(dict.fromkeys(tensor for option in options for tensor, _ in (*option.gives, *option.needs)))
 
 
 def _renumbered(option: Option, number: dict[int, int]) -> Option:

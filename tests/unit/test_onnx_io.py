@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from layoutopt.errors import InvariantError, ModelError
-from layoutopt.ir.graph import Function, Graph, Reference
+from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
 from layoutopt.onnx_io import check, emit, fingerprint, lift, read, to_bytes
 
