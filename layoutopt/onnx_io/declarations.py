@@ -5,11 +5,11 @@ wrong ones there. ONNX Runtime warns and goes on with the shapes that it infers;
 element types it is different: where they contradict each other, ONNX Runtime refuses the model.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from layoutopt.errors import ModelError
-from layoutopt.formats import is_unknown
+from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import OpaqueType, TensorType, Value
 from layoutopt.onnx_io.emit import Emission
@@ -48,16 +48,17 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     declared = _forget_shapes(graph, names)
     found = {value: value.type for each in graph.nest() for value in each.values if value.data is None}
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
+    known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
     claims = {
         value: claim
         for value, type in declared.items()
-        if value not in outputs and (claim := _claim(type, found[value])) != found[value]
+        if value not in outputs and (claim := _claim(type, found[value], known)) != found[value]
     }
     _infer_with_claims(graph, names, claims, found)
     return [
         Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
         for value, type in declared.items()
-        if _contradicts(type, value.type) or (value in claims and not _covers(value.type, claims[value]))
+        if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
     ]
 
 
@@ -145,24 +146,35 @@ def _give(types: Mapping[Value, TensorType | OpaqueType]) -> None:
         give_type(value, type)
 
 
-def _contradicts(declared: TensorType, found: TensorType | OpaqueType) -> bool:
-    """Whether a declared shape claims a number that inference does not find: another one, or an expression of dimensions."""
+def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:
+    """Whether a declared shape claims a number that inference does not find: another one, or an expression of dimensions.
+
+    Args:
+        declared: the declared type.
+        found: the inferred type.
+        known: the symbolic dimensions of the inputs, which have any size.
+    """
     if not isinstance(found, TensorType) or declared.shape is None or found.shape is None:
         return False
     if len(declared.shape) != len(found.shape):
         return True
     pairs = zip(declared.shape, found.shape, strict=True)
-    return any(isinstance(a, int) and a != b and not is_unknown(b) for a, b in pairs)
+    return any(isinstance(a, int) and a != b and not _is_open(b, known) for a, b in pairs)
 
 
-def _claim(declared: TensorType, found: TensorType | OpaqueType) -> TensorType | OpaqueType:
+def _is_open(dim: Dim, known: Collection[Dim]) -> bool:
+    """Whether inference has found nothing of a dimension."""
+    return is_unknown(dim) and not Extent.of(dim).names <= set(known)
+
+
+def _claim(declared: TensorType, found: Type, known: Collection[Dim]) -> Type:
     """The found type, with the numbers that only the declared shape has."""
-    if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found):
+    if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found, known):
         return found
     if found.shape is None:
         return TensorType(found.dtype, declared.shape)
     pairs = zip(declared.shape, found.shape, strict=True)
-    return TensorType(found.dtype, tuple(a if isinstance(a, int) and is_unknown(b) else b for a, b in pairs))
+    return TensorType(found.dtype, tuple(a if isinstance(a, int) and _is_open(b, known) else b for a, b in pairs))
 
 
 def _covers(type: TensorType | OpaqueType, claim: TensorType | OpaqueType) -> bool:

@@ -135,12 +135,24 @@ class Emission:
 
 
 def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
-    """Give nodes names of their own, as onnxruntime wants it; those that the original repeats it repeats."""
-    repeated = Counter(node.name for node in origin.graph.all_nodes()) if origin is not None else Counter[str | None]()
-    free, seen = _Names(node.name or "" for node in model.graph.all_nodes()), Counter[str | None]()
+    """Give nodes names of their own, as onnxruntime requires of the nodes of one graph.
+
+    Names that the original repeats are repeated as often, unless nodes of several bodies have come into one graph.
+    """
+    originals = list(origin.graph.all_nodes()) if origin is not None else []
+    repeated = Counter(node.name for node in originals)
+    repeated_within = Counter((node.graph, node.name) for node in originals)
+    most_within: dict[str | None, int] = {}
+    for (_, name), count in repeated_within.items():
+        most_within[name] = max(count, most_within.get(name, 1))
+    free = _Names(node.name or "" for node in model.graph.all_nodes())
+    seen, seen_within = Counter[str | None](), Counter[tuple[object, str | None]]()
     for node in model.graph.all_nodes():
+        place = node.graph, node.name
         seen[node.name] += 1
-        if node.name and seen[node.name] > max(1, repeated[node.name]):
+        seen_within[place] += 1
+        is_new = seen[node.name] > max(1, repeated[node.name])
+        if node.name and (is_new or seen_within[place] > most_within.get(node.name, 1)):
             node.name = free.take(node.name)
 
 

@@ -243,3 +243,28 @@ def test_functions_in_place_of_kernels_stay_calls() -> None:
     notes = {note.where: note.reason for note in result.report.notes if note.source == "inline"}
     assert notes == {"com.microsoft::Odd": "runtimes have kernels for ops of the domain com.microsoft"}
     assert [op.kind for op in result.graph.ops if rule_of(op) is None and not is_cast(op)] == ["com.microsoft::Odd"]
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,16,12,12] x) => (float[1,16,12,12] y, float[1,16,12,12] z) <bool c = {1}> {
+      y = If (c) <
+        then_branch = t () => (float[1,16,12,12] a) { a = Conv <pads = [1, 1, 1, 1]> (x, w) },
+        else_branch = e () => (float[1,16,12,12] b) { b = Neg (x) }>
+      z = If (c) <
+        then_branch = t () => (float[1,16,12,12] a) { a = Conv <pads = [1, 1, 1, 1]> (y, w) },
+        else_branch = e () => (float[1,16,12,12] b) { b = Neg (x) }>
+    }"""
+
+
+@pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("cpu", None)])
+def test_nodes_of_one_name_in_branches_that_become_one_graph(way: tuple[str, str | None]) -> None:
+    model = parser.parse_model(BRANCHES)
+    weight = np.random.default_rng(0).normal(scale=0.1, size=(16, 16, 3, 3))
+    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    for node in model.graph.node:
+        node.attribute[0].g.node[0].name = "one"
+    result = layoutopt.optimize(model, way[0], dialect=way[1])
+    assert result.report.verification.status == "passed"
+    assert result.report.changed
+    names = [node.name for node in result.proto.graph.node if node.name]
+    assert len(set(names)) == len(names)

@@ -351,3 +351,17 @@ def test_a_product_of_a_vector_that_is_declared_as_a_matrix() -> None:
     result = optimize(model, "gpu-hopper")
     assert result.report.verification.status == "passed"
     np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
+
+
+@pytest.mark.parametrize("batch", [{"dim_value": -1}, {"dim_param": ""}, {"dim_param": "N"}])
+def test_a_declared_batch_behind_one_of_any_size_is_ignored(batch: dict[str, Any], tmp_path: Path) -> None:
+    body = "c = Conv (x, w) t = Transpose <perm = [0, 2, 3, 1]> (c) y = Relu (t)"
+    model = parser.parse_model(f"{HEADER}g (float[1,8,9,9] x) => (float[1,9,9,8] y) <float[1,8,9,9] c> {{ {body} }}")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), "w"))
+    dim = model.graph.input[0].type.tensor_type.shape.dim[0]
+    for field, value in batch.items():
+        setattr(dim, field, value)
+    path = tmp_path / "m.onnx"
+    graph = load(path, model)
+    assert [where for where, _ in graph.repairs] == ["c", "y"]
+    assert all(isinstance(value.shape[0], str) for op in graph.ops for value in op.outputs)
