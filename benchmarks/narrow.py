@@ -18,7 +18,7 @@ import zoo
 from narrow import halved, quantized
 
 import layoutopt
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 NETWORKS = ("resnet50", "mobilenetv2", "segformer_b0", "vit_s")
 TARGETS = ("gpu-turing", "gpu-ampere", "gpu-hopper", "ascend-310", "ascend-910b")

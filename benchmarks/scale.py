@@ -253,7 +253,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "emit", "emit"),
         (api.onnx_io, "check", "check"),
         (api.onnx_io, "fingerprint", "fingerprint"),
-        (api.onnx_io, "settle", "settle"),
+        (api, "bake", "bake"),
         (api.RemoveDead, "run", "remove-dead"),
         (api.Gate, "judge", "verify"),
         (api._Job, "finish", "report"),

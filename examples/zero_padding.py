@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto, numpy_helper, parser
 
 import layoutopt
-from layoutopt.onednn import MemoryDescriptor
+from layoutopt.systems.onednn import MemoryDescriptor
 
 CHANNELS = 17
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from layoutopt.formats import Conversion, Format, Layout
     from layoutopt.pass_base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
-    from layoutopt.report import Report
+    from layoutopt.report.schema import Report
     from layoutopt.result import Result
     from layoutopt.verification import Verification, verify_models
 
@@ -60,7 +60,7 @@ _HOMES = {
     "PinError": "layoutopt.errors",
     "Pipeline": "layoutopt.pass_base",
     "Plan": "layoutopt.planner",
-    "Report": "layoutopt.report",
+    "Report": "layoutopt.report.schema",
     "Result": "layoutopt.result",
     "TargetError": "layoutopt.errors",
     "UnverifiedError": "layoutopt.errors",

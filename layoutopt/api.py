@@ -14,16 +14,6 @@ import onnx
 import onnx_ir
 
 from layoutopt import arguments, onnx_io
-from layoutopt.account import (
-    agreeing,
-    cast_reports,
-    counts,
-    dim_reports,
-    growth_report,
-    op_reports,
-    outcome_reports,
-    size_notes,
-)
 from layoutopt.arguments import Model, Target
 from layoutopt.collection import rare_collections
 from layoutopt.cost import CostModel, sized
@@ -37,17 +27,29 @@ from layoutopt.growth import MAX_GROWTH, Growth
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.ops import rules
 from layoutopt.ops.bodies import insides
 from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.planner import Plan
-from layoutopt.report import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.report.builder import (
+    agreeing,
+    cast_reports,
+    counts,
+    dim_reports,
+    growth_report,
+    op_reports,
+    outcome_reports,
+    size_notes,
+)
+from layoutopt.report.schema import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.report.stamp import KEY, Stamp
 from layoutopt.result import Result
+from layoutopt.runtime.bake import bake, forget_inner_types
+from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
+from layoutopt.runtime.kernels import blocked_channels
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
 from layoutopt.sizes import Dims, Sizes, as_range, symbols
-from layoutopt.stamp import KEY, Stamp
 from layoutopt.validity import blamed_on, is_loadable, run_alone
 from layoutopt.verification import Facts, Gate, Verification
 from layoutopt.version import VERSION
@@ -164,9 +166,9 @@ def _optimized(
         mode,
         job.pins,
         time_limit,
-        is_foldable=onnx_io.is_foldable,
-        evaluate=onnx_io.evaluate,
-        defer=onnx_io.defer,
+        is_foldable=is_foldable,
+        evaluate=evaluate,
+        defer=defer,
         infer=onnx_io.infer_again,
         kernels=spoken.kernels,
         counts_moves=count_moves,
@@ -207,8 +209,8 @@ def _optimized(
         RemoveDead().run(each, context)  # shapes that were computed for ops which read them off their operands now
     emitted = onnx_io.emit(lowered)
     onnx_io.check(emitted)
-    settle = partial(_settled, job, emitted, spoken, spoken.block(graph), context, progress)
-    final = settle()
+    bake_emitted = partial(_baked, job, emitted, spoken, spoken.block(graph), context, progress)
+    final = bake_emitted()
     if verify:
         progress("verifying")
         job.verification = gate.judge(graph, lowered, source, emitted, final)
@@ -218,17 +220,17 @@ def _optimized(
                     Note("read", name, "has another shape than it declares: the declaration is dropped")
                 )
             onnx_io.forget_output_shapes(emitted, job.verification.misdeclared)
-            final = settle()
+            final = bake_emitted()
             job.verification = gate.judge(graph, lowered, source, emitted, final)
         if job.verification.status == "not verified" and not allow_unverified:
             raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
     if final is not emitted:
-        onnx_io.forget_inner_types(final)
+        forget_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
     return job.finish(final, graph, context)
 
 
-def _settled(
+def _baked(
     job: "_Job", model: onnx_ir.Model, dialect: Dialect, block: int, context: PassContext, progress: Progress
 ) -> onnx_ir.Model:
     """What onnxruntime's optimiser makes of a model for this machine; the model itself if it is for another one.
@@ -238,14 +240,14 @@ def _settled(
     """
     if not dialect.is_native or block not in (0, blocked_channels()):
         return model
-    progress("settling")
+    progress("baking")
     try:
         # A model without blocks has no guard either, so it has to stay without.
-        return onnx_io.settle(model, packs=block > 0)
+        return bake(model, packs=block > 0)
     except ModelError as error:
         if is_loadable(job.given):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
-        context.notes.append(Note("settle", error.where, error.what))  # an op of another library, perhaps
+        context.notes.append(Note("bake", error.where, error.what))  # an op of another library, perhaps
         return model
 
 

@@ -22,7 +22,7 @@ from onnx import helper
 
 from layoutopt.api import optimize
 from layoutopt.cost import CostModel
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 
 class Prepared(onnx.backend.base.BackendRep):

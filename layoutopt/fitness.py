@@ -15,7 +15,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
 from layoutopt.errors import TargetError
-from layoutopt.onnx_io.kernels import (
+from layoutopt.runtime.kernels import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
     Support,
@@ -23,7 +23,7 @@ from layoutopt.onnx_io.kernels import (
     load_failure,
     op_support,
 )
-from layoutopt.onnx_io.usage import Usage, usages
+from layoutopt.runtime.usage import Usage, usages
 
 _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 

@@ -13,7 +13,7 @@ from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.write import Written
 from layoutopt.planner import Plan
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 
 @dataclass(frozen=True, slots=True)

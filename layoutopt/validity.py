@@ -10,7 +10,8 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.runtime_errors import is_about_the_model, raise_if_out_of_memory
+from layoutopt.runtime.choice import loads
+from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, inputs_for
 from layoutopt.sizes import Dims
 from layoutopt.verification import Verification
@@ -49,8 +50,8 @@ def _run_once(source: Source, inputs: SampleInputs) -> Verification:
 def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
     """Whether ONNX Runtime loads a model."""
     if isinstance(model, onnx_ir.Model):
-        return onnx_io.loads(onnx_io.to_bytes(model))
-    return onnx_io.loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model)
+        return loads(onnx_io.to_bytes(model))
+    return loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import TypeAlias
 from layoutopt.errors import DimensionError, LayoutoptError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface
-from layoutopt.onnx_io.session import is_foreign
-from layoutopt.onnx_io.type_names import short_name
+from layoutopt.runtime.session import is_foreign
+from layoutopt.runtime.type_names import short_name
 from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 
 Feed: TypeAlias = dict[str, Array]

@@ -11,8 +11,8 @@ from layoutopt.bench.profile import read_profile
 from layoutopt.bench.report import Profile
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
-from layoutopt.onnx_io.utf8_path import utf8_path
+from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.utf8_path import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names that `load_runtime` knows."""

@@ -17,7 +17,7 @@ import onnxruntime
 from layoutopt.bench.paired import Action, in_rounds
 from layoutopt.calibrate.case import Case, chain
 from layoutopt.errors import LayoutoptError
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
 TOGETHER = 8  # models that take turns
 ENOUGH = 150e-6  # seconds of a run to which copies are added

@@ -12,9 +12,9 @@ from layoutopt.cli.progress import Steps
 from layoutopt.cli.terminal import facts, line, section, show, show_json, table, text
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
+from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import InputSet, prepared, sizes_text
 from layoutopt.sizes import Dims
-from layoutopt.stamp import KEY
 from layoutopt.verification import Comparison, Verification
 from layoutopt.verification.difference import Difference
 from layoutopt.verification.files import verify_files

@@ -13,7 +13,7 @@ from rich.text import Text
 from layoutopt.cli.summary import plan_lines, sized, title
 from layoutopt.cli.survey import Change, Planned, Recorded
 from layoutopt.cli.terminal import facts, line, remark, seconds, section, show, show_json, size, table, text
-from layoutopt.report import CastReport, NoteReport, OpReport
+from layoutopt.report.schema import CastReport, NoteReport, OpReport
 
 _SHORT = 12  # rows of a table without --all
 _VECTORS = ("C", "scalar")  # of their formats there is nothing to say

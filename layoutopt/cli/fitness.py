@@ -15,8 +15,8 @@ from layoutopt.cli.records import Record
 from layoutopt.cli.terminal import facts, line, remark, section, show, table, text
 from layoutopt.files import path_text
 from layoutopt.fitness import Fitness, Found, Machine, check_kernels, check_model, this_machine
-from layoutopt.onnx_io.kernels import Support
-from layoutopt.onnx_io.usage import Usage
+from layoutopt.runtime.kernels import Support
+from layoutopt.runtime.usage import Usage
 from layoutopt.version import VERSION
 
 _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unknown": "yellow"}

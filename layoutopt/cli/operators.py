@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.terminal import section, show, show_json, show_text, table, text
-from layoutopt.operators import Operator, known_operators, operators_page
+from layoutopt.report.operators import Operator, known_operators, operators_page
 
 
 def print_operators(name: str | None, family: str | None, *, as_json: bool, as_markdown: bool) -> None:

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from layoutopt.cli.elements import element_type
 from layoutopt.cli.terminal import facts, line, remark, section, show, show_json, table, text
-from layoutopt.cute import ComposedLayout, Layout
-from layoutopt.cutlass import Operand, layout_type
-from layoutopt.cutlass.banks import BANKS, LINE, Access
-from layoutopt.cutlass.tensor_op import TensorOpLayout
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute import ComposedLayout, Layout
+from layoutopt.systems.cutlass import Operand, layout_type
+from layoutopt.systems.cutlass.banks import BANKS, LINE, Access
+from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
 
 _LINES = 16  # of memory that are shown
 _ROWS = 8  # of a matrix that has no tiles

@@ -9,7 +9,7 @@ from layoutopt.cli.terminal import facts, line, seconds, show, size, text
 from layoutopt.cli.warn import repairs_of
 from layoutopt.files import path_text
 from layoutopt.formats import Format
-from layoutopt.report import (
+from layoutopt.report.schema import (
     DimReport,
     GrowthReport,
     OpReport,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from layoutopt import api, onnx_io
-from layoutopt.account import op_reports, planned_ops
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.pictures import write_picture
 from layoutopt.cli.progress import Steps
@@ -17,9 +16,10 @@ from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.pass_base import Pass
-from layoutopt.report import OpReport, Report
+from layoutopt.report.builder import op_reports, planned_ops
+from layoutopt.report.schema import OpReport, Report
+from layoutopt.report.stamp import KEY
 from layoutopt.sizes import NO_SIZES, Dims, Sizes
-from layoutopt.stamp import KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from layoutopt.errors import LayoutoptError
 
 if TYPE_CHECKING:  # --help imports this module, and no large library
-    from layoutopt.report import Report
+    from layoutopt.report.schema import Report
 
 _SHOWN = 5  # repairs
 

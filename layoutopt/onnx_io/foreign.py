@@ -16,12 +16,12 @@ from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.onnx_io.emit import Emission
 from layoutopt.onnx_io.faithful import nodes
 from layoutopt.onnx_io.retype import give_type
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS
 from layoutopt.onnx_io.schema import is_undeclared, operators
-from layoutopt.onnx_io.session import Session
 from layoutopt.onnx_io.standin import THEIRS, stand_in
-from layoutopt.onnx_io.type_names import named_type
 from layoutopt.onnx_io.vocabulary import FROM_IR, DimNames
+from layoutopt.runtime.errors import RUNTIME_ERRORS
+from layoutopt.runtime.session import Session
+from layoutopt.runtime.type_names import named_type
 
 
 def give_foreign_types(graph: Graph, names: DimNames) -> None:

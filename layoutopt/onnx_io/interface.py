@@ -10,7 +10,7 @@ from layoutopt.formats import is_unknown
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Value
 from layoutopt.onnx_io.read import read
-from layoutopt.onnx_io.type_names import UNKNOWN_TYPE, tensor_name, type_name
+from layoutopt.runtime.type_names import UNKNOWN_TYPE, tensor_name, type_name
 from layoutopt.sizes import caller_name
 
 

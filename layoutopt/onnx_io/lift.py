@@ -21,12 +21,12 @@ from layoutopt.onnx_io.foreign import give_foreign_types
 from layoutopt.onnx_io.read import from_message, read
 from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.retype import give_type, retype
-from layoutopt.onnx_io.runtime_choice import loads
 from layoutopt.onnx_io.sane import check_attributes
 from layoutopt.onnx_io.schema import check_ops, describe, opsets_of
 from layoutopt.onnx_io.scope import Scope, scope_of
 from layoutopt.onnx_io.serialize import to_bytes, to_proto
 from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, holds_graphs, keyed_subgraphs
+from layoutopt.runtime.choice import loads
 
 _HINT = "export the model again"
 

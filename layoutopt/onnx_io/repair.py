@@ -20,10 +20,10 @@ from layoutopt.errors import ModelError
 from layoutopt.onnx_io.constant import constant_tensor
 from layoutopt.onnx_io.external import DataFolder
 from layoutopt.onnx_io.faithful import MIN_IR_VERSION, contradict, describe, graphs, inner_graphs, nested, nodes
-from layoutopt.onnx_io.runtime_choice import loads, runtime_uses
 from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
 from layoutopt.onnx_io.sparse import check_sparse
 from layoutopt.onnx_io.tensors import DATA_FIELDS, check_tensor, data_field, size_of
+from layoutopt.runtime.choice import loads, runtime_uses
 
 _META = "layoutopt.repairs"  # in the meta of a model of onnx_ir
 _NEWEST_OPSET = (1 << 31) - 1  # onnx and ONNX Runtime count in 32 bits

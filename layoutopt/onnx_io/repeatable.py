@@ -7,12 +7,12 @@ import onnx_ir as ir
 from layoutopt.onnx_io.scope import scope_of
 
 
-def compute_outputs(settled: ir.Model) -> None:
+def compute_outputs(baked: ir.Model) -> None:
     """Let nodes give what subgraphs give: onnxruntime makes initializers of constants, which onnx refuses there."""
-    for graph in settled.graphs():
+    for graph in baked.graphs():
         for value in graph.outputs:
             name, tensor = value.name or "", value.const_value
-            if graph is settled.graph or tensor is None or name not in graph.initializers:
+            if graph is baked.graph or tensor is None or name not in graph.initializers:
                 continue
             result = ir.Value(name=name, type=value.type, shape=value.shape)
             constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[result])
@@ -24,19 +24,19 @@ def compute_outputs(settled: ir.Model) -> None:
             value.replace_all_uses_with(result, replace_graph_outputs=True)
 
 
-def order_anew(settled: ir.Model) -> None:
+def order_anew(baked: ir.Model) -> None:
     """Put nodes in the order in which outputs need them, and initializers in that of their readers.
 
     onnxruntime's own orders follow addresses in memory where nodes that it has made stand beside each other.
     """
-    for graph in settled.graphs():
+    for graph in baked.graphs():
         graph.extend(_needed(graph))
     places: dict[str | None, int] = {}
-    for node in settled.graph.all_nodes():
+    for node in baked.graph.all_nodes():
         for value in node.inputs:
             if value is not None:
                 places.setdefault(value.name, len(places))
-    for graph in settled.graphs():
+    for graph in baked.graphs():
         initializers = sorted(graph.initializers.values(), key=lambda each: places.get(each.name, len(places)))
         graph.initializers.clear()
         for value in initializers:
@@ -62,14 +62,14 @@ def _needed(graph: ir.Graph) -> list[ir.Node]:
     return list(found)
 
 
-def name_anew(model: ir.Model, settled: ir.Model) -> None:
+def name_anew(model: ir.Model, baked: ir.Model) -> None:
     """Name what onnxruntime has made by where it stands: its numbers differ from run to run, and count through subgraphs."""
     nodes = {node.name for node in model.graph.all_nodes()}
     values = {value.name for value in _values(model)}
-    initializers = [value for graph in settled.graphs() for value in graph.initializers.values()]
+    initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]
     for place, value in enumerate(each for each in initializers if each.name not in values):
         value.name = _fresh(f"constant__{place}", values)
-    for place, node in enumerate(settled.graph.all_nodes()):
+    for place, node in enumerate(baked.graph.all_nodes()):
         if node.name and node.name not in nodes:
             node.name = _fresh(f"{node.op_type}__{place}", nodes)
         for index, value in enumerate(node.outputs):

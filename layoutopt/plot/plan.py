@@ -12,12 +12,12 @@ from grandalf.graphs import Edge, Vertex
 from grandalf.graphs import Graph as Net
 from grandalf.layouts import SugiyamaLayout
 
-from layoutopt.account import moves_data
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import Rename, rule_of
 from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, printable, size_for
+from layoutopt.report.builder import moves_data
 
 _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0

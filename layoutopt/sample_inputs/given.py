@@ -11,7 +11,7 @@ import numpy as np
 from layoutopt.errors import InputError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name
-from layoutopt.onnx_io.type_names import short_name, tensor_name
+from layoutopt.runtime.type_names import short_name, tensor_name
 from layoutopt.sizes import Range
 
 InputSet: TypeAlias = Mapping[str, Array]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from layoutopt import onnx_io
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs.draw import Style
 from layoutopt.sample_inputs.given import Given
 from layoutopt.sample_inputs.inputs import SampleInputs

@@ -20,8 +20,8 @@ from layoutopt.formats.format import known
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.expose import computed_names, expose
-from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepared
 from layoutopt.verification.difference import difference
 from layoutopt.verification.gate import Facts, Models, compare, runnable

@@ -191,7 +191,7 @@ def compare(
     cuts = facts.cuts(models.computed(models.find()))
     if not cuts:
         return verdict
-    if models.final is not models.cuttable and not _is_settled_right(models, request):
+    if models.final is not models.cuttable and not _is_baked_right(models, request):
         return verdict
     segments = compare_segments(models.original, models.cuttable, cuts, request)
     if segments.status == "not verified":
@@ -214,7 +214,7 @@ def _exposing(model: Runnable, names: Sequence[str]) -> Runnable:
     return model.edited(message)
 
 
-def _is_settled_right(models: Models, request: Request) -> bool:
+def _is_baked_right(models: Models, request: Request) -> bool:
     """Whether onnxruntime's optimised form of the emitted model computes what the emitted one does."""
     plain = replace(request, pins={}, observed=(), lazy=True)
     return verify_models(models.cuttable, models.final, request=plain, only_optimised=True).status == "passed"

@@ -14,7 +14,7 @@ import onnx
 
 from layoutopt.onnx_io import has_float16
 from layoutopt.onnx_io.faithful import graphs, nodes
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 Source: TypeAlias = bytes | str | PathLike[str]
 

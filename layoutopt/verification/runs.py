@@ -10,8 +10,8 @@ import numpy as np
 
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.runnable import Runnable
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.expose import COMPUTED, LOWER, MARGIN, UPPER, cut, expose, expose_bounds
-from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import Difference, difference, maximum
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs

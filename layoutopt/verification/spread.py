@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
+from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.verification.difference import Difference, difference, maximum
 from layoutopt.verification.perturbation import WEIGHT_UNITS, perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.runnable import Runnable

@@ -24,8 +24,8 @@ from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io import Nature, nature, to_bytes_wide
-from layoutopt.onnx_io.runtime_errors import raise_if_out_of_memory
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Given, SampleInputs, inputs_for
 from layoutopt.sizes import Dims
 from layoutopt.verification.difference import Difference, difference

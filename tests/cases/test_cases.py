@@ -40,6 +40,7 @@ from layoutopt.ir.text import to_text
 from layoutopt.ops import Known, rule_of
 from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import default_pipeline
+from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 
 HERE = Path(__file__).parent
@@ -153,8 +154,8 @@ def test_case(path: Path, update_golden: bool) -> None:
         case.mode,
         pins,
         None,
-        onnx_io.is_foldable,
-        onnx_io.evaluate,
+        is_foldable,
+        evaluate,
         onnx_io.infer_again,
         frozenset(case.options.get("kernels", [])),
     )

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
 

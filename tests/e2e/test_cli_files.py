@@ -11,7 +11,7 @@ import onnx
 import pytest
 from command_line import TARGET, Cli, assert_one_line, convolutions, files
 
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 EVIL = "conv\x1b[2J\x9b\u202e\x00<&\ufffe"  # controls, a mark that turns text around, what XML cannot hold
 

@@ -14,7 +14,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models import registry
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 PLANNED = (1, 224, 224)
 SIZES = ((1, 224, 224), (2, 160, 256), (3, 97, 131), (5, 64, 96), (1, 33, 320))

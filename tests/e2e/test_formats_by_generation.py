@@ -17,7 +17,7 @@ from narrow import halved, quantized
 
 import layoutopt
 from layoutopt.formats import Format, c0, fractal_nz, lookup
-from layoutopt.report import OpReport, Report
+from layoutopt.report.schema import OpReport, Report
 
 TARGETS = ("gpu-turing", "gpu-ampere", "gpu-hopper", "ascend-310", "ascend-910b")
 IMAGES = {

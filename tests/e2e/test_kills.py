@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from layoutopt.cli import main
 from layoutopt.files.temporary import temporary_name
 from layoutopt.onnx_io import from_message, write
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 KILLS = 300  # of a process that renews a model again and again, in the thorough tier
 KILLED_COMMANDS = 40

@@ -11,7 +11,7 @@ import zoo
 from narrow import halved, quantized, saved
 
 import layoutopt
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 NETWORKS = ("resnet50", "mobilenetv2", "segformer_b0", "vit_s")
 TARGETS = ("gpu-hopper", "ascend-910b")

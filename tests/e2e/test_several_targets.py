@@ -13,7 +13,7 @@ from layoutopt.cli import main
 from layoutopt.cost import Several
 from layoutopt.cost_models import find_target, load_target, plugins
 from layoutopt.errors import TargetError
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 BOTH = "gpu-hopper,ascend-910b"
 

@@ -10,7 +10,7 @@ import pytest
 import zoo
 
 import layoutopt
-from layoutopt.report import Report
+from layoutopt.report.schema import Report
 
 TARGETS = ("cpu-avx512", "gpu-hopper", "ascend-910b")
 DIALECTS = ("functions", "ops")

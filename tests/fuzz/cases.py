@@ -16,8 +16,8 @@ from layoutopt.cost_models import target_names
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
-from layoutopt.onnx_io.kernels import blocked_channels
 from layoutopt.pass_base import Mode
+from layoutopt.runtime.kernels import blocked_channels
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget

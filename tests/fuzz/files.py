@@ -30,7 +30,7 @@ from layoutopt.cli.exit_codes import INTERNAL, exit_codes
 from layoutopt.errors import FormatError, LayoutoptError, PinError, TargetError, VerificationError
 from layoutopt.onnx_io.expose import expose
 from layoutopt.onnx_io.serialize import to_proto
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.runs import Budget, run_original
 

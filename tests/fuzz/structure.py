@@ -25,7 +25,7 @@ from onnx import TensorProto
 
 import layoutopt
 from layoutopt.errors import LayoutoptError
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
 from . import donors

@@ -25,6 +25,7 @@ from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.planner import Nest, make_plan, propose
 from layoutopt.planner.nest import Unit
+from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 
 NAMES = tuple(control_flow_models.MODELS)
@@ -69,9 +70,7 @@ def passes_of(mode: Mode, *, whole: bool) -> Pipeline:
 
 
 def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassContext:
-    context = PassContext(
-        Costs(seed), mode, is_foldable=onnx_io.is_foldable, evaluate=onnx_io.evaluate, infer=onnx_io.infer_again
-    )
+    context = PassContext(Costs(seed), mode, is_foldable=is_foldable, evaluate=evaluate, infer=onnx_io.infer_again)
     passes_of(mode, whole=whole).run(graph, context)
     return context
 

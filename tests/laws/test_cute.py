@@ -9,7 +9,10 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from layoutopt.cute import (
+from layoutopt.errors import FormatError
+from layoutopt.formats import Conversion, Format, Part, pack
+from layoutopt.formats import Layout as Memory
+from layoutopt.systems.cute import (
     ComposedLayout,
     IntTuple,
     Layout,
@@ -35,10 +38,7 @@ from layoutopt.cute import (
     zipped_divide,
     zipped_product,
 )
-from layoutopt.cute.int_tuple import flatten, nested
-from layoutopt.errors import FormatError
-from layoutopt.formats import Conversion, Format, Part, pack
-from layoutopt.formats import Layout as Memory
+from layoutopt.systems.cute.int_tuple import flatten, nested
 
 EXTENTS = (1, 2, 2, 3, 4, 4, 6, 8)
 SHAPES: st.SearchStrategy[IntTuple] = st.recursive(

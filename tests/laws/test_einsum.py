@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 TARGETS = ("gpu-hopper", "gpu-turing", "cpu-avx2", "cpu-avx512", "cpu-neon", "ascend-910b")
 DIALECTS = ("ops", "functions", "onnxruntime", "ascend")

@@ -7,8 +7,8 @@ import pytest
 
 from layoutopt import onnx_io
 from layoutopt.formats import Extent
-from layoutopt.onnx_io.session import Session
 from layoutopt.ops import rules
+from layoutopt.runtime.session import Session
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 TOKENS = """s = Shape (x) i = Constant <value_ints = [0]> () n = Gather (s, i) j = Constant <value_ints = [1]> ()

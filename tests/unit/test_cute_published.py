@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from layoutopt import cute
-from layoutopt.cute import ComposedLayout, Layout, Swizzle, compatible
 from layoutopt.errors import FormatError
+from layoutopt.systems import cute
+from layoutopt.systems.cute import ComposedLayout, Layout, Swizzle, compatible
 
 L = Layout.parse
 

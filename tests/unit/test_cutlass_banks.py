@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutopt.cli import main
-from layoutopt.cute import ComposedLayout, Layout
-from layoutopt.cutlass import ColumnMajor, Operand, RowMajor, TensorNHWC, bank_conflicts, layout_types
-from layoutopt.cutlass.banks import fragment, ldmatrix, written
-from layoutopt.cutlass.tensor_op import TensorOpLayout, TensorOpMultiplicand
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute import ComposedLayout, Layout
+from layoutopt.systems.cutlass import ColumnMajor, Operand, RowMajor, TensorNHWC, bank_conflicts, layout_types
+from layoutopt.systems.cutlass.banks import fragment, ldmatrix, written
+from layoutopt.systems.cutlass.tensor_op import TensorOpLayout, TensorOpMultiplicand
 
 LANES = np.arange(32)
 SIZES = ((4, 256), (4, 64), (8, 128), (8, 32), (16, 64), (16, 32), (16, 16), (32, 32), (32, 8), (64, 16))

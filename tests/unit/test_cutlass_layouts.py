@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layoutopt import cute, cutlass
-from layoutopt.cutlass import (
+from layoutopt.errors import FormatError
+from layoutopt.formats import entries, lookup
+from layoutopt.systems import cute, cutlass
+from layoutopt.systems.cutlass import (
     ColumnMajor,
     ColumnMajorInterleaved,
     LayoutConcept,
@@ -28,9 +30,7 @@ from layoutopt.cutlass import (
     layout_type,
     layout_types,
 )
-from layoutopt.cutlass.tensor_op import TensorOpLayout
-from layoutopt.errors import FormatError
-from layoutopt.formats import entries, lookup
+from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
 
 SAMPLES = {
     1: ((2,), (4,), (32,)),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutopt.cutlass import (
+from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass import (
     ColumnMajor,
     MatrixCoord,
     PitchLinear,
@@ -20,7 +21,6 @@ from layoutopt.cutlass import (
     TensorRef,
     TensorView,
 )
-from layoutopt.errors import FormatError
 
 DTYPES = ["bool", "int8", "uint64", "float16", "complex64", "U3", "object", "bfloat16", "float8_e4m3fn", "i4,f8"]
 

@@ -23,8 +23,8 @@ from layoutopt.ir.types import (
     Value,
 )
 from layoutopt.onnx_io import check, emit, to_bytes
-from layoutopt.onnx_io.session import Session
 from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.runtime.session import Session
 
 X = Slot("in", 0)
 

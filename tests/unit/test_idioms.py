@@ -16,6 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ops.idioms import idioms
 from layoutopt.pass_base import PassContext, Pipeline
 from layoutopt.passes import FoldConstants, Recompose, RemoveDead
+from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
@@ -45,8 +46,8 @@ def recomposed(proto: onnx.ModelProto) -> Graph:
     graph = onnx_io.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(
         None,  # type: ignore[arg-type]
-        is_foldable=onnx_io.is_foldable,
-        evaluate=onnx_io.evaluate,
+        is_foldable=is_foldable,
+        evaluate=evaluate,
         kernels=NATIVE.kernels,
     )
     Pipeline((FoldConstants(), Recompose(), RemoveDead())).run(graph, context)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import lookup, pack
-from layoutopt.onednn import DATA_TYPES, MemoryDescriptor, tag_format
+from layoutopt.systems.onednn import DATA_TYPES, MemoryDescriptor, tag_format
 
 LIBRARY = json.loads((Path(__file__).parents[1] / "published" / "onednn.json").read_text())
 TAGS = [row[0] for row in LIBRARY["tags"]]

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from layoutopt.cli.app import app
-from layoutopt.operators import UNKNOWN, known_operators, operators_page
 from layoutopt.ops import LEFT_CANONICAL, rules
+from layoutopt.report.operators import UNKNOWN, known_operators, operators_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 

@@ -7,6 +7,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.residual import keep_residuals
 from layoutopt.ir.graph import Graph
+from layoutopt.runtime.bake import bake
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -34,6 +35,6 @@ def test_a_residual_is_a_sum_and_a_bias_is_not() -> None:
 def test_onnxruntime_leaves_them_apart() -> None:
     _, graph = lifted()
     fused = "SkipLayerNormalization"
-    assert fused in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph), packs=False).graph}
+    assert fused in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}
     keep_residuals(graph)
-    assert fused not in {node.op_type for node in onnx_io.settle(onnx_io.emit(graph), packs=False).graph}
+    assert fused not in {node.op_type for node in bake(onnx_io.emit(graph), packs=False).graph}

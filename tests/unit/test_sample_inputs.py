@@ -12,7 +12,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepared, symbols_of, value_ranges
 from layoutopt.sizes import Sizes
 from layoutopt.verification import verify_models

@@ -12,9 +12,9 @@ import pytest
 import layoutopt
 from layoutopt import api
 from layoutopt.cli import entry, exit_codes
-from layoutopt.onnx_io.kernels import blocked_channels
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
 from layoutopt.pass_base import Pass, Pipeline
+from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
+from layoutopt.runtime.kernels import blocked_channels
 
 Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
 
@@ -121,23 +121,23 @@ def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
     assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
 
 
-@pytest.mark.parametrize("name", ["evaluate", "foreign", "kernels", "settle"])
+@pytest.mark.parametrize("name", ["runtime.evaluate", "onnx_io.foreign", "runtime.kernels", "runtime.bake"])
 def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = import_module(f"layoutopt.onnx_io.{name}")
+    module: Any = import_module(f"layoutopt.{name}")
     body = "c = Constant <value_floats = [1.0, 2.0]> () d = Add (c, c) e = custom.Foo (x) y = Mul (e, d)"
     for error in (MemoryError(), AttributeError("a bug")):
 
         def broken(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        owner = module if name == "foreign" else module.onnxruntime
-        monkeypatch.setattr(owner, "Session" if name == "foreign" else "InferenceSession", broken)
+        owner = module if name == "onnx_io.foreign" else module.onnxruntime
+        monkeypatch.setattr(owner, "Session" if name == "onnx_io.foreign" else "InferenceSession", broken)
         blocked_channels.cache_clear()
         with pytest.raises(type(error)):
-            if name == "kernels":
+            if name == "runtime.kernels":
                 blocked_channels()
-            elif name == "settle":
-                module.settle(api.onnx_io.from_message(model(VALID)), packs=False)
+            elif name == "runtime.bake":
+                module.bake(api.onnx_io.from_message(model(VALID)), packs=False)
             else:
                 layoutopt.optimize(model(body), "gpu-hopper", verify=False)
         monkeypatch.undo()

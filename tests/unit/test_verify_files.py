@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.verification.files import interface_mismatch, matches, verify_files
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.runnable import Runnable

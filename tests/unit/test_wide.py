@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from layoutopt.onnx_io import to_bytes_wide
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 from layoutopt.verification import Comparison, Verification, verdict, verify_models
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.verify import errors_of

@@ -15,12 +15,12 @@ destination is written from its first element to its last.
 
 from collections.abc import Iterable
 
-from layoutopt.cute.algebra import coalesce, composition, right_inverse
-from layoutopt.cute.int_tuple import IntTuple
-from layoutopt.cute.layout import Layout
 from layoutopt.errors import FormatError
 from layoutopt.formats import Conversion, Format, Part
 from layoutopt.formats import Layout as Memory
+from layoutopt.systems.cute.algebra import coalesce, composition, right_inverse
+from layoutopt.systems.cute.int_tuple import IntTuple
+from layoutopt.systems.cute.layout import Layout
 
 
 def from_format(format: Format, shape: tuple[int, ...]) -> Layout:

@@ -18,9 +18,9 @@ import onnxruntime
 from onnx import helper
 
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
-from layoutopt.onnx_io.type_names import named_type, tensor_name
-from layoutopt.onnx_io.utf8_path import utf8_path
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.type_names import named_type, tensor_name
+from layoutopt.runtime.utf8_path import utf8_path
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"

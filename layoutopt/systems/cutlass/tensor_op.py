@@ -21,9 +21,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layoutopt.cutlass.concept import Coord, Extent, Index, LayoutConcept
-from layoutopt.cutlass.coord import PitchLinearCoord
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
+from layoutopt.systems.cutlass.coord import PitchLinearCoord
 
 ACCESS_BITS = 128
 LINE_BITS = 1024

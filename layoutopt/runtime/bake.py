@@ -15,11 +15,11 @@ from layoutopt.onnx_io.beside import inherit
 from layoutopt.onnx_io.read import read
 from layoutopt.onnx_io.repeatable import compute_outputs, name_anew, order_anew
 from layoutopt.onnx_io.repetition import share_initializers
-from layoutopt.onnx_io.runtime_errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.onnx_io.serialize import to_bytes, weight_bytes
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
 LARGEST = 300_000_000
-"""Bytes of weights of the largest model that is settled: onnxruntime and its file take four times that in memory."""
+"""Bytes of weights of the largest model that is baked: onnxruntime and its file take four times that in memory."""
 
 _PACKER = "NchwcTransformer"
 _FOLDER = "ConstantFolding"
@@ -28,7 +28,7 @@ _ROUNDED_AGAIN = ("DequantizeLinear",)
 """Around these onnxruntime 1.31 rewrites what it has rewritten, and does not always load what comes of it."""
 
 
-def settle(model: ir.Model, *, packs: bool) -> ir.Model:
+def bake(model: ir.Model, *, packs: bool) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
     Inputs, outputs and what the model says of itself stay as they are. A model that is too large for one message comes
@@ -47,27 +47,27 @@ def settle(model: ir.Model, *, packs: bool) -> ir.Model:
         return model
     disabled = [] if packs else [_PACKER]
     for more in ([], [_FOLDER]):
-        settled = _settled(model, [*disabled, *more])
-        if weight_bytes(settled) <= size + _NEGLIGIBLE:
-            return settled
+        baked = _optimised(model, [*disabled, *more])
+        if weight_bytes(baked) <= size + _NEGLIGIBLE:
+            return baked
     return model
 
 
-def _settled(model: ir.Model, disabled: list[str]) -> ir.Model:
+def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     """What onnxruntime makes of a model without some of its optimisers."""
     with scratch_folder() as folder:
-        path = folder / "settled.onnx"
+        path = folder / "baked.onnx"
         _load(model, disabled, path)
-        settled = read(path)
-    compute_outputs(settled)
-    share_initializers(settled)
-    order_anew(settled)
-    name_anew(model, settled)
-    _take_over(model, settled)
-    inherit(settled, model)
-    if any(node.op_type in _ROUNDED_AGAIN for node in settled.graph.all_nodes()):
-        _load(settled, disabled)
-    return settled
+        baked = read(path)
+    compute_outputs(baked)
+    share_initializers(baked)
+    order_anew(baked)
+    name_anew(model, baked)
+    _take_over(model, baked)
+    inherit(baked, model)
+    if any(node.op_type in _ROUNDED_AGAIN for node in baked.graph.all_nodes()):
+        _load(baked, disabled)
+    return baked
 
 
 def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
@@ -98,27 +98,27 @@ def forget_inner_types(model: ir.Model) -> None:
             value.shape, value.type = None, None
 
 
-def _take_over(model: ir.Model, settled: ir.Model) -> None:
+def _take_over(model: ir.Model, baked: ir.Model) -> None:
     """What onnxruntime does not keep, or says of every domain that it knows."""
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
-        setattr(settled, field, getattr(model, field))
-    settled.metadata_props.clear()
-    settled.metadata_props.update(model.metadata_props)
-    settled.graph.name, settled.graph.doc_string = model.graph.name, model.graph.doc_string
+        setattr(baked, field, getattr(model, field))
+    baked.metadata_props.clear()
+    baked.metadata_props.update(model.metadata_props)
+    baked.graph.name, baked.graph.doc_string = model.graph.name, model.graph.doc_string
     known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
-    if settled.ir_version < 4:
-        _list_initializers(settled.graph, model.graph)
-        known = {name: value for name, value in known.items() if name not in settled.graph.initializers}
-    for new in (*settled.graph.inputs, *settled.graph.outputs):
+    if baked.ir_version < 4:
+        _list_initializers(baked.graph, model.graph)
+        known = {name: value for name, value in known.items() if name not in baked.graph.initializers}
+    for new in (*baked.graph.inputs, *baked.graph.outputs):
         if (old := known.get(new.name)) is not None:
             new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
     used = {
         "",
-        *(node.domain for node in settled.graph.all_nodes()),
-        *(each.domain for each in settled.functions.values()),
+        *(node.domain for node in baked.graph.all_nodes()),
+        *(each.domain for each in baked.functions.values()),
     }
-    for domain in [domain for domain in settled.opset_imports if domain not in used]:
-        del settled.opset_imports[domain]
+    for domain in [domain for domain in baked.opset_imports if domain not in used]:
+        del baked.opset_imports[domain]
 
 
 def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:

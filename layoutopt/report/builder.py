@@ -12,7 +12,7 @@ from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_ty
 from layoutopt.ops.bodies import control_flow, expected_runs
 from layoutopt.pass_base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
-from layoutopt.report import (
+from layoutopt.report.schema import (
     CastReport,
     ChoiceReport,
     Counts,

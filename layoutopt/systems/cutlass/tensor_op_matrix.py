@@ -3,8 +3,8 @@
 Source: CUTLASS include/cutlass/layout/tensor_op_multiplicand_sm75.h and tensor_op_multiplicand_sm80.h.
 """
 
-from layoutopt.cutlass.coord import MatrixCoord
-from layoutopt.cutlass.tensor_op import (
+from layoutopt.systems.cutlass.coord import MatrixCoord
+from layoutopt.systems.cutlass.tensor_op import (
     TensorOpMultiplicand64bCrosswise,
     TensorOpMultiplicandCongruous,
     TensorOpMultiplicandCongruous64b,

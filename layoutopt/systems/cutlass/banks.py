@@ -17,9 +17,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layoutopt.cutlass.concept import Extent, Index, LayoutConcept
-from layoutopt.cutlass.tensor_op import TensorOpLayout
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass.concept import Extent, Index, LayoutConcept
+from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
 
 BANKS = 32
 WORD = 4

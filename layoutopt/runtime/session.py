@@ -16,8 +16,8 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from layoutopt.onnx_io.type_names import named_type
-from layoutopt.onnx_io.utf8_path import utf8_folder, utf8_path
+from layoutopt.runtime.type_names import named_type
+from layoutopt.runtime.utf8_path import utf8_folder, utf8_path
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _FOREIGN = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layoutopt.cutlass.concept import Coord, Index, LayoutConcept
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass.concept import Coord, Index, LayoutConcept
 
 Array = NDArray[Any]
 

@@ -16,9 +16,9 @@ Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebr
 from collections.abc import Callable
 from itertools import zip_longest
 
-from layoutopt.cute.algebra import Tiler, by_mode, coalesce, complement, composition
-from layoutopt.cute.layout import Layout, make_layout
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute.algebra import Tiler, by_mode, coalesce, complement, composition
+from layoutopt.systems.cute.layout import Layout, make_layout
 
 _Split = Callable[[Layout, Tiler], Layout]
 

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layoutopt.cutlass.concept import Coord, Extent, Index, LayoutConcept
-from layoutopt.cutlass.tensor_ref import Array, TensorRef, briefly
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
+from layoutopt.systems.cutlass.tensor_ref import Array, TensorRef, briefly
 
 
 class TensorView(TensorRef):

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from layoutopt.cutlass.coord import MatrixCoord, PitchLinearCoord
-from layoutopt.cutlass.strided import StridedLayout
+from layoutopt.systems.cutlass.coord import MatrixCoord, PitchLinearCoord
+from layoutopt.systems.cutlass.strided import StridedLayout
 
 
 class PitchLinear(StridedLayout):

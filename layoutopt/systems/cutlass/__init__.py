@@ -6,16 +6,22 @@
     TensorRef       a pointer and a layout; TensorView has an extent as well
     banks           what an access of a warp to shared memory costs
 
-Layouts as an algebra, which took their place in version 3, are in `layoutopt.cute`.
+Layouts as an algebra, which took their place in version 3, are in `layoutopt.systems.cute`.
 """
 
-from layoutopt.cutlass.banks import Access, BankConflicts, Operand, bank_conflicts
-from layoutopt.cutlass.concept import LayoutConcept
-from layoutopt.cutlass.coord import MatrixCoord, PitchLinearCoord, Tensor4DCoord, Tensor5DCoord
-from layoutopt.cutlass.matrix import ColumnMajor, ColumnMajorInterleaved, PitchLinear, RowMajor, RowMajorInterleaved
-from layoutopt.cutlass.names import layout_type, layout_types
-from layoutopt.cutlass.tensor import TensorCxRSKx, TensorNCHW, TensorNCxHWx, TensorNDHWC, TensorNHWC
-from layoutopt.cutlass.tensor_op import (
+from layoutopt.systems.cutlass.banks import Access, BankConflicts, Operand, bank_conflicts
+from layoutopt.systems.cutlass.concept import LayoutConcept
+from layoutopt.systems.cutlass.coord import MatrixCoord, PitchLinearCoord, Tensor4DCoord, Tensor5DCoord
+from layoutopt.systems.cutlass.matrix import (
+    ColumnMajor,
+    ColumnMajorInterleaved,
+    PitchLinear,
+    RowMajor,
+    RowMajorInterleaved,
+)
+from layoutopt.systems.cutlass.names import layout_type, layout_types
+from layoutopt.systems.cutlass.tensor import TensorCxRSKx, TensorNCHW, TensorNCxHWx, TensorNDHWC, TensorNHWC
+from layoutopt.systems.cutlass.tensor_op import (
     TensorOpMultiplicand,
     TensorOpMultiplicand64bCrosswise,
     TensorOpMultiplicandCongruous,
@@ -24,7 +30,7 @@ from layoutopt.cutlass.tensor_op import (
     TensorOpMultiplicandCrosswise,
     TensorOpMultiplicandCrosswise128x4,
 )
-from layoutopt.cutlass.tensor_op_matrix import (
+from layoutopt.systems.cutlass.tensor_op_matrix import (
     ColumnMajorTensorOpMultiplicand64bCrosswise,
     ColumnMajorTensorOpMultiplicandCongruous,
     ColumnMajorTensorOpMultiplicandCongruous64b,
@@ -38,8 +44,8 @@ from layoutopt.cutlass.tensor_op_matrix import (
     RowMajorTensorOpMultiplicandCrosswise,
     RowMajorTensorOpMultiplicandCrosswise128x4,
 )
-from layoutopt.cutlass.tensor_ref import TensorRef
-from layoutopt.cutlass.tensor_view import TensorView
+from layoutopt.systems.cutlass.tensor_ref import TensorRef
+from layoutopt.systems.cutlass.tensor_view import TensorView
 
 __all__ = [
     "Access",

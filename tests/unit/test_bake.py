@@ -13,7 +13,7 @@ from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.repeatable import order_anew
-from layoutopt.onnx_io.settle import forget_inner_types, settle
+from layoutopt.runtime.bake import bake, forget_inner_types
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17], producer_name: "someone">
@@ -39,32 +39,32 @@ def model() -> onnx_ir.Model:
 
 
 def test_it_computes_the_same(model: onnx_ir.Model) -> None:
-    verdict = verify_models(onnx_io.to_bytes(model), onnx_io.to_bytes(settle(model, packs=True)))
+    verdict = verify_models(onnx_io.to_bytes(model), onnx_io.to_bytes(bake(model, packs=True)))
     assert verdict.status == "passed"
 
 
 def test_it_is_a_fixed_point(model: onnx_ir.Model) -> None:
-    settled = settle(model, packs=True)
-    assert len(settled.graph) < len(model.graph)
-    assert onnx_io.fingerprint(settle(settled, packs=True)) == onnx_io.fingerprint(settled)
+    baked = bake(model, packs=True)
+    assert len(baked.graph) < len(model.graph)
+    assert onnx_io.fingerprint(bake(baked, packs=True)) == onnx_io.fingerprint(baked)
 
 
 def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
-    settled = settle(model, packs=True)
+    baked = bake(model, packs=True)
     for side in ("inputs", "outputs"):
-        before, after = getattr(model.graph, side), getattr(settled.graph, side)
+        before, after = getattr(model.graph, side), getattr(baked.graph, side)
         assert [(v.name, v.dtype, v.shape) for v in before] == [(v.name, v.dtype, v.shape) for v in after]
-    assert (settled.graph.name, settled.producer_name) == ("named", "someone")
-    assert settled.metadata_props == {"kept": "yes"}
-    assert set(settled.opset_imports) == {node.domain for node in settled.graph} | {""}
+    assert (baked.graph.name, baked.producer_name) == ("named", "someone")
+    assert baked.metadata_props == {"kept": "yes"}
+    assert set(baked.opset_imports) == {node.domain for node in baked.graph} | {""}
 
 
 def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> None:
-    settled = settle(model, packs=True)
-    whole = onnx_io.to_bytes(settled)
-    forget_inner_types(settled)
-    assert not onnx.load_from_string(onnx_io.to_bytes(settled)).graph.value_info
-    assert verify_models(whole, onnx_io.to_bytes(settled)).status == "passed"
+    baked = bake(model, packs=True)
+    whole = onnx_io.to_bytes(baked)
+    forget_inner_types(baked)
+    assert not onnx.load_from_string(onnx_io.to_bytes(baked)).graph.value_info
+    assert verify_models(whole, onnx_io.to_bytes(baked)).status == "passed"
 
 
 def test_in_old_models_every_initializer_is_an_input() -> None:
@@ -80,13 +80,13 @@ def test_in_old_models_every_initializer_is_an_input() -> None:
     for name, shape in (("w", (3, 4)), ("v", (4, 3))):
         weight = generator.normal(size=shape).astype(np.float32)
         old.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
-    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
-    assert settled.ir_version == 3
-    assert settled.graph.input[0].name == "x"
-    assert {info.name for info in settled.graph.input[1:]} == {tensor.name for tensor in settled.graph.initializer}
-    assert len(settled.graph.initializer) == 2
-    onnx.checker.check_model(settled)
-    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
+    assert baked.ir_version == 3
+    assert baked.graph.input[0].name == "x"
+    assert {info.name for info in baked.graph.input[1:]} == {tensor.name for tensor in baked.graph.initializer}
+    assert len(baked.graph.initializer) == 2
+    onnx.checker.check_model(baked)
+    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
 
 
 def test_in_old_models_a_constant_becomes_one_input() -> None:
@@ -95,9 +95,9 @@ def test_in_old_models_a_constant_becomes_one_input() -> None:
         """<ir_version: 3, opset_import: ["" : 9]>
         old (float[2,4] x) => (float[2,4] y) { c = Constant <value = float[4] {1, 2, 3, 4}> () y = Add (x, c) }"""
     )
-    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
-    assert [info.name for info in settled.graph.input] == ["x", *(tensor.name for tensor in settled.graph.initializer)]
-    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
+    assert [info.name for info in baked.graph.input] == ["x", *(tensor.name for tensor in baked.graph.initializer)]
+    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
 
 
 def test_in_old_models_an_initializer_has_the_shape_that_it_was_given() -> None:
@@ -108,15 +108,15 @@ def test_in_old_models_an_initializer_has_the_shape_that_it_was_given() -> None:
     )
     weight = np.random.default_rng(0).normal(size=(1, 1, 3)).astype(np.float32)
     old.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    settled = onnx.load_from_string(onnx_io.to_bytes(settle(onnx_io.from_message(old), packs=True)))
-    assert {tuple(tensor.dims) for tensor in settled.graph.initializer} == {(1, 3, 1)}
-    assert verify_models(old.SerializeToString(), settled.SerializeToString()).status == "passed"
+    baked = onnx.load_from_string(onnx_io.to_bytes(bake(onnx_io.from_message(old), packs=True)))
+    assert {tuple(tensor.dims) for tensor in baked.graph.initializer} == {(1, 3, 1)}
+    assert verify_models(old.SerializeToString(), baked.SerializeToString()).status == "passed"
 
 
 def test_what_cannot_be_loaded_is_said_in_one_line(model: onnx_ir.Model) -> None:
     model.graph[0].op_type = "NoSuchOp"
     with pytest.raises(ModelError, match="onnxruntime cannot load it") as found:
-        settle(model, packs=True)
+        bake(model, packs=True)
     assert "\n" not in str(found.value)
 
 
@@ -138,7 +138,7 @@ def test_ops_of_others_are_no_reason_to_refuse() -> None:
     report = layoutopt.optimize(proto, "cpu", allow_unverified=True).report
     assert report.changed
     assert report.verification.status == "not verified"
-    assert [note.source for note in report.notes if note.source == "settle"] == ["settle"]
+    assert [note.source for note in report.notes if note.source == "bake"] == ["bake"]
 
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
@@ -200,4 +200,4 @@ def test_what_onnxruntime_would_not_load_again_is_not_settled() -> None:
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(24, np.float32), name))
     assert verify_models(proto.SerializeToString(), proto.SerializeToString()).status == "passed"
     with pytest.raises(ModelError, match="onnxruntime cannot load it"):
-        settle(onnx_ir.from_proto(proto), packs=True)
+        bake(onnx_ir.from_proto(proto), packs=True)

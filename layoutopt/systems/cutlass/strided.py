@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layoutopt.cutlass.concept import Coord, Extent, Index, LayoutConcept
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format
 from layoutopt.formats import Layout as Memory
 from layoutopt.formats.format import known
+from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
 
 
 class StridedLayout(LayoutConcept):

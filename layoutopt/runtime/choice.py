@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from layoutopt.onnx_io.session import Session
+from layoutopt.runtime.session import Session
 
 _LARGEST = 1 << 16  # bytes; ONNX Runtime treats all larger initializers alike
 

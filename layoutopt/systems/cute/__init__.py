@@ -6,7 +6,7 @@ Swizzle         an exclusive or of bits of what a layout gives
 from_format     a memory format as a layout; `index_map` is a conversion as one
 """
 
-from layoutopt.cute.algebra import (
+from layoutopt.systems.cute.algebra import (
     Tiler,
     coalesce,
     complement,
@@ -15,11 +15,11 @@ from layoutopt.cute.algebra import (
     max_common_vector,
     right_inverse,
 )
-from layoutopt.cute.formats import from_format, from_memory, index_map, to_format
-from layoutopt.cute.int_tuple import IntTuple, compatible
-from layoutopt.cute.layout import Layout, make_layout
-from layoutopt.cute.swizzle import ComposedLayout, Swizzle
-from layoutopt.cute.tiling import (
+from layoutopt.systems.cute.formats import from_format, from_memory, index_map, to_format
+from layoutopt.systems.cute.int_tuple import IntTuple, compatible
+from layoutopt.systems.cute.layout import Layout, make_layout
+from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
+from layoutopt.systems.cute.tiling import (
     blocked_product,
     flat_divide,
     flat_product,

@@ -3,9 +3,9 @@
 import difflib
 import re
 
-from layoutopt.cutlass import matrix, tensor, tensor_op, tensor_op_matrix
-from layoutopt.cutlass.concept import LayoutConcept
 from layoutopt.errors import FormatError
+from layoutopt.systems.cutlass import matrix, tensor, tensor_op, tensor_op_matrix
+from layoutopt.systems.cutlass.concept import LayoutConcept
 
 _NAME = re.compile(r"(\w+)(?:<([0-9, ]+)>)?")
 

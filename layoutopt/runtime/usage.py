@@ -14,11 +14,11 @@ import onnx_ir as ir
 
 from layoutopt.onnx_io.constant import constant_tensor
 from layoutopt.onnx_io.faithful import graphs, nodes
-from layoutopt.onnx_io.kernels import Support, node_support
 from layoutopt.onnx_io.schema import describe, opsets_of
 from layoutopt.onnx_io.scope import scope_of
-from layoutopt.onnx_io.type_names import UNKNOWN_TYPE, short_name, type_name
 from layoutopt.onnx_io.vocabulary import subgraphs
+from layoutopt.runtime.kernels import Support, node_support
+from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layoutopt.cute.int_tuple import IntTuple
-from layoutopt.cute.layout import Coord, Index, Layout
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute.int_tuple import IntTuple
+from layoutopt.systems.cute.layout import Coord, Index, Layout
 
 _NAME = re.compile(r"(?:Sw|Swizzle)<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*(-?[0-9]+)\s*>")
 _COMPOSED = re.compile(r"\s*(Sw[^>]*>)\s*o\s*(?:_?([0-9]+)\s*o\s*)?(.*)")

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import TypeAlias, overload
 
-from layoutopt.cute.int_tuple import IntTuple, nested, product
-from layoutopt.cute.layout import Layout, make_layout
-from layoutopt.cute.swizzle import ComposedLayout, Swizzle
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute.int_tuple import IntTuple, nested, product
+from layoutopt.systems.cute.layout import Layout, make_layout
+from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
 
 Tiler: TypeAlias = Layout | int | tuple["Tiler", ...] | None
 """What is applied to the modes of a layout: a layout or an extent to all of it, a tuple mode by mode, None leaves it."""

@@ -5,8 +5,8 @@ Coordinates are (n, h, w, c) whatever the layout; those of filters are (k, r, s,
 
 from typing import ClassVar
 
-from layoutopt.cutlass.coord import Tensor4DCoord, Tensor5DCoord
-from layoutopt.cutlass.strided import StridedLayout
+from layoutopt.systems.cutlass.coord import Tensor4DCoord, Tensor5DCoord
+from layoutopt.systems.cutlass.strided import StridedLayout
 
 
 class TensorNHWC(StridedLayout):

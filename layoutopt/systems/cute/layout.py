@@ -19,8 +19,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from layoutopt.cute.int_tuple import IntTuple, congruent, flatten, nested, product, read, written
 from layoutopt.errors import FormatError
+from layoutopt.systems.cute.int_tuple import IntTuple, congruent, flatten, nested, product, read, written
 
 Index: TypeAlias = NDArray[np.int64]
 Coord: TypeAlias = Any

@@ -1,0 +1,1 @@
+"""ONNX Runtime: sessions, evaluation of constants, kernel queries, and the optimised form of a model."""

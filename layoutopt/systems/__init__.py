@@ -1,0 +1,1 @@
+"""Layout systems of other libraries, for people who know them: CuTe, CUTLASS, oneDNN. No compile path imports them."""
