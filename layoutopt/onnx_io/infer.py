@@ -39,10 +39,19 @@ def check_structure(proto: onnx.ModelProto) -> None:
     """
     if not all(info.HasField("type") for info in proto.graph.output):
         proto = infer(proto, follow_values=False)
+        _type_repeated_outputs(proto)
     try:
         onnx.checker.check_model(_with_ranks(proto))
     except _ERRORS as error:
         raise _model_error(error) from error
+
+
+def _type_repeated_outputs(proto: onnx.ModelProto) -> None:
+    """Give outputs without a type that of an output of the same name: inference finds the type of one of them."""
+    types = {info.name: info.type for info in proto.graph.output if info.type.WhichOneof("value")}
+    for info in proto.graph.output:
+        if not info.type.WhichOneof("value") and info.name in types:
+            info.type.CopyFrom(types[info.name])
 
 
 def _with_ranks(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -102,7 +102,7 @@ def _complete_outputs(proto: onnx.ModelProto) -> None:
         for info in graph.output:
             known = types.setdefault(info.name, info.type)
             is_whole = info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
-            if known is not info.type and not is_whole:
+            if known is not info.type and known.WhichOneof("value") and not is_whole:
                 info.type.CopyFrom(known)
 
 

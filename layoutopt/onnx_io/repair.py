@@ -290,6 +290,31 @@ def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
             )
 
 
+def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime does not look at the elements of a Constant node that nothing reads."""
+    for graph in graphs(draft.proto):
+        kept = []
+        for node in graph.node:
+            fault = _broken_constant(node, draft.folder)
+            if fault and _names_read(graph).isdisjoint(node.output):
+                yield Repair(describe(node), fault, "the node is dropped, as nothing reads it")
+            else:
+                kept.append(node)
+        if len(kept) < len(graph.node):
+            _replace(graph.node, kept)
+
+
+def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
+    """The fault of the tensor of a Constant node; empty if it has none."""
+    tensors = (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+    for tensor in tensors if node.op_type == "Constant" else ():
+        try:
+            check_tensor(tensor, describe(node), folder)
+        except ModelError as error:
+            return str(error.what)
+    return ""
+
+
 def _names_read(graph: onnx.GraphProto) -> set[str]:
     """The names that a graph and those in it read or hand out; the inputs of the graph count as read."""
     found = {info.name for info in graph.input}
@@ -415,6 +440,7 @@ RULES: tuple[Rule, ...] = (
     _clear_segments,
     _clear_other_data_fields,
     _drop_broken_unused_initializers,
+    _drop_broken_unused_constants,
     _clear_references,
     _keep_first_constant_value,
     _drop_contradicting_declarations,

@@ -70,6 +70,11 @@ def broken_and_unused(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0]))
 
 
+def broken_constant(model: onnx.ModelProto) -> None:
+    tensor = TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0])
+    model.graph.node.append(helper.make_node("Constant", [], ["q"], name="const", value=tensor))
+
+
 def data_in_two_fields(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].raw_data = np.array([7, 8, 9], np.float32).tobytes()
 
@@ -150,6 +155,7 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "two values of a constant": (two_values, "const", "has several values: the first one is used"),
     "unnamed initializer": (unnamed_initializer, "graph 'g'", "an initializer has no name"),
     "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
+    "broken and unused constant": (broken_constant, "const", "needs 5 elements of data, has 1"),
     "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
     "data in the wrong field too": (data_in_the_wrong_field_too, "w", "float_data is used"),
     "segment": (segment, "w", "is a segment"),
