@@ -12,9 +12,10 @@ from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value
 from layoutopt.ir.types import ArrayData
-from layoutopt.onnx_io import emit, is_foldable
+from layoutopt.onnx_io import emit
 from layoutopt.pass_base import PassContext
 from layoutopt.passes import DEFAULT_PIPELINE
+from layoutopt.runtime.evaluate import is_foldable
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
 BYTES = TensorType(DType.UINT8, FLOATS.shape)
