@@ -40,7 +40,7 @@ NEAR = 0.05
 FORMAT_MARK = "__"
 """What separates a value's name from its format in the names that layoutopt gives: `relu__NCHW8c`."""
 
-_BLOCKS = (4, 8, 16, 32)
+_BLOCKS = (32, 16, 8, 4)  # of several formats with the same bytes, the one with the largest block
 _LETTERS = "ABCDE"
 
 
@@ -144,7 +144,10 @@ def _matched(names: tuple[str, str], want: Any, got: Any) -> Observed | None:
 
 
 def _formats(want: Array, got: Array) -> Iterator[Format]:
-    """The formats in which an array could hold a tensor: any order of its axes, or one axis in blocks."""
+    """The formats in which an array could hold a tensor: any order of its axes, or one axis in blocks.
+
+    An array with an axis fewer than its blocked format is that of a kernel of onnxruntime, whose format is NCHW8c or NCHW16c.
+    """
     rank = want.ndim
     orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
     plain = (Format.plain(tuple(order)) for order in orders)
@@ -154,7 +157,8 @@ def _formats(want: Array, got: Array) -> Iterator[Format]:
         letter = _LETTERS[axis]
         for order in (f"{letter}{rest}", f"{rest}{letter}"):
             format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
-            if prod(known(format.physical_shape(want.shape))) == got.size:
+            physical = known(format.physical_shape(want.shape))
+            if physical == got.shape or (prod(physical) == got.size and order.startswith(letter)):
                 yield format
 
 

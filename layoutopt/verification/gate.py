@@ -195,7 +195,7 @@ def compare(
         return verdict
     segments = compare_segments(models.original, models.cuttable, cuts, request)
     if segments.status == "not verified":
-        return verdict
+        return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
     if segments.status == "failed":
         return replace(segments, reason=f"segment by segment {segments.reason}", sizes=verdict.sizes)
     if verdict.is_conclusive:
