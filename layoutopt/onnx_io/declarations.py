@@ -18,6 +18,7 @@ from layoutopt.onnx_io.repair import Repair
 from layoutopt.onnx_io.retype import give_type, retype
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.standin import stand_in
+from layoutopt.onnx_io.values import forget_declared_shape
 from layoutopt.onnx_io.vocabulary import DimNames
 
 Type: TypeAlias = TensorType | OpaqueType
@@ -55,10 +56,16 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
         if value not in outputs and (claim := _claim(type, found[value], known)) != found[value]
     }
     _infer_with_claims(graph, names, claims, found)
-    return [
-        Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
+    wrong = {
+        value: type
         for value, type in declared.items()
         if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
+    }
+    for value in wrong:
+        forget_declared_shape(value)
+    return [
+        Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
+        for value, type in wrong.items()
     ]
 
 

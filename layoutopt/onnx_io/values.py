@@ -23,6 +23,7 @@ TENSORS = (
     ir.serde.TensorProtoTensor,
 )
 _ANNOTATION = "quant_parameter_tensor_names"  # where onnx_ir keeps quantisation annotations
+_MISDECLARED = "layoutopt.misdeclared"  # in the meta of a value of onnx_ir whose declared shape is wrong
 
 
 def source(value: Value) -> ir.Value | None:
@@ -30,6 +31,13 @@ def source(value: Value) -> ir.Value | None:
     if isinstance(value.origin, ir.Node):
         return value.origin.outputs[0]
     return value.origin if isinstance(value.origin, ir.Value) else None
+
+
+def forget_declared_shape(value: Value) -> None:
+    """Let emitted models declare the inferred shape of a value, even where inference does not know its numbers."""
+    origin = source(value)
+    if origin is not None:
+        origin.meta[_MISDECLARED] = True
 
 
 def declare(value: Value, name: str) -> ir.Value:
@@ -51,6 +59,7 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_decl
     If it `keeps_declarations`, so do the numbers and the rank that inference does not know.
     """
     origin = source(value)
+    keeps_declarations = keeps_declarations and (origin is None or _MISDECLARED not in origin.meta)
     if isinstance(value.type, OpaqueType):
         if origin is not None and origin.type is not None:
             result.type, result.shape = origin.type, origin.shape

@@ -371,3 +371,5 @@ def test_a_declared_batch_behind_one_of_any_size_is_ignored(batch: dict[str, Any
     graph = load(path, model)
     assert [where for where, _ in graph.repairs] == ["c", "y"]
     assert all(isinstance(value.shape[0], str) for op in graph.ops for value in op.outputs)
+    (output,) = onnx.ModelProto.FromString(to_bytes(emit(graph))).graph.output
+    assert not output.type.tensor_type.shape.dim[0].HasField("dim_value")
