@@ -8,9 +8,10 @@ A repair needs a confirmation: ONNX Runtime has to load the original model (`Rep
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import onnx
@@ -217,18 +218,19 @@ def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
         constants = {name: node for node in graph.node if node.op_type == "Constant" for name in node.output if name}
         counted = Counter(tensor.name for tensor in graph.initializer)
         sizes = {tensor.name: size_of(tensor) for tensor in graph.initializer}
-        repeated = {name: runtime_uses(sizes[name]) for name, count in counted.items() if count > 1}
+        repeated = {name: runtime_uses(sizes[name], count) for name, count in counted.items() if count > 1}
         for name, used in repeated.items():
-            yield Repair(name, "two initializers have this name", f"the {used} one is used")
+            fault = f"{_NUMBERS.get(counted[name], counted[name])} initializers have this name"
+            yield Repair(name, fault, f"the {_place(used, counted[name])} one is used")
         if repeated:
-            _keep_one(graph.initializer, "name", {name for name, used in repeated.items() if used == "first"})
+            _keep_one(graph.initializer, "name", repeated)
         hiding = {name: runtime_uses(sizes[name], has_constant=True) for name in counted if name in constants}
         for name, used in hiding.items():
             fault = f"an initializer and {describe(constants[name])!r} have this name"
-            yield Repair(name, fault, f"the {'Constant node' if used == 'last' else 'initializer'} is used")
+            yield Repair(name, fault, f"the {'Constant node' if used else 'initializer'} is used")
         if hiding:
-            _drop(graph.initializer, {name for name, used in hiding.items() if used == "last"})
-            dropped = [constants[name] for name, used in hiding.items() if used == "first"]
+            _drop(graph.initializer, {name for name, used in hiding.items() if used})
+            dropped = [constants[name] for name, used in hiding.items() if not used]
             _replace(graph.node, [node for node in graph.node if not any(node is each for each in dropped)])
 
 
@@ -241,7 +243,7 @@ def _keep_one_optional_input(draft: Draft) -> Iterator[Repair]:
     for name in sorted(repeated):
         yield Repair(name, "two inputs have this name", "the first one is used")
     if repeated:
-        _keep_one(graph.input, "name", repeated)
+        _keep_one(graph.input, "name", dict.fromkeys(repeated, 0))
 
 
 def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
@@ -263,6 +265,13 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
         graph.initializer[-1].name = name
     if len(kept) < len(graph.node):
         _replace(graph.node, kept)
+
+
+_NUMBERS = {2: "two", 3: "three"}
+
+
+def _place(index: int, count: int) -> str:
+    return "first" if index == 0 else "last" if index == count - 1 else f"{index + 1}th" if index > 1 else "second"
 
 
 def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
@@ -401,14 +410,12 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
                 yield tensor.name or describe(node), tensor
 
 
-def _keep_one(messages: Any, key: str, first: Collection[str] = ()) -> None:
-    """Keep the last of several messages of one key, or the first one for some keys, at the place of the first."""
-    kept: dict[str, Any] = {}
+def _keep_one(messages: Any, key: str, chosen: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Keep the last of several messages of one key, or the one at a chosen index, at the place of the first."""
+    found: dict[str, list[Any]] = {}
     for each in messages:
-        name = getattr(each, key)
-        if name not in kept or name not in first:
-            kept[name] = each
-    _replace(messages, list(kept.values()))
+        found.setdefault(getattr(each, key), []).append(each)
+    _replace(messages, [group[chosen.get(name, -1)] for name, group in found.items()])
 
 
 def _drop(messages: Any, names: Collection[str]) -> None:

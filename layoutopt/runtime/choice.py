@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from os import PathLike
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -22,27 +21,27 @@ def loads(model: str | PathLike[str] | bytes) -> bool:
     return True
 
 
-def runtime_uses(size: int, *, has_constant: bool = False) -> Literal["first", "last"]:
-    """Which of two definitions of one value ONNX Runtime uses.
+def runtime_uses(size: int, count: int = 2, *, has_constant: bool = False) -> int:
+    """Which of several definitions of one value ONNX Runtime uses; 0 is the first.
 
-    Version 1.31 uses the last of two small initializers, and the first of two initializers of 128 bytes or more.
+    Version 1.31 uses the last initializer of a name, and the last but one of 128 bytes or more.
 
     Args:
         size: the size of the value in bytes.
-        has_constant: whether the definitions are an initializer and then a Constant node; if not, two initializers.
+        count: the number of definitions.
+        has_constant: whether the last definition is a Constant node; if not, all are initializers.
     """
-    return _probe(min(size, _LARGEST), has_constant)
+    return _probe(min(size, _LARGEST), count, has_constant)
 
 
 @lru_cache(maxsize=1024)
-def _probe(size: int, has_constant: bool) -> Literal["first", "last"]:
-    first, last = (numpy_helper.from_array(np.full(max(size, 1), number, np.uint8), "w") for number in (1, 2))
+def _probe(size: int, count: int, has_constant: bool) -> int:
+    tensors = [numpy_helper.from_array(np.full(max(size, 1), number % 256, np.uint8), "w") for number in range(count)]
     output = helper.make_tensor_value_info("y", TensorProto.UINT8, None)
-    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "probe", [], [output], [first])
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "probe", [], [output])
     if has_constant:
-        graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=last))
-    else:
-        graph.initializer.append(last)
+        graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=tensors.pop()))
+    graph.initializer.extend(tensors)
     model: onnx.ModelProto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
     (found,) = Session(model.SerializeToString(), optimised=False).run(None, {})
-    return "first" if found.flat[0] == 1 else "last"
+    return int(found.flat[0])

@@ -41,6 +41,11 @@ def another_initializer(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.array([4, 5, 6], np.float32), "w"))
 
 
+def two_more_initializers(model: onnx.ModelProto) -> None:
+    another_initializer(model)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([7, 8, 9], np.float32), "w"))
+
+
 def hidden_by_a_constant(model: onnx.ModelProto) -> None:
     value = numpy_helper.from_array(np.array([4, 5, 6], np.float32))
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="const", value=value))
@@ -147,6 +152,8 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "input as an output of another shape": (output("x", 1, [5]), "x", "is declared twice"),
     "initializer as an output of another type": (output("w", 6, [3]), "w", "is declared twice"),
     "another initializer": (another_initializer, "w", "two initializers have this name"),
+    "two more initializers": (two_more_initializers, "w", "three initializers have this name: the last one is used"),
+    "two more large initializers": (large(two_more_initializers), "w", "three initializers have this name"),
     "another large initializer": (large(another_initializer), "w", "two initializers have this name"),
     "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
     "initializer and Constant": (hidden_by_a_constant, "w", "an initializer and 'const' have this name"),
