@@ -20,6 +20,7 @@ Kind: TypeAlias = Literal["=", ">=", "<="]
 
 _WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "FusedConv", "AveragePool", "MaxPool"})
 _WALK = 64  # ops between a table of positions and what counts the positions
+_DOMAINS = ("", "com.microsoft")  # whose operators of these names are known
 _POSITIONAL = frozenset(
     {"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Add", "Mul", "Where", "Slice", "Tile", "Sub"}
 )
@@ -78,6 +79,8 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
     if isinstance(rule_of(op), Nary):
         result = [value.shape for value in op.outputs if value is not None]
         yield from _broadcast([shape for shape in (*shapes, *result) if shape is not None])
+    if op.domain not in _DOMAINS:
+        return
     match op.op_type:
         case "Conv" | "ConvTranspose" | "FusedConv":
             yield from _channels(op, shapes)

@@ -405,3 +405,12 @@ def test_files_and_graphs_have_the_same_names_for_dimensions(name: str) -> None:
     assert [low for low, _ in sizes.ranges.values()] == [1, 4]
     verdict = verify_models(model.SerializeToString(), model.SerializeToString())
     assert verdict.status == "passed" and len(verdict.sizes) == 3
+
+
+def test_an_operator_of_another_domain_with_a_known_name_says_nothing() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17, "custom" : 1]> g (float[N,3] x) => (float[N,3] y) {{ y = {op} (x) }}'
+    )
+    for op in ("custom.Conv", "custom.MatMul", "custom.Reshape", "custom.Expand"):
+        graph = onnx_io.lift(onnx_io.from_message(onnx.parser.parse_model(text.format(op=op))))
+        assert SampleInputs.of(graph).planned.keys() == {"N"}
