@@ -64,18 +64,22 @@ def perturb_sums(model: onnx.ModelProto, seed: int) -> bool:
     before: x -> ReduceMean -> y
     after:  x -> ReduceMean -> z      y = z + z u sqrt(size(x) / size(z)) 2^-23, u random in [-1, 1]
 
-    The results have to be float32.
+    The results have to be float32, or float64 from opset 15 on.
     """
     found = [node for node in model.graph.node if node.op_type in _REDUCTIONS]
+    has_cast_like = any(opset.domain in ("", "ai.onnx") and opset.version >= 15 for opset in model.opset_import)
     for number, node in enumerate(found):
-        _add_noise(model.graph, node, seed + number)
+        _add_noise(model.graph, node, seed + number, has_cast_like=has_cast_like)
     return bool(found)
 
 
-def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int) -> None:
+def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int, *, has_cast_like: bool) -> None:
     """Add the noise to the result of one node."""
     name, exact = node.output[0], f"{node.output[0]}__exact"
     node.output[0] = exact
+    cast = (
+        ("CastLike", [f"{exact}_units", exact], "like") if has_cast_like else ("Identity", [f"{exact}_units"], "like")
+    )
     made = [
         ("Size", [node.input[0]], "summands"),
         ("Size", [exact], "sums"),
@@ -83,13 +87,14 @@ def _add_noise(graph: onnx.GraphProto, node: onnx.NodeProto, seed: int) -> None:
         ("Cast", [f"{exact}_terms"], "float"),
         ("Sqrt", [f"{exact}_float"], "root"),
         ("Mul", [f"{exact}_root", f"{exact}_unit"], "units"),
+        cast,
         ("RandomUniformLike", [exact], "random"),
         ("Mul", [f"{exact}_random", exact], "relative"),
-        ("Mul", [f"{exact}_relative", f"{exact}_units"], "noise"),
+        ("Mul", [f"{exact}_relative", f"{exact}_like"], "noise"),
     ]
     attributes: dict[str, dict[str, Any]] = {
         "Cast": {"to": TensorProto.FLOAT},
-        "RandomUniformLike": {"dtype": TensorProto.FLOAT, "low": -1.0, "high": 1.0, "seed": float(seed)},
+        "RandomUniformLike": {"low": -1.0, "high": 1.0, "seed": float(seed)},
     }
     for kind, inputs, word in made:
         graph.node.append(helper.make_node(kind, inputs, [f"{exact}_{word}"], **attributes.get(kind, {})))
@@ -115,8 +120,12 @@ def _moved(array: Array, generator: np.random.Generator, units: int) -> Array:
         return array
     steps = generator.integers(-units, units + 1, array.shape, np.int8) if units > 1 else _signs(array, generator)
     wide = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
-    moved: Array = (wide * (1 + steps * wide.dtype.type(_UNITS[str(array.dtype)]))).astype(array.dtype)
-    return moved
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved: Array = (wide * (1 + steps * wide.dtype.type(_UNITS[str(array.dtype)]))).astype(array.dtype)
+    kept: Array = np.where(
+        np.isfinite(moved.astype(wide.dtype)), moved, array
+    )  # the largest numbers stay, and infinities
+    return kept
 
 
 def _signs(array: Array, generator: np.random.Generator) -> Array:

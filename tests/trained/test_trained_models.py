@@ -39,7 +39,7 @@ def test_a_trained_model_is_optimised_and_computes_the_same(
     inputs = trained_packages.feed(rounding.session(original), model.inputs, seed=3)
     differences = rounding.differences(original, rewritten, inputs)
     assert all(each.is_rounding for each in differences), differences
-    assert any(each.is_conclusive for each in differences), differences
+    assert any(each.is_conclusive or each.error == 0 for each in differences), differences
 
 
 @pytest.mark.thorough
