@@ -19,7 +19,8 @@ from layoutopt.onnx_io.external import DataFolder
 from layoutopt.onnx_io.faithful import check_versions, graphs, refuse_losses
 from layoutopt.onnx_io.fields import examine_fields, refuse_undefined_fields
 from layoutopt.onnx_io.parse import parse_message
-from layoutopt.onnx_io.repair import Draft, Repairs, attach, repair
+from layoutopt.onnx_io.repair import Draft, Repairs, attach
+from layoutopt.onnx_io.repair_rules import repair
 from layoutopt.onnx_io.sparse import make_dense
 from layoutopt.onnx_io.tensors import settle_tensors
 from layoutopt.runtime.errors import raise_if_out_of_memory
