@@ -99,7 +99,8 @@ def neighbour(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         return array
     direction = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
     is_exact = ~np.isfinite(array) | (array == np.round(array))
-    return np.where(is_exact, array, np.nextafter(array, direction)).astype(np.float32)
+    with np.errstate(over="ignore"):  # the largest number, which masks have, is exact
+        return np.where(is_exact, array, np.nextafter(array, direction)).astype(np.float32)
 
 
 def with_neighbouring_weights(path: Path, generator: np.random.Generator) -> bytes:
