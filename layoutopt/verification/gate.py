@@ -1,4 +1,4 @@
-"""Equivalence check that gates the output: what is compared is decided before a rewrite, the comparison made after it.
+"""Equivalence check that gates the output: the values to compare are chosen before a rewrite, and compared after it.
 
 1. Both models as a whole, with the values in front of a final Softmax or Sigmoid, which would hide a difference.
 2. Segment by segment (`segments`) where the whole says too little: the difference is larger than the rounding spread, the
