@@ -110,6 +110,8 @@ def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool 
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
         if unshielded:
             _unshield(copy.functions[identifier])
+        else:
+            _forget_types(copy.functions[identifier])
     try:
         InlinePass(lambda function: function.identifier() in wanted)(copy)
     except (PreconditionError, ValueError) as error:
@@ -126,6 +128,15 @@ def _name_nodes(functions: Iterable[ir.Function]) -> None:
     for function in functions:
         for index, node in enumerate(function):
             node.name = node.name or f"{function.name}_{index}"
+
+
+def _forget_types(function: ir.Function) -> None:
+    """Remove the declared types of values that standard operators compute: ONNX Runtime does not read them."""
+    opsets = opsets_of(function.opset_imports)
+    for node in function.all_nodes():
+        if find_schema(node.op_type, node.domain, opsets.get(node.domain, 0)) is not None:
+            for value in node.outputs:
+                value.type = value.shape = None
 
 
 def _unshield(function: ir.Function) -> None:

@@ -25,6 +25,7 @@ from layoutopt.onnx_io.sparse import check_sparse
 from layoutopt.onnx_io.tensors import DATA_FIELDS, check_tensor, data_field, size_of
 from layoutopt.runtime.choice import runtime_uses
 
+_MAX_DEFAULT = 1 << 20  # bytes of zeros that a repair may write
 _NEWEST_OPSET = (1 << 31) - 1  # onnx and ONNX Runtime count in 32 bits
 
 
@@ -212,6 +213,7 @@ def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
                 broken[sparse.values.name] = error.what
         read = _names_read(graph) if broken else set()
         unused = {name: what for name, what in broken.items() if name not in read}
+        yield from _zero_unused_defaults(graph, {name: what for name, what in broken.items() if name in read})
         for name, what in unused.items():
             yield Repair(name, what, "the initializer is dropped, as nothing reads it")
         if unused:
@@ -219,6 +221,18 @@ def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
             _replace(
                 graph.sparse_initializer, [each for each in graph.sparse_initializer if each.values.name not in unused]
             )
+
+
+def _zero_unused_defaults(graph: onnx.GraphProto, broken: Mapping[str, str]) -> Iterator[Repair]:
+    """The broken default value of an input that nothing reads becomes zeros, so that the input stays optional."""
+    used = _names_read(graph, inputs=False) if broken else set()
+    for tensor in graph.initializer:
+        size = size_of(tensor) if tensor.name in broken and tensor.name not in used else 0
+        if 0 < size <= _MAX_DEFAULT:
+            yield Repair(tensor.name, broken[tensor.name], "the default value is zeros, as nothing reads the input")
+            zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            zeros.raw_data = bytes(size)
+            tensor.CopyFrom(zeros)
 
 
 def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
@@ -246,9 +260,9 @@ def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
     return ""
 
 
-def _names_read(graph: onnx.GraphProto) -> set[str]:
-    """The names that a graph and those in it read or hand out; the inputs of the graph count as read."""
-    found = {info.name for info in graph.input}
+def _names_read(graph: onnx.GraphProto, *, inputs: bool = True) -> set[str]:
+    """The names that a graph and those in it read or hand out; the inputs of the graph count as read if `inputs`."""
+    found = {info.name for info in graph.input} if inputs else set()
     for each in nested([graph]):
         found.update(name for node in each.node for name in node.input)
         found.update(info.name for info in each.output)

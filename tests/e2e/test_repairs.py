@@ -75,6 +75,12 @@ def broken_and_unused(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0]))
 
 
+def broken_and_an_unused_input(model: onnx.ModelProto) -> None:
+    broken_and_unused(model)
+    model.ir_version = 3
+    model.graph.input.extend([info("w", TensorProto.FLOAT, [3]), info("q", TensorProto.FLOAT, [5])])
+
+
 def broken_constant(model: onnx.ModelProto) -> None:
     tensor = TensorProto(name="q", dims=[5], data_type=1, float_data=[1.0])
     model.graph.node.append(helper.make_node("Constant", [], ["q"], name="const", value=tensor))
@@ -162,6 +168,7 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "two values of a constant": (two_values, "const", "has several values: the first one is used"),
     "unnamed initializer": (unnamed_initializer, "graph 'g'", "an initializer has no name"),
     "broken and unused": (broken_and_unused, "q", "needs 5 elements of data, has 1"),
+    "broken and an unused input": (broken_and_an_unused_input, "q", "the default value is zeros"),
     "broken and unused constant": (broken_constant, "const", "needs 5 elements of data, has 1"),
     "data in two fields": (data_in_two_fields, "w", "raw_data is used"),
     "data in the wrong field too": (data_in_the_wrong_field_too, "w", "float_data is used"),
@@ -364,6 +371,35 @@ def test_a_product_of_a_vector_that_is_declared_as_a_matrix() -> None:
     result = optimize(model, "gpu-hopper")
     assert result.report.verification.status == "passed"
     np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
+
+
+def test_wrong_types_inside_of_a_function_are_ignored() -> None:
+    """ONNX Runtime does not read the types that a function declares for its values."""
+    body = "y = my.f (x)"
+    function = """<domain: "my", opset_import: ["" : 18]> f (x) => (y) <float16[2,3] a> { a = Abs (x) y = Relu (a) }"""
+    header = '<ir_version: 10, opset_import: ["" : 18, "my" : 1]>\n'
+    model = parser.parse_model(f"{header}g (float[2,3] x) => (float[2,3] y) {{ {body} }}\n{function}")
+    assert model.functions[0].value_info[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+    expected = run(model.SerializeToString())
+    result = optimize(model, "gpu-hopper")
+    assert result.report.verification.status == "passed"
+    np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
+
+
+def test_an_empty_output_of_a_loop_that_declares_another_shape() -> None:
+    """The extents of what a loop collects in no iteration follow from what ONNX Runtime infers of its body."""
+    body = """<int64 m = {0}, bool t = {1}> { a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
+        y = Transpose <perm = [0,2,3,1]> (b) s, none = Loop (m, t, b) <body = body (int64 i, bool c, u) => (bool d, v, z)
+        { d = Identity (c) v = Relu (u) z = Abs (v) }> }"""
+    outputs = "float[1,8,8,32] y, float[T,1,32,8,8] none"
+    model = parser.parse_model(
+        f"{HEADER}g (float[1,8,8,16] x) => ({outputs}) {body.replace('<int64', '<float[32,16,3,3] w, int64', 1)}"
+    )
+    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    result = optimize(model, "gpu-hopper")
+    assert result.report.changed
+    assert result.report.verification.status == "passed"
 
 
 @pytest.mark.parametrize("batch", [{"dim_value": -1}, {"dim_param": ""}, {"dim_param": "N"}])
