@@ -33,7 +33,7 @@ import light
 import zoo
 
 import layoutopt
-from layoutopt.onnx_io.faithful import nodes
+from layoutopt.onnx_io.reader.lossless import nodes
 
 WAYS = (
     ("gpu-hopper", "functions"),

@@ -232,12 +232,13 @@ class Stages:
 
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and say how long every stage took."""
-    from layoutopt import api, pass_base
+    from layoutopt import api
     from layoutopt.bench.peak import peak_bytes
     from layoutopt.dialects.lowering import Dialect
+    from layoutopt.passes import base as pass_base
     from layoutopt.planner import compromise, plan
 
-    stages, lifting = Stages(), sys.modules["layoutopt.onnx_io.lift"]
+    stages, lifting = Stages(), sys.modules["layoutopt.onnx_io.converter.lift"]
     for owner, attribute, name in (
         (api, "_read", "read"),
         (api.onnx_io, "lift", "lift"),

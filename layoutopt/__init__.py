@@ -10,13 +10,14 @@ Names are loaded when they are first used, so importing the package, and `layout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from layoutopt.telemetry import switch_off
+from layoutopt.runtime.telemetry import switch_off
 from layoutopt.version import VERSION
 
 if TYPE_CHECKING:
     from layoutopt.api import optimize
     from layoutopt.cost import CostModel
     from layoutopt.cost_models import load_target, target_names
+    from layoutopt.driver.result import Result
     from layoutopt.errors import (
         ArgumentError,
         DimensionError,
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from layoutopt.formats import Conversion, Format, Layout
-    from layoutopt.pass_base import Pass, PassContext, Pipeline
+    from layoutopt.passes.base import Pass, PassContext, Pipeline
     from layoutopt.planner import Plan
     from layoutopt.report.schema import Report
-    from layoutopt.result import Result
     from layoutopt.verification import Verification, verify_models
 
 __version__ = VERSION
@@ -55,13 +55,13 @@ _HOMES = {
     "LayoutoptError": "layoutopt.errors",
     "ModelError": "layoutopt.errors",
     "OutputError": "layoutopt.errors",
-    "Pass": "layoutopt.pass_base",
-    "PassContext": "layoutopt.pass_base",
+    "Pass": "layoutopt.passes.base",
+    "PassContext": "layoutopt.passes.base",
     "PinError": "layoutopt.errors",
-    "Pipeline": "layoutopt.pass_base",
+    "Pipeline": "layoutopt.passes.base",
     "Plan": "layoutopt.planner",
     "Report": "layoutopt.report.schema",
-    "Result": "layoutopt.result",
+    "Result": "layoutopt.driver.result",
     "TargetError": "layoutopt.errors",
     "UnverifiedError": "layoutopt.errors",
     "Verification": "layoutopt.verification",

@@ -13,24 +13,28 @@ from typing import TypeAlias
 import onnx
 import onnx_ir
 
-from layoutopt import arguments, onnx_io
-from layoutopt.arguments import Model, Target
-from layoutopt.collection import rare_collections
+from layoutopt import onnx_io
 from layoutopt.cost import CostModel, sized
+from layoutopt.cost.growth import MAX_GROWTH, Growth
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.compact import compact
 from layoutopt.dialects.lowering import Dialect
+from layoutopt.driver import arguments
+from layoutopt.driver.arguments import Model, Target
+from layoutopt.driver.garbage_collection import rare_collections
+from layoutopt.driver.model_faults import blamed_on, is_loadable, run_alone
+from layoutopt.driver.result import Result
 from layoutopt.errors import ModelError, PinError, UnverifiedError, VerificationError
 from layoutopt.files import path_text
 from layoutopt.formats import Format
-from layoutopt.growth import MAX_GROWTH, Growth
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.ops import rules
 from layoutopt.ops.bodies import insides
-from layoutopt.pass_base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.passes import RemoveDead, default_pipeline
+from layoutopt.passes.base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.planner import Plan
 from layoutopt.report.builder import (
     agreeing,
@@ -44,13 +48,10 @@ from layoutopt.report.builder import (
 )
 from layoutopt.report.schema import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.report.stamp import KEY, Stamp
-from layoutopt.result import Result
 from layoutopt.runtime.bake import bake, forget_inner_types
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernels import blocked_channels
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
-from layoutopt.sizes import Dims, Sizes, as_range, symbols
-from layoutopt.validity import blamed_on, is_loadable, run_alone
 from layoutopt.verification import Facts, Gate, Verification
 from layoutopt.version import VERSION
 

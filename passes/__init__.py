@@ -1,8 +1,8 @@
 """The passes, one per file, and the one place that says in which order they run."""
 
-from layoutopt.pass_base import Mode, Pass, Pipeline
 from layoutopt.passes.absorb_casts import AbsorbCasts
 from layoutopt.passes.assign_formats import AssignFormats
+from layoutopt.passes.base import Mode, Pass, Pipeline
 from layoutopt.passes.cancel_casts import CancelCasts
 from layoutopt.passes.convert_integers import ConvertIntegers
 from layoutopt.passes.fold_affines import FoldAffines

@@ -10,7 +10,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import is_canonical, rule_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.bodies import boundary, control_flow, insides
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import Deadline, Plan, least_moves, make_compromise, make_plan
 
 _GUARDED = "a plan that is faster at the guessed sizes is slower than the model as it is at others, and was not taken"

@@ -17,7 +17,7 @@ from layoutopt.ir.cast import moves, storage_name
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import X, Y, clean_signature, is_dequantizer, is_quantizer
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.insert_casts import satisfies
 
 

@@ -13,12 +13,12 @@ from typing import Self
 import numpy as np
 
 from layoutopt.cost import CostModel, sized
-from layoutopt.growth import NOTABLE, Account
+from layoutopt.cost.growth import NOTABLE, Account
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Rename, Side, canonical_signature, rounded, rule_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 _HELD = 64 << 20  # bytes of folded constants that are held in memory; others are computed whenever they are read
 

@@ -10,7 +10,7 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

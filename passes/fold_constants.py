@@ -20,7 +20,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import elements, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.bodies import control_flow, unwrap
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 _ROUNDS = 16  # exporters nest shape computations a few deep
 _SMALL = 256  # bytes; about what the node takes that computes them

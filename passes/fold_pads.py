@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import Padding, Rename, rule_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

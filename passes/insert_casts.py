@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Storage, Value
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 def satisfies(value: Value, wanted: Storage | None) -> bool:

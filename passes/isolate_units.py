@@ -15,7 +15,7 @@ from layoutopt.cost import sized
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
 from layoutopt.ops import is_dequantizer, move_outward, undoes
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import integers_of
 
 

@@ -9,7 +9,7 @@ After constants are folded, which names dimensions anew, and before anything ask
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

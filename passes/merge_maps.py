@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import ChannelMap, rule_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to, substitute
 
 MARGIN = 1.3  # so many times less work, or it is left as it is

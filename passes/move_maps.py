@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import ChannelMap, rule_of, sum_of
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import (
     Step,
     climb,
@@ -26,7 +27,6 @@ from layoutopt.passes.paths import (
     step_from,
     substitute,
 )
-from layoutopt.sizes import Sizes
 
 MARGIN = 1.3  # so many times less work, or it is left as it is: counts are not times
 TOUCH = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU

@@ -12,14 +12,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
-from layoutopt.growth import Account
+from layoutopt.cost.growth import Account
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Data, Op, Value
 from layoutopt.ops import elements
 from layoutopt.ops.bodies import expected_runs
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ after:  x -> layoutopt::GroupNormalization -> y                                 
 from dataclasses import dataclass
 
 from layoutopt.ops import rules
-from layoutopt.ops.idioms import Idiom
-from layoutopt.pass_base import PassContext
+from layoutopt.passes.base import PassContext
 from layoutopt.passes.recompose import Recompose
+from layoutopt.patterns import Idiom
 
 
 @dataclass(frozen=True, slots=True)

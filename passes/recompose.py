@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops.idioms import Idiom, Match, idioms_at
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import substitute
+from layoutopt.patterns import Idiom, Match, idioms_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature, Storage, Value
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.content import share_constants
 from layoutopt.ir.graph import Graph
-from layoutopt.pass_base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli.shapes import extents_of
+from layoutopt.cli.options.shapes import extents_of
 
 _LAYOUT = "Of CUTLASS, like 'TensorOpMultiplicandCrosswise<16,32>', or of CuTe, like 'Sw<3,3,3> o (8,64):(64,1)'."
 
@@ -26,7 +26,7 @@ def banks(
 
     Counted are the passes in which a warp writes it, and reads it as the tensor cores want it.
     """
-    from layoutopt.cli.shared_memory import operand, print_banks
+    from layoutopt.cli.rendering.banks import operand, print_banks
 
     sizes = extents_of("--extent", extent) if extent is not None else None
     print_banks(operand(layout, dtype, sizes, stride), as_json)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli import assignments
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.force import Force
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.force import Force
 
 
 class Runtime(StrEnum):
@@ -58,7 +58,7 @@ def bench(
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
     dims = assignments.extents(dim or [])
 
-    from layoutopt.cli.timings import time_models
+    from layoutopt.cli.rendering.bench import time_models
 
     time_models(
         models,

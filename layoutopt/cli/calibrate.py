@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from layoutopt.cli.force import Force
+from layoutopt.cli.options.force import Force
 
 _STATE = (
     "Keep measurements in this file, and go on with those that are in it; by default beside FILE, until it is written."
@@ -30,6 +30,6 @@ def calibrate(
     numbers of this machine's target to two thirds of them. Prints how well the others are predicted: median
     error, and rank correlation. Takes one to two minutes, ten seconds with --quick, on an idle machine.
     """
-    from layoutopt.cli.calibration import write_calibration
+    from layoutopt.cli.rendering.calibrate import write_calibration
 
     write_calibration(output, resume, json, quick=quick, threads=threads, force=force)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli.force import Force
+from layoutopt.cli.options.force import Force
 
 
 def check(
@@ -25,7 +25,7 @@ def check(
     FILE: whether onnxruntime has the kernels that layoutopt writes. onnxruntime itself is asked. The exit
     code is 10 if something does not fit.
     """
-    from layoutopt.cli.fitness import report_kernels, report_model
+    from layoutopt.cli.rendering.check import report_kernels, report_model
 
     if model is None:
         report_kernels(everything, json, force=force)

@@ -6,8 +6,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.force import Force
-from layoutopt.cli.shapes import extents_of
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.shapes import extents_of
 
 
 def formats(
@@ -42,15 +42,15 @@ def formats(
         raise UsageError("nothing to draw", where=f"--plot {plot}", hint="name a format and give its --shape")
 
     if markdown:
-        from layoutopt.cli.crosstable import crosstable
-        from layoutopt.cli.terminal import show_text
+        from layoutopt.cli.rendering.formats_by_system import crosstable
+        from layoutopt.cli.rendering.terminal import show_text
 
         show_text(crosstable())
     elif name is None:
-        from layoutopt.cli.catalogue import print_catalogue
+        from layoutopt.cli.rendering.formats import print_catalogue
 
         print_catalogue(system, as_json)
     else:
-        from layoutopt.cli.memory import print_format
+        from layoutopt.cli.rendering.format_memory import print_format
 
         print_format(name, extents, dtype, as_json, plot, force=force)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli import assignments
-from layoutopt.cli.assignments import DIM_HELP
-from layoutopt.cli.force import Force
-from layoutopt.cli.strict import Strict
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.strict import Strict
 
 
 def inspect(
@@ -28,10 +28,10 @@ def inspect(
     Nothing is written. A model that layoutopt has written says itself what it was made for; that is shown
     unless a target is named.
     """
-    from layoutopt.cli.after_writing import after_writing
-    from layoutopt.cli.findings import print_survey
-    from layoutopt.cli.survey import Planned, draw_survey, survey
-    from layoutopt.cli.warn import repairs_of, warn_of_repairs
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.inspection import Planned, draw_survey, survey
+    from layoutopt.cli.rendering.inspect import print_survey
+    from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
     from layoutopt.files import Kind, Overwrite
 
     rule = Overwrite((model,), None, force)

@@ -16,6 +16,6 @@ def ops(
     as_markdown: Annotated[bool, Option("--markdown", help="Print the page docs/operators.md.")] = False,
 ) -> None:
     """List operators: the formats that they may have, what becomes of lanes, and why some stay canonical."""
-    from layoutopt.cli.operators import print_operators
+    from layoutopt.cli.rendering.ops import print_operators
 
     print_operators(name, family, as_json=as_json, as_markdown=as_markdown)

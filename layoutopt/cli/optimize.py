@@ -6,12 +6,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli import assignments
-from layoutopt.cli.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.force import Force
-from layoutopt.cli.strict import Strict
-from layoutopt.growth import MAX_GROWTH
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.force import Force
+from layoutopt.cli.options.strict import Strict
+from layoutopt.cost.growth import MAX_GROWTH
 
 
 class Mode(StrEnum):
@@ -91,12 +91,12 @@ def optimize(
     pins, dims = assignments.pins(pin or []), assignments.dims(dim or [])
 
     from layoutopt import api
-    from layoutopt.cli.after_writing import after_writing
-    from layoutopt.cli.dump import dumps
-    from layoutopt.cli.outputs import Outputs
-    from layoutopt.cli.progress import Steps
-    from layoutopt.cli.summary import summarize
-    from layoutopt.cli.warn import repairs_of, warn, warn_of_repairs, warnings_of
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.dump import dumps
+    from layoutopt.cli.files.outputs import Outputs
+    from layoutopt.cli.rendering.optimize import summarize
+    from layoutopt.cli.rendering.progress import Steps
+    from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
     from layoutopt.files import Overwrite
     from layoutopt.sample_inputs import read_inputs
 

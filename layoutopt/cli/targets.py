@@ -28,8 +28,8 @@ def targets(
 
     With NAME it shows every number with its source, and the kernels.
     """
-    from layoutopt.cli.explained import print_estimates
-    from layoutopt.cli.hardware import print_target, print_targets
+    from layoutopt.cli.rendering.target_costs import print_estimates
+    from layoutopt.cli.rendering.targets import print_target, print_targets
 
     if name is None:
         if explain or op is not None:

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli import assignments
-from layoutopt.cli.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.strict import Strict
-from layoutopt.cli.warn import warn_of_repairs
+from layoutopt.cli.options import assignments
+from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.strict import Strict
+from layoutopt.cli.rendering.warnings import warn_of_repairs
 
 
 def verify(
@@ -37,7 +37,7 @@ def verify(
     if tolerance is not None and not tolerance >= 0:
         raise UsageError("not a tolerance", where=f"--tolerance {tolerance:g}", hint="give 0 or more")
 
-    from layoutopt.cli.comparison import compare, print_comparison
+    from layoutopt.cli.rendering.verify import compare, print_comparison
     from layoutopt.sample_inputs import read_inputs
 
     given = [read_inputs(path) for path in inputs or []]

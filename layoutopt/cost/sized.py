@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from layoutopt.cost.model import CostModel, Emulating
 from layoutopt.cost.several import Several
+from layoutopt.ir.sizes import Sizes, is_symbolic
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import Known
-from layoutopt.sizes import Sizes, is_symbolic
 
 
 class SizedCostModel:

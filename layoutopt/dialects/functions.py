@@ -10,10 +10,10 @@ so the values in its body have none.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.shield import shield
-from layoutopt.growth import Growth
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.product_ranks import even_ranks
 from layoutopt.dialects.shield import shield
 from layoutopt.formats import Format, Shape, pack, packed_elements, packed_view
-from layoutopt.growth import Growth
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value

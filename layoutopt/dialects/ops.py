@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
-from layoutopt.growth import Growth
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import move_outward

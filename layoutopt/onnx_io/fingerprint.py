@@ -6,8 +6,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from layoutopt.onnx_io.faithful import graphs
-from layoutopt.onnx_io.standin import stand_in
+from layoutopt.onnx_io.reader.lossless import graphs
+from layoutopt.onnx_io.writer.weightless import stand_in
 
 _CONTENT_UP_TO = 4096  # bytes; smaller constants are shapes, axes, scales: they decide what is computed
 

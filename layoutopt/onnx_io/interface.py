@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from layoutopt.formats import is_unknown
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import caller_name
 from layoutopt.ir.types import Value
-from layoutopt.onnx_io.read import read
+from layoutopt.onnx_io.reader.read import read
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, tensor_name, type_name
-from layoutopt.sizes import caller_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import onnx.defs
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.vocabulary import subgraphs
+from layoutopt.onnx_io.converter.vocabulary import subgraphs
 
 _HINT = "export the model again"
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
-from layoutopt.growth import Growth
+from layoutopt.cost.growth import Growth
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
 from layoutopt.ops.bodies import control_flow, expected_runs
-from layoutopt.pass_base import Note
+from layoutopt.passes.base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
 from layoutopt.report.schema import (
     CastReport,
@@ -22,7 +23,6 @@ from layoutopt.report.schema import (
     PurchaseReport,
     TargetReport,
 )
-from layoutopt.sizes import NO_SIZES, Sizes
 
 
 @dataclass(frozen=True, slots=True)

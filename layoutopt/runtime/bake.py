@@ -11,11 +11,11 @@ import onnxruntime
 
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.beside import inherit
-from layoutopt.onnx_io.read import read
-from layoutopt.onnx_io.repeatable import compute_outputs, name_anew, order_anew
-from layoutopt.onnx_io.repetition import share_initializers
-from layoutopt.onnx_io.serialize import to_bytes, weight_bytes
+from layoutopt.onnx_io.converter.equal_initializers import share_initializers
+from layoutopt.onnx_io.reader.read import read
+from layoutopt.onnx_io.sidecar import inherit
+from layoutopt.onnx_io.writer.deterministic import compute_outputs, name_anew, order_anew
+from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
 LARGEST = 300_000_000

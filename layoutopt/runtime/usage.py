@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-from layoutopt.onnx_io.constant import constant_tensor
-from layoutopt.onnx_io.faithful import graphs, nodes
+from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.converter.constant import constant_tensor
+from layoutopt.onnx_io.converter.vocabulary import subgraphs
+from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.onnx_io.schema import describe, opsets_of
-from layoutopt.onnx_io.scope import scope_of
-from layoutopt.onnx_io.vocabulary import subgraphs
 from layoutopt.runtime.kernels import Support, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 

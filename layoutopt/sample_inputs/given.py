@@ -9,10 +9,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from layoutopt.errors import InputError
+from layoutopt.ir.sizes import Range
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name
 from layoutopt.runtime.type_names import short_name, tensor_name
-from layoutopt.sizes import Range
 
 InputSet: TypeAlias = Mapping[str, Array]
 """Values of some inputs of a model, by name."""

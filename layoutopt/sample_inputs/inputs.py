@@ -9,6 +9,7 @@ import numpy as np
 
 from layoutopt.errors import InputError
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Dims, Range, Sizes, as_range, checked
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name, inputs_of
 from layoutopt.sample_inputs.draw import Style, perturbed, random_values
@@ -16,7 +17,6 @@ from layoutopt.sample_inputs.given import Declared, Given, InputSet, bound_sizes
 from layoutopt.sample_inputs.plausible import Dimensions
 from layoutopt.sample_inputs.trials import symbols_of, trials
 from layoutopt.sample_inputs.values import ValueRange, value_ranges
-from layoutopt.sizes import Dims, Range, Sizes, as_range, checked
 
 _SMALL = 2  # of a dimension that has no size
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from layoutopt.formats import Extent, Shape
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
 from layoutopt.sample_inputs.constraints import Constraints
 from layoutopt.sample_inputs.relations import relations_of
 from layoutopt.sample_inputs.roles import Guess, Role, guesses
-from layoutopt.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
 
 Refusal: TypeAlias = str
 """Why a model does not run; empty if it does."""

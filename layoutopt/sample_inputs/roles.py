@@ -17,8 +17,8 @@ from enum import Enum
 
 from layoutopt.formats import Extent, unquoted
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Symbol, hinted_size
 from layoutopt.ir.types import Op, Value
-from layoutopt.sizes import Symbol, hinted_size
 
 
 class Role(Enum):

@@ -7,12 +7,12 @@ from typing import TypeAlias
 from layoutopt import onnx_io
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs.draw import Style
 from layoutopt.sample_inputs.given import Given
 from layoutopt.sample_inputs.inputs import SampleInputs
 from layoutopt.sample_inputs.plausible import Refusal, Try, plausible_sizes
-from layoutopt.sizes import Dims, Sizes
 
 SECONDS = 20.0  # for one run; nobody plans for a size at which a model takes longer without being asked
 _REASON = 200  # characters

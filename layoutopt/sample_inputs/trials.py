@@ -7,10 +7,10 @@ and width that differ, no multiples of anything. A model need not run at all of 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from layoutopt.ir.sizes import Range, Symbol, usual_size
 from layoutopt.onnx_io.interface import dimension_name
 from layoutopt.sample_inputs.plausible import Dimensions
 from layoutopt.sample_inputs.roles import Role
-from layoutopt.sizes import Range, Symbol, usual_size
 
 _SMALL = 2  # of a dimension where nothing else works: names that differ may have to be one number
 _ROUND = 32  # what the extents of images are usually multiples of

@@ -19,11 +19,11 @@ from layoutopt.formats import Format
 from layoutopt.formats.format import known
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.expose import computed_names, expose
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepared
 from layoutopt.verification.difference import difference
+from layoutopt.verification.exposed import computed_names, expose
 from layoutopt.verification.gate import Facts, Models, compare, runnable
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.runnable import LARGE, Runnable

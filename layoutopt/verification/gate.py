@@ -21,8 +21,8 @@ from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
-from layoutopt.onnx_io.expose import computed_names, expose
 from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification.exposed import computed_names, expose
 from layoutopt.verification.observed import (
     Observed,
     cut_off,

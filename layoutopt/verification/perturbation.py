@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.faithful import graphs, nodes
+from layoutopt.onnx_io.reader.lossless import graphs, nodes
 
 WEIGHT_UNITS = 4
 """Units in the last place by which a weight moves at most. With 4 the outputs of 60 networks (14 skeletons with random

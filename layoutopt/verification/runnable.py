@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import onnx
 
-from layoutopt.onnx_io import has_float16
-from layoutopt.onnx_io.faithful import graphs, nodes
+from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.runtime.session import Session
+from layoutopt.verification.upcast import has_float16
 
 Source: TypeAlias = bytes | str | PathLike[str]
 

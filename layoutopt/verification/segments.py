@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.expose import COMPUTED, LOWER, MARGIN, UPPER, cut, expose, expose_bounds
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import Difference, difference, maximum
+from layoutopt.verification.exposed import COMPUTED, LOWER, MARGIN, UPPER, cut, expose, expose_bounds
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.runnable import Runnable

@@ -22,17 +22,18 @@ import numpy as np
 
 from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.formats import Format
+from layoutopt.ir.sizes import Dims
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io import Nature, nature, to_bytes_wide
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Given, SampleInputs, inputs_for
-from layoutopt.sizes import Dims
 from layoutopt.verification.difference import Difference, difference
+from layoutopt.verification.numeric_profile import Nature, nature
 from layoutopt.verification.observed import Observed
 from layoutopt.verification.runnable import Runnable, Source
 from layoutopt.verification.runs import RUN_ERRORS, Budget, Run, load_and_run, misdeclared_outputs, one_line
 from layoutopt.verification.spread import Spread, measure_spread, perturbed_copy
+from layoutopt.verification.upcast import to_bytes_wide
 from layoutopt.verification.verdict import FACTOR, UNITS, Comparison, Verification, concluded, judged
 
 _OTHER_MACHINE = re.compile(re.escape(NAME.partition("model is ")[2]).replace(r"\{\}", r"\d+"))

@@ -38,8 +38,8 @@ from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.text import to_text
 from layoutopt.ops import Known, rule_of
-from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import default_pipeline
+from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 

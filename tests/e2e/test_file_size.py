@@ -19,16 +19,16 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
+from layoutopt.cost.growth import Growth
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.lowering import Packed
 from layoutopt.formats import Format, pack, packed_elements
-from layoutopt.growth import Growth
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.content import pieces, representatives
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
-from layoutopt.pass_base import PassContext
 from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, fold_affines
+from layoutopt.passes.base import PassContext
 
 SLACK = 1 << 20  # bytes
 LARGE = 1024  # bytes

@@ -16,11 +16,11 @@ import onnxruntime
 from fixed_tolerance import compare
 
 import layoutopt
-from layoutopt.arguments import Model
+from layoutopt.driver.arguments import Model
+from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError, PinError
 from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
-from layoutopt.result import Result
 
 from .campaign import alone
 from .cases import Case

@@ -47,8 +47,8 @@ def told(model: onnx.ModelProto, folder: Path, **options: object) -> str:
 
 def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result, the source or the error is manipulated; the judge has to see it."""
+    from layoutopt.driver.result import Result
     from layoutopt.errors import ModelError
-    from layoutopt.result import Result
 
     other = sound()
     other.graph.node[1].op_type = "LogSoftmax"

@@ -21,8 +21,8 @@ from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ops import Known, Rename, canonical_storage, rule_of
 from layoutopt.ops.bodies import control_flow, expected_runs
-from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import AssignFormats, default_pipeline
+from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Nest, make_plan, propose
 from layoutopt.planner.nest import Unit
 from layoutopt.runtime.evaluate import evaluate, is_foldable

@@ -13,11 +13,11 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost import SizedCostModel
 from layoutopt.formats import Format
+from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import Known, elements
 from layoutopt.planner import Option, Problem, Tensor, make_plan
 from layoutopt.planner.guards import _search
-from layoutopt.sizes import Sizes
 
 NHWC = Format.parse("NHWC")
 

@@ -13,8 +13,8 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value
 from layoutopt.ir.types import ArrayData
 from layoutopt.onnx_io import emit
-from layoutopt.pass_base import PassContext
 from layoutopt.passes import DEFAULT_PIPELINE
+from layoutopt.passes.base import PassContext
 from layoutopt.runtime.evaluate import is_foldable
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))

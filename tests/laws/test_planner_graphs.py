@@ -23,8 +23,8 @@ from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType,
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import Known, Rename, canonical_storage, rule_of
-from layoutopt.pass_base import Mode, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
+from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Deadline, Nest, Plan, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
 

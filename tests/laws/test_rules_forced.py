@@ -17,9 +17,9 @@ from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, lift, to_bytes
 from layoutopt.ops import Inapplicable, canonical_signature, rule_of
-from layoutopt.pass_base import PassContext
 from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign
+from layoutopt.passes.base import PassContext
 
 _NO_TARGET = cast(CostModel, None)
 _LARGE = 1e4  # what a finite lane may grow to, times the largest number that went in

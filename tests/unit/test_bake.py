@@ -12,7 +12,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.repeatable import order_anew
+from layoutopt.onnx_io.writer.deterministic import order_anew
 from layoutopt.runtime.bake import bake, forget_inner_types
 from layoutopt.verification import verify_models
 

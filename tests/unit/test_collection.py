@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layoutopt.collection import rare_collections
+from layoutopt.driver.garbage_collection import rare_collections
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 
 

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from layoutopt.cli.crosstable import crosstable, physical
+from layoutopt.cli.rendering.formats_by_system import crosstable, physical
 from layoutopt.formats import entries, lookup
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from layoutopt import onnx_io
-from layoutopt.onnx_io.expansion import MAX_INFERRED_OPS, kept_calls, large_calls
-from layoutopt.onnx_io.inline import Inlined
-from layoutopt.onnx_io.standin import stand_in
+from layoutopt.onnx_io.converter.inline import Inlined
+from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS, kept_calls, large_calls
+from layoutopt.onnx_io.writer.weightless import stand_in
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 

@@ -13,9 +13,9 @@ from onnx import numpy_helper
 from layoutopt import onnx_io
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
-from layoutopt.ops.idioms import idioms
-from layoutopt.pass_base import PassContext, Pipeline
 from layoutopt.passes import FoldConstants, Recompose, RemoveDead
+from layoutopt.passes.base import PassContext, Pipeline
+from layoutopt.patterns import idioms
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 

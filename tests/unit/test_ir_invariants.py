@@ -12,7 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Lanes, Op, Signature, Storage, TensorType, Value, violations
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import canonical_signature
-from layoutopt.pass_base import Pass, PassContext, Pipeline
+from layoutopt.passes.base import Pass, PassContext, Pipeline
 
 FLOATS = TensorType(DType.FLOAT32, (1, 17, 4, 4))
 NHWC, BLOCKED = Format.parse("NHWC"), Format.parse("NCHW8c")

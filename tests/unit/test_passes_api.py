@@ -13,8 +13,8 @@ from layoutopt.cost_models import load_target
 from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op, Value
 from layoutopt.ir.text import to_text
-from layoutopt.pass_base import Note, Pass, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, default_pipeline
+from layoutopt.passes.base import Note, Pass, PassContext, Pipeline
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 18]>

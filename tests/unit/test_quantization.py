@@ -18,8 +18,8 @@ from layoutopt.ir import Graph, Op, Signature, Storage, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import Known, X, Y, is_dequantizer, is_quantizer
-from layoutopt.pass_base import Pass, PassContext, Pipeline
 from layoutopt.passes import DEFAULT_PIPELINE
+from layoutopt.passes.base import Pass, PassContext, Pipeline
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64,56,56] x) => (float[1,64,56,56] y)
 <float scale = {0.05}, uint8 zero = {128}, float weight_scale = {0.01}, int8 weight_zero = {0}>

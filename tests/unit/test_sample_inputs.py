@@ -12,9 +12,9 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
+from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepared, symbols_of, value_ranges
-from layoutopt.sizes import Sizes
 from layoutopt.verification import verify_models
 from layoutopt.verification.runs import Budget, run_original
 

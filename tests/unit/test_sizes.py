@@ -12,10 +12,10 @@ import layoutopt
 from layoutopt.cost import SizedCostModel
 from layoutopt.errors import DimensionError
 from layoutopt.formats import Format
+from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import Known, elements
 from layoutopt.sample_inputs import SampleInputs, symbols_of, trials
-from layoutopt.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
 from layoutopt.verification import verify_models
 
 NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))

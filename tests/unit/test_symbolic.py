@@ -13,9 +13,9 @@ import pytest
 
 from layoutopt import onnx_io
 from layoutopt.formats import Extent, is_unknown
+from layoutopt.inference.symbolic import elements, shapes
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.symbolic import elements, shapes
-from layoutopt.sizes import Sizes
+from layoutopt.ir.sizes import Sizes
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 
@@ -360,7 +360,7 @@ def test_a_model_with_numbers_is_left_to_onnx(monkeypatch: pytest.MonkeyPatch) -
     def refuse(*args: object) -> None:
         raise AssertionError("it walks")
 
-    monkeypatch.setattr("layoutopt.onnx_io.symbolic.walk._Walk", refuse)
+    monkeypatch.setattr("layoutopt.inference.symbolic.walk._Walk", refuse)
     assert shape_of("y = Relu (x)", inputs="float[2,3] x") == "2,3"
     with pytest.raises(AssertionError):
         shape_of("y = Relu (x)")

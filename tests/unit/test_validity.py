@@ -12,7 +12,7 @@ import pytest
 import layoutopt
 from layoutopt import api
 from layoutopt.cli import entry, exit_codes
-from layoutopt.pass_base import Pass, Pipeline
+from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
 from layoutopt.runtime.kernels import blocked_channels
 

@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 from layoutopt.formats import Format
-from layoutopt.onnx_io.expose import expose
 from layoutopt.verification import Observed, verify_models
 from layoutopt.verification.difference import Difference, difference
+from layoutopt.verification.exposed import expose
 from layoutopt.verification.verdict import FACTOR, UNITS, judged
 from layoutopt.verification.verify import dtype_of
 

@@ -8,10 +8,10 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from layoutopt.onnx_io import to_bytes_wide
 from layoutopt.runtime.session import Session
 from layoutopt.verification import Comparison, Verification, verdict, verify_models
 from layoutopt.verification.difference import Difference, difference
+from layoutopt.verification.upcast import to_bytes_wide
 from layoutopt.verification.verify import errors_of
 
 SIZE, DEPTH = 64, 6

@@ -16,13 +16,13 @@ Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataS
 
 from collections.abc import Sequence
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.ascend.filters import drop_replaced, packed_filter, repack
 from layoutopt.dialects.ascend.names import common, name, published
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Shape
 from layoutopt.formats.format import Format
-from layoutopt.growth import Growth
 from layoutopt.ir.cast import DOMAIN, is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Storage, Value

@@ -15,6 +15,7 @@ What has no native kernel is written as the dialect `ops` would, with reshapes a
 
 from collections.abc import Sequence
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register writers)
@@ -36,7 +37,6 @@ from layoutopt.dialects.onnxruntime.tidy import tidy
 from layoutopt.dialects.onnxruntime.winograd import winograd
 from layoutopt.dialects.shield import shield
 from layoutopt.formats import Format, Shape
-from layoutopt.growth import Growth
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value

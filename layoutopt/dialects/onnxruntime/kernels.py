@@ -1,6 +1,6 @@
 """The kernels of stock onnxruntime beyond ONNX: a table, `kernels.toml`, which says what each takes and what it does not do.
 
-It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.fitness`.
+It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.report.fitness`.
 """
 
 import tomllib

@@ -18,6 +18,7 @@ Which tiles, and whether any, is decided for each convolution by the time that `
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308).
 """
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.onnxruntime.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.winograd.estimate import (
@@ -30,7 +31,6 @@ from layoutopt.dialects.onnxruntime.winograd.estimate import (
 from layoutopt.dialects.onnxruntime.winograd.rewrite import Writer
 from layoutopt.dialects.onnxruntime.winograd.selection import Option, record, select
 from layoutopt.dialects.onnxruntime.winograd.site import Axis, Site, Tiles, can_be_tiled, site_of
-from layoutopt.growth import Growth
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ops.bodies import expected_runs, insides

@@ -7,9 +7,9 @@ another of the same convolution if it gains more and fits. With tens of small it
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from layoutopt.cost.growth import Growth
 from layoutopt.dialects.onnxruntime.winograd.estimate import filter_growth
 from layoutopt.dialects.onnxruntime.winograd.site import Site, Tiles
-from layoutopt.growth import Growth
 from layoutopt.ir.deferred import stored
 from layoutopt.ir.graph import Graph
 

@@ -1,0 +1,113 @@
+"""The files that `optimize` writes: the model, its external data and the report."""
+
+from pathlib import Path
+
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.files.after_writing import after_writing
+from layoutopt.cli.rendering.json_text import json_text
+from layoutopt.cli.rendering.terminal import file_size, show_text
+from layoutopt.driver.result import Result
+from layoutopt.files import Kind, Overwrite, external_files, is_same_file, staged_text
+from layoutopt.onnx_io.writer.weights_file import check_name
+from layoutopt.onnx_io.writer.write import Written
+
+_STDOUT = Path("-")
+
+
+class Outputs:
+    """The files of one run.
+
+    Args:
+        source: the model that is read.
+        model: where the result goes; None to write none.
+        report: where the report goes; None to write none, `-` for stdout.
+        external_data: the name of the file for weights.
+        force: whether existing files of another kind may be replaced.
+
+    Attributes:
+        prints_report: whether the report goes to stdout.
+        source_size: bytes of the source and its external data.
+        written: the files of the model, once they are written.
+
+    Raises:
+        UsageError: two of the files are the same.
+    """
+
+    def __init__(
+        self, source: Path, model: Path | None, report: Path | None, external_data: str | None, *, force: bool
+    ) -> None:
+        self.prints_report = report == _STDOUT
+        self.source_size = _model_size(source)
+        self.written: Written | None = None
+        self._model = model
+        self._report = None if self.prints_report else report
+        self._external_data = external_data if model is not None else None
+        self._rule = Overwrite((source,), model, force)
+        weights = None if model is None or external_data is None else _beside(model, external_data)
+        named = {"MODEL": source, "OUT": model, "the external data": weights}
+        if self._report is not None:
+            _refuse_same(f"--report {self._report}", self._report, named)
+        if weights is not None:
+            _refuse_same(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
+
+    def check(self) -> None:
+        """Try whether everything can be written.
+
+        Raises:
+            OutputError: something cannot, or must not replace what is there.
+        """
+        if self._model is not None:
+            self._rule.check(self._model, Kind.MODEL)
+        if self._model is not None and self._external_data is not None:
+            check_name(self._model, self._external_data, self._rule)
+        if self._report is not None:
+            self._rule.check(self._report, Kind.REPORT)
+
+    def write(self, result: Result) -> None:
+        """Write the report and the model.
+
+        Raises:
+            OutputError: one of them cannot be written. If it is the model, there is no report either.
+            StdoutError: the report cannot be printed; the model is written.
+        """
+        if self._report is None:
+            self._save(result)
+        else:
+            with staged_text(self._report, json_text(result.report), Kind.REPORT, self._rule):
+                self._save(result)
+        if self.prints_report:
+            with after_writing(self.files):
+                show_text(json_text(result.report))
+
+    def _save(self, result: Result) -> None:
+        if self._model is not None:
+            self.written = result.save(self._model, external_data=self._external_data, force=self._rule.force)
+
+    @property
+    def written_size(self) -> int:
+        """Bytes of the model that is written and its external data."""
+        return _model_size(self.written.model) if self.written is not None else 0
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that are written."""
+        return [*(self.written.files if self.written is not None else ()), *([self._report] if self._report else [])]
+
+
+def _model_size(model: Path) -> int:
+    """Bytes of a model and its external data."""
+    return file_size(model, *dict.fromkeys(each.resolve() for each in external_files(model)))
+
+
+def _beside(model: Path, name: str) -> Path:
+    """The file for weights."""
+    if name in ("", ".", "..") or Path(name).name != name or name == model.name:
+        hint = f"name another file next to {model}, without a folder"
+        raise UsageError("not a name for it", where=f"--external-data {name}", hint=hint)
+    return model.with_name(name)
+
+
+def _refuse_same(option: str, path: Path, named: dict[str, Path | None]) -> None:
+    for what, other in named.items():
+        if other is not None and is_same_file(path, other):
+            raise UsageError(f"that is {what}", where=option, hint="name another file")

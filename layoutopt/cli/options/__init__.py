@@ -1,0 +1,1 @@
+"""Command-line options that several commands share."""

@@ -1,0 +1,1 @@
+"""Tables, summaries, JSON and progress of the commands, as text."""

@@ -1,0 +1,98 @@
+"""What `layoutopt banks` prints: a matrix in the lines of shared memory, and what its accesses cost."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from layoutopt.cli.options.element_types import element_type
+from layoutopt.cli.rendering.terminal import facts, line, remark, section, show, show_json, table, text
+from layoutopt.errors import FormatError
+from layoutopt.systems.cute import ComposedLayout, Layout
+from layoutopt.systems.cutlass import Operand, layout_type
+from layoutopt.systems.cutlass.banks import BANKS, LINE, Access
+from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
+
+_LINES = 16  # of memory that are shown
+_ROWS = 8  # of a matrix that has no tiles
+
+
+def operand(name: str, dtype: str, extent: Sequence[int] | None, stride: int | None) -> Operand:
+    """The operand that a command line describes.
+
+    Raises:
+        FormatError: there is no such layout or element type, or it is not of matrices.
+    """
+    bits = element_type(dtype).bits
+    if ":" in name:
+        return _of_cute(name, bits, extent, stride)
+    kind = layout_type(name)
+    if extent is None and kind.rank == 2:
+        row = LINE * 8 // bits
+        plain = (row, _ROWS) if kind.contiguous == 0 else (_ROWS, row)
+        extent = kind.tile if issubclass(kind, TensorOpLayout) else plain
+    if extent is None:
+        raise FormatError(f"has {kind.rank} axes", where=name, hint="take a layout of matrices")
+    return Operand.of(kind.packed(extent) if stride is None else kind(stride), extent, bits)
+
+
+def print_banks(matrix: Operand, as_json: bool) -> None:
+    """Print where the elements are, and the passes of both accesses."""
+    costs = [(access, matrix.conflicts(access)) for access in (matrix.write, matrix.read)]
+    if as_json:
+        show_json(
+            {
+                "layout": str(matrix.layout),
+                "extent": matrix.extent,
+                "element_bits": matrix.element_size,
+                "accesses": [
+                    {"name": access.name, "bytes": access.width, "passes": cost.passes, "conflicts": cost.conflicts}
+                    for access, cost in costs
+                ],
+                "cell_bytes": matrix.cell,
+                "lines": matrix.lines().tolist(),
+            }
+        )
+        return
+    size = f"  {' x '.join(map(str, matrix.extent))} elements of {matrix.element_size} bits"
+    show(line((str(matrix.layout), "bold"), (size, "dim")))
+    show(facts(*((access.name, _cost(access, cost.passes, cost.conflicts)) for access, cost in costs)))
+    section("banks", "the first element of each cell: strided, contiguous", _picture(matrix))
+    remark(f"In brackets is what the first {matrix.read.phase} threads of {matrix.read.name} read together.")
+
+
+def _of_cute(name: str, bits: int, extent: Sequence[int] | None, stride: int | None) -> Operand:
+    layout = ComposedLayout.parse(name) if name.lstrip().startswith("Sw") else Layout.parse(name)
+    modes = layout.inner.modes if isinstance(layout, ComposedLayout) else layout.modes
+    if len(modes) != 2 or extent is not None or stride is not None:
+        raise FormatError("a layout of CuTe has two modes here, and says extents and strides itself", where=name)
+    contiguous = min(range(2), key=lambda axis: (modes[axis].size == 1, int(modes[axis](1))))
+    return Operand.plain(layout, (modes[0].size, modes[1].size), contiguous, bits)
+
+
+def _cost(access: Access, passes: Sequence[int], conflicts: int) -> Text:
+    words = _counted(conflicts, "conflict") if conflicts else "no conflicts"
+    how = f"  {access.width} bytes a thread, {_counted(len(passes), 'phase')} in {_counted(sum(passes), 'pass', 'passes')}"
+    return line((words, "yellow" if conflicts else "green"), (how, "dim"))
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
+def _picture(matrix: Operand) -> Table:
+    lines, read = matrix.lines(), matrix.first_phase(matrix.read)
+    per_line, banks = lines.shape[1], BANKS // lines.shape[1]
+    rows = table(">line", *(f">{first}…{first + banks - 1}" for first in range(0, BANKS, banks)))
+    for number, cells in enumerate(lines[:_LINES].tolist()):
+        first = number * per_line
+        rows.add_row(text(number, "dim"), *(_cell(c, s, first + at in read) for at, (c, s) in enumerate(cells)))
+    if len(lines) > _LINES:
+        rows.add_row("…", *("" for _ in range(per_line)))
+    return rows
+
+
+def _cell(contiguous: int, strided: int, is_read: bool) -> Text:
+    if contiguous < 0:
+        return text("·", "dim")
+    return text(f"[{strided},{contiguous}]", "cyan") if is_read else text(f"{strided},{contiguous} ")

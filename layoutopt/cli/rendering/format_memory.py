@@ -1,0 +1,161 @@
+"""One format at close range: its parts, and where the elements of a tensor lie."""
+
+import re
+from itertools import islice
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from layoutopt.cli.files.after_writing import after_writing
+from layoutopt.cli.files.pictures import write_picture
+from layoutopt.cli.options.element_types import element_type
+from layoutopt.cli.rendering.memory_runs import Run, runs
+from layoutopt.cli.rendering.terminal import facts, line, remark, section, show, show_json, table, text
+from layoutopt.files import Overwrite
+from layoutopt.formats import Entry, Format, Layout, entries, lookup
+from layoutopt.ir.types import DType
+
+_RUNS = 8
+_LEVEL = re.compile(r"([0-9_]*)([a-zA-Z])")
+_NUMBER = re.compile(r"<[0-9]+>")
+
+
+def print_format(
+    name: str,
+    shape: tuple[int, ...] | None,
+    dtype: str | None,
+    as_json: bool,
+    plot: Path | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Print what is known of a format, and draw it.
+
+    Raises:
+        FormatError: there is no such format, or it does not fit the shape.
+        OutputError: the picture cannot be written, or must not replace what is there.
+    """
+    element = DType.FLOAT32 if dtype is None else element_type(dtype)
+    format, entry = lookup(name, dtype), _entry(name)
+    letters = _letters(name, format, entry)
+    layout = Layout.packed(format, shape) if shape is not None else None
+    if plot is not None and layout is not None:
+        from layoutopt.plot import draw_memory
+
+        write_picture(draw_memory(layout, name, letters), plot, Overwrite(force=force))
+    with after_writing([plot] if plot is not None else []):
+        if as_json:
+            show_json(_record(name, format, letters, entry, layout, element))
+        else:
+            _show(name, format, letters, entry, layout, element)
+
+
+def _show(name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType) -> None:
+    says = (entry.system, entry.note) if entry is not None else ()
+    rows = [("spelling", line((format.name(letters), "cyan"), (f"  of the axes {letters}", "dim")))]
+    rows += [("source", text(entry.source))] if entry is not None else []
+    rows += _sizes(layout, element) if layout is not None else []
+    show(line((name, "bold"), (f"  {': '.join(filter(None, says))}", "dim")), facts(*rows))
+    section("parts", "outermost first", _parts(format, letters, layout, element))
+    if layout is None:
+        remark("Add --shape to see strides and offsets.")
+    elif layout.capacity:
+        section("offsets", "in elements, the first of them", _offsets(layout))
+
+
+def _entry(name: str) -> Entry | None:
+    """The entry of the catalogue; what number is in <> does not matter."""
+    general = _NUMBER.sub("<32>", name)
+    exact = (entry for entry in entries() if general == entry.name)
+    folded = (entry for entry in entries() if general.casefold() == entry.name.casefold())
+    return next(exact, None) or next(folded, None)
+
+
+def _letters(name: str, format: Format, entry: Entry | None) -> str:
+    """The letters of the axes, in their logical order."""
+    if entry is not None:
+        return entry.axes
+    outer = [letter.upper() for digits, letter in _LEVEL.findall(name) if not digits]
+    if not format.rank or len(outer) != format.rank:
+        return ""
+    return "".join(letter for _, letter in sorted(zip(format.order, outer, strict=True)))
+
+
+def _sizes(layout: Layout, element: DType) -> list[tuple[str, Text]]:
+    lanes = layout.format.lanes(layout.shape)
+    share = f"  {lanes / layout.capacity:.0%} of the memory" if lanes else ""
+    size = f"  {_bytes(layout.capacity, element)} bytes of {element}"
+    return [
+        ("logical", line(_shape(layout.shape), (f"  {layout.size} elements", "dim"))),
+        ("physical", text(_shape(layout.physical_shape))),
+        ("lanes", line(str(lanes), (share, "dim"))),
+        ("capacity", line(str(layout.capacity), (size, "dim"))),
+    ]
+
+
+def _parts(format: Format, letters: str, layout: Layout | None, element: DType) -> Table:
+    rows = table("=part", "=axis", ">step", *(() if layout is None else (">extent", ">stride", ">bytes")))
+    for index, (part, span) in enumerate(zip(format.parts, format.spans, strict=True)):
+        letter = letters[part.axis]
+        step = f"_{part.step}" if part.step else ""
+        cells = [text(f"{part.block}{step}{letter.lower()}" if part.block else letter, "cyan")]
+        cells += [text(part.axis), text(span)]
+        if layout is not None:
+            stride = layout.strides[index]
+            cells += [text(layout.physical_shape[index]), text(stride), text(_bytes(stride, element))]
+        rows.add_row(*cells)
+    return rows
+
+
+def _offsets(layout: Layout) -> Table:
+    rows = table(">", "")
+    found = list(islice(runs(layout), _RUNS + 1))
+    for run in found[:_RUNS]:
+        rows.add_row(*_cells(run))
+    if len(found) > _RUNS:
+        rows.add_row("…", "")
+        lanes = next((run for run in runs(layout) if run.start is None), None)
+        if lanes is not None and lanes.first > found[_RUNS - 1].last:
+            rows.add_row(*_cells(lanes))
+    return rows
+
+
+def _cells(run: Run) -> tuple[str, Text]:
+    span = f"{run.first}…{run.last}" if run.last > run.first else f"{run.first}"
+    return span, text(run, "" if run.start is not None else "yellow")
+
+
+def _shape(extents: tuple[int, ...]) -> str:
+    return ", ".join(map(str, extents)) or "scalar"
+
+
+def _bytes(elements: int, element: DType) -> str:
+    return f"{elements * element.bits / 8:.15g}"
+
+
+def _record(
+    name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType
+) -> dict[str, object]:
+    parts = zip(format.parts, format.spans, strict=True)
+    record: dict[str, object] = {
+        "name": name,
+        "spelling": format.name(letters),
+        "axes": letters,
+        "system": entry.system if entry is not None else None,
+        "source": entry.source if entry is not None else None,
+        "parts": [{"axis": part.axis, "block": part.block or None, "step": span} for part, span in parts],
+    }
+    if layout is not None:
+        record |= {
+            "dtype": element.label,
+            "shape": layout.shape,
+            "physical_shape": layout.physical_shape,
+            "strides": layout.strides,
+            "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
+            "elements": layout.size,
+            "lanes": format.lanes(layout.shape),
+            "capacity": layout.capacity,
+            "offsets": [run.record() for run in islice(runs(layout), _RUNS)],
+        }
+    return record

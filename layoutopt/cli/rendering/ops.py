@@ -1,0 +1,49 @@
+"""The operators as a table."""
+
+from dataclasses import asdict
+
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.rendering.terminal import section, show, show_json, show_text, table, text
+from layoutopt.report.operators import Operator, known_operators, operators_page
+
+
+def print_operators(name: str | None, family: str | None, *, as_json: bool, as_markdown: bool) -> None:
+    """Those that are asked for, or all.
+
+    Raises:
+        UsageError: there is none.
+    """
+    chosen = _chosen(known_operators(), name, family)
+    if as_json:
+        show_json([asdict(each) for each in chosen])
+        return
+    if as_markdown:
+        show_text(operators_page(chosen))
+        return
+    ruled, left = [each for each in chosen if each.family], [each for each in chosen if each.reason]
+    if ruled:
+        rows = table("=operator", "=opsets", "=family", "formats", "lanes")
+        for each in ruled:
+            opsets = text(" ".join(map(str, each.opsets)), "dim")
+            words = text(each.formats), text(each.lanes, "dim")
+            rows.add_row(text(each.kind, "bold"), opsets, text(each.family), *words)
+        show(rows)
+    if left:
+        rows = table("=", "")
+        for each in left:
+            rows.add_row(text(each.kind, "bold"), text(each.reason, "dim"))
+        section("left canonical", "for a reason", rows)
+
+
+def _chosen(every: list[Operator], name: str | None, family: str | None) -> list[Operator]:
+    asked = (name or "").casefold().replace("::", ".")
+    exact = [each for each in every if asked in (each.kind.casefold(), each.name.casefold())]
+    found = exact or [each for each in every if asked in each.kind.casefold()]
+    if not found:
+        raise UsageError("no such operator", where=str(name), hint="`layoutopt ops` lists them")
+    if family is None:
+        return found
+    if family not in {each.family for each in every} - {""}:
+        there = ", ".join(sorted({each.family for each in every} - {""}))
+        raise UsageError("no such family", where=f"--family {family}", hint=f"there are {there}")
+    return [each for each in found if each.family == family]

@@ -1,0 +1,218 @@
+"""Checks of the arguments of `layoutopt.optimize`: whatever is wrong with one is said before a model is read."""
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from operator import index
+from os import PathLike
+from typing import Any, BinaryIO, TypeAlias, get_args
+
+import onnx
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.cost import CostModel, Several
+from layoutopt.cost_models import find_target
+from layoutopt.dialects import DIALECTS
+from layoutopt.errors import ArgumentError, DimensionError, TargetError
+from layoutopt.formats import Format, lookup
+from layoutopt.ir.sizes import Dims, Range
+from layoutopt.passes.base import Mode, Pipeline
+
+Model: TypeAlias = str | PathLike[str] | bytes | BinaryIO | onnx.ModelProto | onnx_ir.Model
+Target: TypeAlias = str | CostModel | Iterable[str | CostModel]
+
+_MODEL_HINT = "give a path, bytes, a binary file, an onnx.ModelProto or an onnx_ir.Model"
+_TARGET_HINT = "give a name, the path of a .toml file, a cost model, or a list of these"
+
+
+def check_model(model: object) -> None:
+    """Check that a model is of a type that can be read.
+
+    Raises:
+        ArgumentError: it is not, or a path is empty.
+    """
+    if isinstance(model, str | PathLike):
+        path = os.fspath(model)
+        if not isinstance(path, str):
+            raise ArgumentError("a path of bytes is not supported", where=f"model={model!r:.80}", hint=_MODEL_HINT)
+        if not path or "\0" in path:
+            raise ArgumentError("not a path", where=f"model={path!r:.80}", hint=_MODEL_HINT)
+    elif not isinstance(model, bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model) and not _is_file(
+        model
+    ):
+        raise ArgumentError(f"not a model but a {type(model).__name__}", where="model", hint=_MODEL_HINT)
+
+
+def as_message(model: Model) -> str | PathLike[str] | onnx.ModelProto | onnx_ir.Model:
+    """The model itself; the message in it if it is bytes or a file object, which is read from where it stands.
+
+    Raises:
+        ModelError: the bytes are no ONNX model.
+        ArgumentError: a file object was opened as text.
+    """
+    if isinstance(model, str | PathLike | onnx.ModelProto | onnx_ir.Model):
+        return model
+    content: object = model if isinstance(model, bytes | bytearray | memoryview) else model.read()
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise ArgumentError("the file was not opened as binary", where="model", hint="open it with mode 'rb'")
+    return onnx_io.parse_message(bytes(content))
+
+
+def _is_file(model: object) -> bool:
+    return callable(getattr(model, "read", None))
+
+
+def cost_model_of(target: Target) -> CostModel:
+    """The cost model of a target, or of several that are planned for together.
+
+    Raises:
+        TargetError: it is neither a name nor a cost model nor a list of these, or there is no such target.
+    """
+    if isinstance(target, str):
+        return find_target(target)
+    if _is_cost_model(target):
+        return target  # type: ignore[return-value]
+    if isinstance(target, bytes | Mapping) or not isinstance(target, Iterable):
+        raise TargetError("not a target", where=f"target={target!r:.80}", hint=_TARGET_HINT)
+    found = [cost_model_of(each) for each in target]
+    models = [model for each in found for model in (each.models if isinstance(each, Several) else (each,))]
+    if not models:
+        raise TargetError("there is none in the list", where="target", hint=_TARGET_HINT)
+    names = [model.name for model in models]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise TargetError(f"{twice} is named twice", where="target", hint="give different targets")
+    return models[0] if len(models) == 1 else Several(models)
+
+
+def _is_cost_model(target: object) -> bool:
+    """Whether it is one; a class has the same methods, and prices nothing."""
+    return isinstance(target, CostModel) and not isinstance(target, type)
+
+
+def checked_dialect(dialect: object, cost_model: CostModel) -> str:
+    """The dialect's name, by default the target's own.
+
+    Raises:
+        ArgumentError: there is no such dialect.
+    """
+    name = cost_model.dialect if dialect is None else dialect
+    if not isinstance(name, str) or name not in DIALECTS:
+        where = name if isinstance(name, str) and name else f"dialect={name!r:.80}"
+        raise ArgumentError("no such dialect", where=where, hint=f"there are {', '.join(sorted(DIALECTS))}")
+    return name
+
+
+def check_mode(mode: object) -> None:
+    """Check that a mode is one.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    modes = get_args(Mode)
+    if not isinstance(mode, str) or mode not in modes:
+        raise ArgumentError("no such mode", where=f"mode={mode!r:.80}", hint=f"there are {' and '.join(modes)}")
+
+
+def check_max_growth(max_growth: object) -> None:
+    """Refuse a limit of growth that is no number of at least 1.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    is_number = isinstance(max_growth, Real) and not isinstance(max_growth, bool)
+    if not is_number or not float(max_growth) >= 1:  # type: ignore[arg-type]
+        raise ArgumentError("no growth to allow", where=f"max_growth {max_growth!r}", hint="give 1.0 or more")
+
+
+def check_time_limit(seconds: object) -> None:
+    """Check that a time limit is a number above 0, or None.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if seconds is None:
+        return
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if not is_number or math.isnan(float(seconds)) or float(seconds) <= 0:  # type: ignore[arg-type]
+        hint = "give seconds above 0, or None for no limit"
+        raise ArgumentError("not a time limit", where=f"time_limit={seconds!r:.80}", hint=hint)
+
+
+def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, Format]:
+    """The pinned formats by the name of the tensor.
+
+    Raises:
+        ArgumentError: they are no mapping from names to formats.
+        FormatError: there is no such format.
+    """
+    hint = 'give a mapping from names to formats, as in {"x": "NHWC"}'
+    formats = {}
+    for name, pin in _items("pins", pins, hint):
+        if not isinstance(pin, str | Format):
+            raise ArgumentError(f"not a format but a {type(pin).__name__}", where=f"pins[{name!r}]", hint=hint)
+        formats[name] = lookup(pin) if isinstance(pin, str) else pin
+    return formats
+
+
+def checked_dims(dims: Dims | None) -> dict[str, int | Range]:
+    """The sizes of symbolic dimensions, or their ranges, by name.
+
+    Raises:
+        ArgumentError: they are no mapping from names to whole numbers or pairs of these.
+        DimensionError: a range has no size that is at least 1.
+    """
+    hint = 'give a mapping from names to sizes or ranges, as in {"batch": 1, "height": (256, 1024)}'
+    found: dict[str, int | Range] = {}
+    for name, given in _items("dims", dims, hint):
+        pair = given if isinstance(given, tuple | list) else (given, given)
+        sizes = [_whole(each) for each in pair]
+        if len(sizes) != 2 or None in sizes:
+            raise ArgumentError(f"not a size: {given!r:.80}", where=f"dims[{name!r}]", hint=hint)
+        low, high = (size for size in sizes if size is not None)
+        if not 1 <= low <= high:
+            what = f"{low} is no size" if low == high else f"{low}:{high} is no range of sizes"
+            raise DimensionError(what, where=name, hint="give sizes of at least 1, the smaller one first")
+        found[name] = low if pair is not given else (low, high)
+    return found
+
+
+def _whole(size: object) -> int | None:
+    """A whole number of Python or numpy as an int; None for anything else."""
+    try:
+        return None if isinstance(size, bool) else index(size)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _items(what: str, given: object, hint: str) -> Iterable[tuple[str, Any]]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"not a mapping but a {type(given).__name__}", where=what, hint=hint)
+    if not all(isinstance(name, str) for name in given):
+        raise ArgumentError("a name is not a string", where=what, hint=hint)
+    return given.items()
+
+
+def check_pipeline(pipeline: object) -> None:
+    """Check that a pipeline is one, or None.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if pipeline is not None and not isinstance(pipeline, Pipeline):
+        hint = "give a layoutopt.Pipeline, or None for the passes of the mode"
+        raise ArgumentError(f"not a pipeline but a {type(pipeline).__name__}", where="pipeline", hint=hint)
+
+
+def check_callbacks(**callbacks: object) -> None:
+    """Check that each is a function, or None.
+
+    Raises:
+        ArgumentError: one is not.
+    """
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise ArgumentError(f"not a function but a {type(callback).__name__}", where=name, hint="give a function")

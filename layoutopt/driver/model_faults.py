@@ -1,0 +1,102 @@
+"""Judgement of a model by ONNX Runtime: whether it can be run, and whether an exception of layoutopt is the model's fault."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+
+import onnx
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
+from layoutopt.files import scratch_folder
+from layoutopt.ir.sizes import Dims
+from layoutopt.runtime.choice import loads
+from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
+from layoutopt.sample_inputs import SampleInputs, inputs_for
+from layoutopt.verification import Verification
+from layoutopt.verification.runnable import Runnable, Source
+from layoutopt.verification.runs import Budget, load_and_run
+
+_HINT = "export the model again"
+
+
+def run_alone(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
+    """Run a model once; "not verified" with the reason if ONNX Runtime cannot run it.
+
+    Args:
+        model: the model.
+        path: the file that it was read from, if it was a file.
+        inputs: how inputs are made, and at which sizes of symbolic dimensions.
+    """
+    if path is not None:
+        return _run_once(path, inputs)
+    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= onnx_io.IN_ONE_FILE:
+        return _run_once(onnx_io.to_bytes(model), inputs)
+    with scratch_folder() as folder:
+        file = folder / "original.onnx"
+        onnx_io.write(model, file)
+        return _run_once(file, inputs)
+
+
+def _run_once(source: Source, inputs: SampleInputs) -> Verification:
+    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
+    if isinstance(loaded, str):
+        return Verification("not verified", loaded)
+    _, runs = loaded
+    return Verification("passed", sizes=tuple(tuple(run.sizes.items()) for run in runs if run.sizes))
+
+
+def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
+    """Whether ONNX Runtime loads a model."""
+    if isinstance(model, onnx_ir.Model):
+        return loads(onnx_io.to_bytes(model))
+    return loads(model.SerializeToString() if isinstance(model, onnx.ModelProto) else model)
+
+
+@contextmanager
+def blamed_on(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims: Dims) -> Iterator[None]:
+    """Turn an exception into a ModelError if ONNX Runtime refuses the model, too, because the model is invalid.
+
+    The standard has rules that neither onnx's checker nor its inference looks at, such as the channels of a DepthToSpace. Where
+    the runtime accepts the model, or refuses it for another reason, the exception is a bug of layoutopt and goes on.
+
+    Raises:
+        ModelError: the model is invalid.
+        MemoryError: there is too little memory, whatever the exception was.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        is_deliberate = isinstance(error, LayoutoptError) and not isinstance(error, FormatError | InvariantError)
+        if is_deliberate or isinstance(error, OSError):
+            raise
+        reason = _refusal(model, dims)
+        if not reason:
+            raise
+        name = str(model) if isinstance(model, str | PathLike) else "model"
+        raise ModelError(reason, where=name, hint=_HINT) from error
+
+
+def _refusal(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims: Dims) -> str:
+    """Why ONNX Runtime refuses a model that is invalid; nothing if it runs, or cannot be judged."""
+    try:
+        if isinstance(model, onnx_ir.Model):
+            verdict = run_alone(model, None, _inputs_of(model, dims))
+        else:
+            source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+            verdict = _run_once(source, inputs_for(source, dims))
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        return ""
+    is_invalid = verdict.status == "not verified" and is_about_the_model(verdict.reason)
+    return verdict.reason.removeprefix("the original ") if is_invalid else ""
+
+
+def _inputs_of(model: onnx_ir.Model, dims: Dims) -> SampleInputs:
+    """How inputs are made; without regard to the graph of a model that cannot be lifted."""
+    try:
+        return SampleInputs.of(onnx_io.lift(model), dims)
+    except ModelError:
+        return SampleInputs.of(None, dims)

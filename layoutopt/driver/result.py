@@ -1,0 +1,95 @@
+"""The result of `optimize`: the model, the plan, the report and the planned graph."""
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.files import is_same_file
+from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io.writer.write import Written
+from layoutopt.planner import Plan
+from layoutopt.report.schema import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out.
+
+    Attributes:
+        model: the optimised model; the original one where it was left alone.
+        plan: what the planner decided; None where the model had been optimised like this already.
+        report: everything else, as data.
+        graph: the planned graph, with formats and casts, before it was lowered.
+        source: the file or message that `model` is the unchanged content of, if it was left alone.
+        origin: the file that the original was read from, if it was a file.
+    """
+
+    model: onnx_ir.Model
+    plan: Plan | None
+    report: Report
+    graph: Graph
+    source: str | onnx.ModelProto | None = None
+    origin: str | None = None
+
+    def __repr__(self) -> str:
+        report = self.report
+        outcome = "rewritten" if report.changed else f"left alone: {report.reason}"
+        checked = f"verification {report.verification.status}"
+        return f"Result({report.model!r} for {report.target}, {outcome}, {len(report.ops)} ops, {checked})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: the model as one message, with external data in it."""
+        return _restored, (onnx_io.to_bytes(self.model), self.plan, self.report, self.graph, self.source, self.origin)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The model as a message of onnx; a copy of the one that was handed in where it was left alone."""
+        message = onnx.ModelProto()
+        if isinstance(self.source, onnx.ModelProto):
+            message.CopyFrom(self.source)
+        else:
+            message.ParseFromString(onnx_io.to_bytes(self.model))
+        return message
+
+    def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> Written:
+        """Write the model, whole or not at all; one that was left alone is copied byte for byte.
+
+        Args:
+            path: the file; it may be the one that the original was read from.
+            external_data: the name of a file next to it for the weights; where the existing model uses that file, other
+                weights get a name with a hash.
+            force: replace an existing file that is no ONNX model, and external data of other models in the folder.
+
+        Returns:
+            The files that were written, and external data that no model uses any more.
+
+        Raises:
+            OutputError: if it cannot be written or must not replace what is there; nothing is changed then.
+        """
+        if self.source is None or external_data is not None:
+            return onnx_io.write(self.model, path, external_data, source=self.origin, force=force)
+        if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):
+            return Written(Path(path))
+        if onnx_io.has_external_data(self.model):
+            return onnx_io.write(self.model, path, source=self.origin, force=force)
+        return onnx_io.copy(self.source, path, force=force)
+
+
+def _restored(
+    model: bytes,
+    plan: Plan | None,
+    report: Report,
+    graph: Graph,
+    source: str | onnx.ModelProto | None,
+    origin: str | None,
+) -> Result:
+    """A result from what pickle and copy keep of it."""
+    return Result(onnx_io.from_message(onnx_io.parse_message(model)), plan, report, graph, source, origin)
+
+
+__all__ = ["Result"]

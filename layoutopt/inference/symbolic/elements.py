@@ -1,0 +1,397 @@
+"""What small integer tensors hold: the arithmetic of shapes, in extents.
+
+    Shape(x) -> Slice(2, 4) -> Div(7) -> Concat(...)      is      [H, W] -> [H//7, W//7] -> ...
+
+Numbers in float tensors count where they are whole: float32 holds every extent below 2**24. Booleans are 0 and 1.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+
+from layoutopt.formats import Extent
+from layoutopt.inference.symbolic.node import Elements, Known, Node, as_elements, numbers, objects, times
+from layoutopt.ir.types import Array
+
+Rule: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
+"""The elements of the outputs of a node, of the only one or of all; None where they are not known."""
+
+MOST = 64  # elements that a tensor is followed with: shapes, pads and window counts are far smaller
+
+RULES: dict[str, Rule] = {}
+
+
+def elements_of(node: Node) -> list[Elements | None]:
+    """What is known of the elements of every output of a node."""
+    count = len(node.proto.output)
+    rule = RULES.get(node.op_type)
+    found = rule(node) if rule is not None else None
+    if found is None:
+        return [None] * count
+    outputs = found if isinstance(found, list) else [found]
+    return [each if each.size <= MOST else None for each in outputs] + [None] * (count - len(outputs))
+
+
+def constant_of(proto: onnx.NodeProto) -> Array | None:
+    """The numbers of a Constant node, if they are few."""
+    if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx") or len(proto.attribute) != 1:
+        return None
+    (attribute,) = proto.attribute
+    if attribute.name == "value":
+        small = prod(attribute.t.dims) <= MOST and attribute.t.data_type != onnx.TensorProto.STRING
+        return onnx.numpy_helper.to_array(attribute.t) if small else None
+    dtype = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    if attribute.name not in dtype:
+        return None
+    array = np.asarray(onnx.helper.get_attribute_value(attribute), dtype[attribute.name])
+    return array if array.size <= MOST else None
+
+
+def _rule(*op_types: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(op_types, rule))
+        return rule
+
+    return register
+
+
+def _given(node: Node, index: int = 0) -> Elements | None:
+    return node.elements[index] if index < len(node.elements) else None
+
+
+# --- where extents come from -------------------------------------------------------------------------------------------
+
+
+@_rule("Shape")
+def _shape(node: Node) -> Elements | None:
+    shape, attributes = node.shape(0), node.attributes
+    if shape is None:
+        return None
+    dims = list(shape)[slice(attributes.get("start", 0), attributes.get("end"))]
+    return objects(dims, (len(dims),))
+
+
+@_rule("Size")
+def _size(node: Node) -> Elements | None:
+    shape = node.shape(0)
+    total = None if shape is None else times(shape)
+    return None if total is None else objects([total], ())
+
+
+@_rule("ConstantOfShape")
+def _constant_of_shape(node: Node) -> Elements | None:
+    shape = node.integers(0)
+    if shape is None or min(shape, default=0) < 0 or np.prod(shape) > MOST:
+        return None
+    value = node.attributes.get("value")
+    filler = np.zeros(1) if value is None else onnx.numpy_helper.to_array(value)
+    return as_elements(np.full(shape, filler.reshape(-1)[0]))
+
+
+@_rule("Range")
+def _range(node: Node) -> Elements | None:
+    numbers = [node.integers(index) for index in range(3)]
+    start, limit, delta = (each[0] if each else None for each in numbers)
+    if start is None or limit is None or not delta or abs(limit - start) > MOST * abs(delta):
+        return None
+    return as_elements(np.arange(start, limit, delta))
+
+
+# --- where they are moved to -------------------------------------------------------------------------------------------
+
+
+@_rule("Identity", "Cast", "Floor", "Ceil", "Round")
+def _same(node: Node) -> Elements | None:
+    """Whole numbers stay what they are; but not every number is a truth."""
+    to_bool = node.op_type == "Cast" and node.attributes.get("to") == onnx.TensorProto.BOOL
+    return None if to_bool else _given(node)
+
+
+@_rule("Squeeze", "Unsqueeze", "Reshape", "Flatten")
+def _reshaped(node: Node) -> Elements | None:
+    """What the shape of the result is, others know; here it is the order that counts, so it comes as a list."""
+    given = _given(node)
+    if given is None:
+        return None
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        axes = node.integers(1, "axes")
+        if axes is None:
+            return np.squeeze(given) if node.op_type == "Squeeze" and not node.has(1) else None
+        return np.squeeze(given, tuple(axes)) if node.op_type == "Squeeze" else np.expand_dims(given, tuple(axes))
+    if node.op_type == "Flatten":
+        return given.reshape(int(np.prod(given.shape[: node.attributes.get("axis", 1)])), -1) if given.size else None
+    target = node.integers(1)
+    if target is None:
+        return None
+    copied = not node.attributes.get("allowzero")
+    return given.reshape([given.shape[axis] if dim == 0 and copied else dim for axis, dim in enumerate(target)])
+
+
+@_rule("Transpose")
+def _transposed(node: Node) -> Elements | None:
+    given = _given(node)
+    return None if given is None else given.transpose(node.attributes.get("perm"))
+
+
+@_rule("Gather")
+def _gathered(node: Node) -> Elements | None:
+    given, indices = _given(node), node.constant(1)
+    if given is None or indices is None or np.size(indices) > MOST:
+        return None
+    taken = np.take(given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
+    return objects(list(np.reshape(taken, -1)), np.shape(indices)) if given.ndim == 1 else np.asarray(taken)
+
+
+@_rule("Slice")
+def _sliced(node: Node) -> Elements | None:
+    given = _given(node)
+    starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
+    if given is None or starts is None or ends is None:
+        return None
+    axes = node.integers(3, "axes") if node.has(3) or "axes" in node.attributes else list(range(len(starts)))
+    steps = node.integers(4) if node.has(4) else [1] * len(starts)
+    if axes is None or steps is None:
+        return None
+    where = [slice(None)] * given.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = given.shape[axis]
+        stop = None if step < 0 and end < -size else end  # from the back, -1 is before the first
+        where[axis] = slice(start, stop, step)
+    return given[tuple(where)]
+
+
+@_rule("Split")
+def _split(node: Node) -> list[Elements] | None:
+    given = _given(node)
+    if given is None:
+        return None
+    axis, count = node.attributes.get("axis", 0), len(node.proto.output)
+    sizes = node.integers(1, "split") if node.has(1) or "split" in node.attributes else None
+    if sizes is None:
+        if node.has(1):
+            return None
+        chunk = -(-given.shape[axis] // count)
+        sizes = [min(chunk, given.shape[axis] - chunk * index) for index in range(count)]
+    return list(np.split(given, np.cumsum(sizes)[:-1], axis=axis))
+
+
+@_rule("Concat")
+def _joined(node: Node) -> Elements | None:
+    """An unknown piece of a known length is a piece of unknown elements."""
+    pieces = []
+    for index, given in enumerate(node.elements):
+        if given is None:
+            sizes = numbers(node.shape(index))
+            if sizes is None or prod(sizes) > MOST:
+                return None
+            given = objects([None] * prod(sizes), sizes)
+        pieces.append(given)
+    return np.concatenate(pieces, axis=node.attributes.get("axis", 0))
+
+
+@_rule("Expand")
+def _expanded(node: Node) -> Elements | None:
+    given, target = _given(node), node.integers(1)
+    if given is None or target is None:
+        return None
+    shape = np.broadcast_shapes(given.shape, tuple(target))
+    return np.broadcast_to(given, shape) if np.prod(shape) <= MOST else None
+
+
+@_rule("Tile")
+def _tiled(node: Node) -> Elements | None:
+    given, repeats = _given(node), node.integers(1)
+    if given is None or repeats is None or given.size * np.prod(repeats) > MOST:
+        return None
+    return np.tile(given, repeats)
+
+
+@_rule("Where")
+def _chosen(node: Node) -> Elements | None:
+    if any(each is None for each in node.elements) or len(node.elements) != 3:
+        return None
+    condition, one, other = np.broadcast_arrays(*[each for each in node.elements if each is not None])
+    chosen = [
+        None if truth is None or truth.number is None else a if truth.number else b
+        for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
+    ]
+    return objects(chosen, condition.shape)
+
+
+# --- what is computed of them ------------------------------------------------------------------------------------------
+
+
+def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements | None:
+    """Element by element, from the first operand on."""
+    result = _given(node)
+    for other in node.elements[1:]:
+        if result is None or other is None:
+            return None
+        one, two = np.broadcast_arrays(result, other)
+        pairs = zip(one.flat, two.flat, strict=True)
+        result = objects([None if a is None or b is None else function(a, b) for a, b in pairs], one.shape)
+    return result
+
+
+@_rule("Add")
+def _added(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: a + b)
+
+
+@_rule("Sub")
+def _subtracted(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: a - b)
+
+
+@_rule("Mul")
+def _multiplied(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: a * b)
+
+
+@_rule("Neg")
+def _negated(node: Node) -> Elements | None:
+    given = _given(node)
+    return None if given is None else objects([None if each is None else -each for each in given.flat], given.shape)
+
+
+@_rule("Div")
+def _divided(node: Node) -> Elements | None:
+    return _each(node, _exact if node.is_float else partial(_truncated, node))
+
+
+def _exact(dividend: Extent, divisor: Extent) -> Known:
+    """A quotient of fractions is a whole number only where nothing is left."""
+    if divisor.number == 0:
+        return None
+    quotient = dividend // divisor
+    return quotient if quotient * divisor == dividend else None
+
+
+def _truncated(node: Node, dividend: Extent, divisor: Extent) -> Known:
+    """Integers are divided towards zero, which is down where nothing is negative."""
+    low, least = node.low(dividend), node.low(divisor)
+    if low is not None and low >= 0 and least is not None and least > 0:
+        return dividend // divisor
+    above, below_it = dividend.number, divisor.number
+    if above is None or not below_it:
+        return None
+    return Extent.of(abs(above) // abs(below_it) * (1 if (above < 0) == (below_it < 0) else -1))
+
+
+@_rule("Mod")
+def _remainder(node: Node) -> Elements | None:
+    """Of integers it has the sign of the divisor."""
+    if node.attributes.get("fmod"):
+        return None
+    return _each(node, lambda a, b: a % b if (least := node.low(b)) is not None and least > 0 else None)
+
+
+@_rule("Max")
+def _largest(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: a if _never_above(b, a) else b if _never_above(a, b) else None)
+
+
+@_rule("Min")
+def _smallest(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: b if _never_above(b, a) else a if _never_above(a, b) else None)
+
+
+@_rule("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
+def _reduced(node: Node) -> Elements | None:
+    """Of all elements."""
+    given = _given(node)
+    if given is None or given.ndim > 1 or not given.size or any(each is None for each in given.flat):
+        return None
+    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
+        return None
+    first, *others = list(given.flat)
+    for each in others:
+        match node.op_type:
+            case "ReduceProd":
+                first = first * each
+            case "ReduceSum":
+                first = first + each
+            case "ReduceMax":
+                first = first if _never_above(each, first) else each if _never_above(first, each) else None
+            case _:
+                first = first if _never_above(first, each) else each if _never_above(each, first) else None
+        if first is None:
+            return None
+    return objects([first], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
+
+
+def _never_above(one: Extent, other: Extent) -> bool:
+    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
+    low = (other - one).low()
+    return low is not None and low >= 0
+
+
+def _truth(value: bool | None) -> Known:
+    return None if value is None else Extent.of(int(value))
+
+
+def _is_less(one: Extent, other: Extent) -> bool | None:
+    return True if _never_above(one + 1, other) else False if _never_above(other, one) else None
+
+
+def _is_equal(one: Extent, other: Extent) -> bool | None:
+    if one == other:
+        return True
+    differ = _never_above(one + 1, other) or _never_above(other + 1, one)
+    return False if differ else None
+
+
+@_rule("Equal")
+def _equal(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: _truth(_is_equal(a, b)))
+
+
+@_rule("Less")
+def _less(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: _truth(_is_less(a, b)))
+
+
+@_rule("Greater")
+def _greater(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: _truth(_is_less(b, a)))
+
+
+@_rule("LessOrEqual")
+def _less_or_equal(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: _truth(_not(_is_less(b, a))))
+
+
+@_rule("GreaterOrEqual")
+def _greater_or_equal(node: Node) -> Elements | None:
+    return _each(node, lambda a, b: _truth(_not(_is_less(a, b))))
+
+
+@_rule("Not")
+def _inverted(node: Node) -> Elements | None:
+    given = _given(node)
+    if given is None:
+        return None
+    return objects(
+        [None if each is None or each.number is None else Extent.of(1 - each.number) for each in given.flat],
+        given.shape,
+    )
+
+
+def _not(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
+
+
+def array_of(elements: Elements | None, dtype: np.dtype[Any]) -> Array | None:
+    """The elements as an array, if all are numbers."""
+    if elements is None:
+        return None
+    found = numbers(tuple(elements.flat))
+    if found is None or any(abs(number) >> 62 for number in found):  # they would have to wrap around
+        return None
+    return np.asarray(found, dtype=np.int64).astype(dtype).reshape(elements.shape)

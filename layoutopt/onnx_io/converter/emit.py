@@ -1,0 +1,355 @@
+"""Emit: from a graph back to a model of onnx_ir, in topological order. Tensors are shared.
+
+The graph's values must be in canonical storage: a dialect has lowered them before. Whatever the graph does
+not model is taken from the origins: doc strings, metadata, annotations, functions, device configurations. The
+original model is not touched.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import takewhile
+
+import onnx_ir as ir
+
+from layoutopt.ir.functions import Function
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import DType, Op, Value
+from layoutopt.onnx_io.converter.constant import NodeData
+from layoutopt.onnx_io.converter.shared_constants import Sharing
+from layoutopt.onnx_io.converter.values import declare, source, tensor_of, typed
+from layoutopt.onnx_io.converter.vocabulary import attribute_to_ir, graph_attributes, same_attribute
+from layoutopt.onnx_io.schema import find_schema
+from layoutopt.onnx_io.sidecar import inherit
+
+_NEW_MODEL = 10  # the IR version of a model that was not lifted
+_WITH_FUNCTIONS = 8
+_FREE_INITIALIZERS = 4  # the IR version from which they need not be listed as inputs
+_WITH_OVERLOADS = 10
+_NEEDED = {  # the IR version that introduced an element type
+    **dict.fromkeys([DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ], 9),
+    **dict.fromkeys([DType.INT4, DType.UINT4], 10),
+    DType.FLOAT4E2M1: 11,
+    DType.FLOAT8E8M0: 12,
+    **dict.fromkeys([DType.INT2, DType.UINT2], 13),
+}
+
+
+def emit(graph: Graph) -> ir.Model:
+    """Build a model that says what the graph says; of the body of an op, a model of its own.
+
+    Raises:
+        InvariantError: a constant has no static shape.
+    """
+    return Emission(graph, keeps_declarations=True).model
+
+
+def forget_output_shapes(model: ir.Model, names: Collection[str]) -> None:
+    """Drop the declared shapes of some outputs of a model."""
+    for value in model.graph.outputs:
+        if value.name in names:
+            value.shape = None
+
+
+class Emission:
+    """A model that says what a graph says, and what its values are called there.
+
+    Bodies are open again: what stands for an outer value is that value. No name is there twice, so that none is hidden.
+
+    Attributes:
+        model: the model.
+        names: of the values of the graph and of its bodies.
+    """
+
+    def __init__(self, graph: Graph, *, keeps_declarations: bool = False) -> None:
+        """Build it; outer values are named first, as they keep their names.
+
+        Args:
+            graph: the graph.
+            keeps_declarations: whether outputs of unknown shape have the shape that the original declares, which inference
+                must not see.
+        """
+        self._keeps_declarations = keeps_declarations
+        self._graphs = graph.nest()
+        self._values = {value: declare(value, value.name) for value in graph.values}
+        self._captured: dict[Graph, int] = {}
+        self._sharing = Sharing.of(self._graphs)
+        self._free = _Names(value.name for value in graph.values)
+        for op in (op for each in self._graphs for op in each.ops if op.bodies):
+            for body in op.bodies.values():
+                self._declare(op, body)
+        self.names = {value: each.name or "" for value, each in self._values.items()}
+        origin = graph.root.origin if isinstance(graph.root.origin, ir.Model) else None
+        version, opsets = self._ir_version(graph, origin), self._opset_imports(graph)
+        functions = list(origin.functions.values()) if origin is not None else []
+        functions += [_function(function, opsets) for function in graph.functions]
+        self.model = ir.Model(self._main(opsets, version), ir_version=version, functions=functions)
+        if origin is not None and graph.root is graph:
+            for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+                setattr(self.model, name, getattr(origin, name))
+            self.model.metadata_props.update(graph.metadata)
+            self.model.device_configurations = origin.device_configurations
+            inherit(self.model, origin)
+        _tell_apart(self.model, origin)
+
+    def _declare(self, op: Op, body: Graph) -> None:
+        """The values of a body: those that stand for outer ones, and its own under names that are free."""
+        self._captured[body] = op.captured
+        formals = body.inputs[len(body.inputs) - op.captured :]
+        for formal, value in zip(formals, op.inputs[op.own_inputs :], strict=True):
+            assert value is not None
+            self._values[formal] = self._values[value]
+        for value in body.values:
+            if value in self._sharing.writers:
+                self._values[value] = self._values[self._sharing.writers[value]]
+            elif value not in self._values:
+                self._values[value] = declare(value, self._free.take(value.name))
+
+    def _opset_imports(self, graph: Graph) -> dict[str, int]:
+        """The graph's opsets, and version 1 of every other domain that an op of it or of its functions is in."""
+        opsets = dict(graph.opsets)
+        for body in (*self._graphs, *(function.body for function in graph.functions)):
+            for op in body.ops:
+                opsets.setdefault(op.domain, body.opsets.get(op.domain, 1))
+        for function in graph.functions:
+            opsets.setdefault(function.domain, 1)
+        return opsets
+
+    def _ir_version(self, graph: Graph, origin: ir.Model | None) -> int:
+        version = origin.ir_version if origin is not None else _NEW_MODEL
+        if graph.functions:
+            overloaded = any(function.overload for function in graph.functions)
+            version = max(version, _WITH_OVERLOADS if overloaded else _WITH_FUNCTIONS)
+        inner = (value.data for body in self._graphs[1:] for value in body.values if value.data is not None)
+        if any(not isinstance(data, NodeData) for data in inner):
+            version = max(version, _FREE_INITIALIZERS)
+        return max([version, *(_NEEDED.get(value.dtype, 0) for value in self._values if value.dtype is not None)])
+
+    def _main(self, opsets: dict[str, int], ir_version: int) -> ir.Graph:
+        """The main graph; its bodies are built before it, the innermost first."""
+        bodies: dict[Graph, ir.Graph] = {}
+        for graph in reversed(self._graphs[1:]):
+            emitter = _Emitter(graph, self._values, bodies, self._sharing, self._keeps_declarations)
+            bodies[graph] = emitter.body(self._captured[graph], self._free)
+        main = _Emitter(self._graphs[0], self._values, bodies, self._sharing, self._keeps_declarations)
+        return main.main(opsets, ir_version)
+
+
+def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
+    """Give nodes names of their own, as onnxruntime requires of the nodes of one graph.
+
+    Names that the original repeats are repeated as often, unless nodes of several bodies have come into one graph.
+    """
+    originals = list(origin.graph.all_nodes()) if origin is not None else []
+    repeated = Counter(node.name for node in originals)
+    repeated_within = Counter((node.graph, node.name) for node in originals)
+    most_within: dict[str | None, int] = {}
+    for (_, name), count in repeated_within.items():
+        most_within[name] = max(count, most_within.get(name, 1))
+    free = _Names(node.name or "" for node in model.graph.all_nodes())
+    seen, seen_within = Counter[str | None](), Counter[tuple[object, str | None]]()
+    for node in model.graph.all_nodes():
+        place = node.graph, node.name
+        seen[node.name] += 1
+        seen_within[place] += 1
+        is_new = seen[node.name] > max(1, repeated[node.name])
+        if node.name and (is_new or seen_within[place] > most_within.get(node.name, 1)):
+            node.name = free.take(node.name)
+
+
+class _Names:
+    """Names that are not taken."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._suffixes: dict[str, int] = {}
+
+    def take(self, stem: str) -> str:
+        """`stem`, or `stem_2`, `stem_3`..."""
+        name, count = stem, self._suffixes.get(stem, 1)
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._suffixes[stem] = count
+        self._taken.add(name)
+        return name
+
+
+def _function(function: Function, opsets: dict[str, int]) -> ir.Function:
+    """A function of the model. It imports what the model does, or else onnx's inliner leaves its calls."""
+    attributes = [ir.Attr(name, ir.AttributeType.UNDEFINED, None) for name in function.attributes]
+    values = {value: declare(value, value.name) for value in function.body.values}
+    body = _Emitter(function.body, values, {}, Sharing()).function(function, opsets)
+    return ir.Function(function.domain, function.name, function.overload, graph=body, attributes=attributes)
+
+
+class _Emitter:
+    """Turns the ops of one graph into nodes of onnx_ir; values and bodies are there already."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        values: dict[Value, ir.Value],
+        bodies: dict[Graph, ir.Graph],
+        sharing: Sharing,
+        keeps_declarations: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._values = values
+        self._bodies = bodies
+        self._sharing = sharing
+        self._keeps_declarations = keeps_declarations
+        constants = (value for value in graph.values if value.data is not None)
+        self._constants = [value for value in constants if not sharing.is_elsewhere(value)]
+
+    def main(self, opsets: dict[str, int], ir_version: int) -> ir.Graph:
+        """The main graph."""
+        inputs = [self._values[value] for value in self._graph.inputs]
+        if ir_version < _FREE_INITIALIZERS:
+            inputs += [typed(self._values[value], value) for value in self._plain()]
+        result = ir.Graph(
+            inputs,
+            [self._output(value) for value in self._graph.outputs],
+            nodes=self._nodes(self._placed()),
+            initializers=[
+                *map(self._initializer, [*self._plain(), *self._sharing.hoisted]),
+                *self._defaults(len(inputs)),
+            ],
+            opset_imports=opsets,
+            name=self._graph.name or None,
+        )
+        _describe(result, self._graph)
+        return result
+
+    def body(self, captured: int, names: _Names) -> ir.Graph:
+        """The body of an op. Its last inputs are values of the graphs around it.
+
+        It gives them as copies only, and nothing twice: onnxruntime refuses the one and leaves the other undefined.
+        """
+        own = len(self._graph.inputs) - captured
+        nodes = self._nodes(self._placed())
+        taken, outputs = set(self._graph.inputs[own:]), []
+        for value in self._graph.outputs:
+            result = self._output(value)
+            if value in taken:
+                result = ir.Value(name=names.take(f"{result.name}__copy"), type=result.type, shape=result.shape)
+                nodes.append(ir.Node("", "Identity", [self._values[value]], [], outputs=[result]))
+            taken.add(value)
+            outputs.append(result)
+        body = ir.Graph(
+            [self._values[value] for value in self._graph.inputs[:own]],
+            outputs,
+            nodes=nodes,
+            initializers=[*map(self._initializer, self._plain()), *self._defaults(own)],
+            name=self._graph.name or None,
+        )
+        _describe(body, self._graph)
+        return body
+
+    def _output(self, value: Value) -> ir.Value:
+        return typed(self._values[value], value, interface=True, keeps_declarations=self._keeps_declarations)
+
+    def function(self, function: Function, opsets: dict[str, int]) -> ir.Graph:
+        """The body of a function, which cannot have initializers: its constants are nodes."""
+        return ir.Graph(
+            [self._values[self._graph.value(name)] for name in function.inputs],
+            [self._values[self._graph.value(name)] for name in function.outputs],
+            nodes=self._nodes(self._constants),
+            opset_imports=dict(opsets),
+            doc_string=function.doc or None,
+        )
+
+    def _placed(self) -> list[Value]:
+        """The constants that are nodes."""
+        common = self._sharing.common
+        return [value for value in self._constants if isinstance(value.data, NodeData) and value not in common]
+
+    def _plain(self) -> list[Value]:
+        """The constants that are initializers; those that others read have to be there before any node."""
+        placed = set(self._placed())
+        return [value for value in self._constants if value not in placed]
+
+    def _nodes(self, constants: list[Value]) -> list[ir.Node]:
+        """The nodes in order, constants where they were in the file but before what reads them."""
+        waiting = dict.fromkeys(sorted(constants, key=_position))
+        nodes = []
+        for op in self._graph.ops:
+            due = list(takewhile(lambda value: _position(value) < op.order[0], waiting))  # noqa: B023, used at once
+            for value in dict.fromkeys([*due, *(value for value in op.inputs if value in waiting)]):
+                nodes.append(self._constant(value))
+                del waiting[value]
+            nodes.append(self._node(op))
+        return nodes + [self._constant(value) for value in waiting]
+
+    def _node(self, op: Op) -> ir.Node:
+        node = ir.Node(
+            op.domain,
+            op.op_type,
+            [None if value is None else self._values[value] for value in op.inputs[: op.own_inputs]],
+            self._attributes(op),
+            outputs=[ir.Value(name="") if value is None else self._values[value] for value in op.outputs],
+            overload=op.overload,
+            name=op.name,
+        )
+        if isinstance(op.origin, ir.Node):
+            _inherit(node, op.origin)
+        return node
+
+    def _attributes(self, op: Op) -> list[ir.Attr]:
+        """The attributes of an op, in the order of the original node, and its own wherever they did not change."""
+        known = op.origin.attributes if isinstance(op.origin, ir.Node) else {}
+        schema = find_schema(op.op_type, op.domain, op.version)
+        found = {
+            name: known[name]
+            if name in known and same_attribute(known[name], value)
+            else attribute_to_ir(name, value, schema)
+            for name, value in op.attributes.items()
+        }
+        found |= graph_attributes({key: self._bodies[body] for key, body in op.bodies.items()})
+        return [found[name] for name in dict.fromkeys([*(name for name in known if name in found), *found])]
+
+    def _constant(self, value: Value) -> ir.Node:
+        """A Constant node, the original one if the value came from one."""
+        output = typed(self._values[value], value)
+        if not isinstance(value.data, NodeData):
+            tensor = tensor_of(value, output.name or "")
+            return ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[output], name="")
+        origin = value.data.node
+        node = ir.Node("", "Constant", [], origin.attributes, outputs=[output], name=origin.name)
+        _inherit(node, origin)
+        return node
+
+    def _initializer(self, value: Value) -> ir.Value:
+        result = self._values[value]
+        result.const_value = tensor_of(value, result.name or "")
+        return result
+
+    def _defaults(self, own: int) -> list[ir.Value]:
+        """Those of the first inputs that have a default value."""
+        found = []
+        for value in self._graph.inputs[:own]:
+            origin, result = source(value), self._values[value]
+            if origin is not None and origin.const_value is not None:
+                result.const_value = origin.const_value
+                found.append(result)
+        return found
+
+
+def _position(constant: Value) -> int:
+    return constant.data.position if isinstance(constant.data, NodeData) else -1
+
+
+def _describe(result: ir.Graph, graph: Graph) -> None:
+    """Keep what the file says of a graph."""
+    origin = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
+    if isinstance(origin, ir.Graph):
+        result.doc_string = origin.doc_string
+        result.metadata_props.update(origin.metadata_props)
+
+
+def _inherit(node: ir.Node, origin: ir.Node) -> None:
+    """Keep what the graph does not model; overload and devices only while it is the same operator."""
+    node.doc_string = origin.doc_string
+    node.metadata_props.update(origin.metadata_props)
+    if (node.domain, node.op_type) == (origin.domain, origin.op_type):
+        node.overload = origin.overload
+        node.device_configurations = origin.device_configurations

@@ -1,0 +1,217 @@
+"""Calls of model-local functions replaced by what they do, as onnxruntime does when it loads a model.
+
+Functions of layoutopt's own models always are; others before anything is planned, so that their ops are planned like any. A
+function stays as it is where it stands for a kernel, or where its body would mean something else in the model's opsets.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnx_ir.passes import PreconditionError
+from onnx_ir.passes.common import InlinePass
+
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io.converter.inline_limits import MAX_INLINED_OPS, kept_calls
+from layoutopt.onnx_io.converter.vocabulary import holds_graphs, subgraphs
+from layoutopt.onnx_io.reader.repair import inherit_repairs
+from layoutopt.onnx_io.schema import describe, find_schema, opsets_of
+from layoutopt.onnx_io.sidecar import inherit
+
+_RUNTIMES = ("ai.onnx", "com.microsoft")  # the domains, and those below them, whose ops runtimes have kernels for
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A model with fewer functions.
+
+    Attributes:
+        model: the model; the original where it has no function to be inlined.
+        kept: the functions that are still called, and why.
+    """
+
+    model: ir.Model
+    kept: tuple[tuple[str, str], ...]
+
+
+def inline(model: ir.Model, domain: str) -> ir.Model:
+    """The model without functions of `domain` and of those below it; the model itself where it has none.
+
+    Raises:
+        ModelError: one is written for another opset than the model.
+    """
+    found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
+    for function in found:
+        if reason := _misunderstood(function, model):
+            raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
+    return _without(model, found, unshielded=True)
+
+
+def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
+    """Inline whatever stands for no kernel.
+
+    Args:
+        model: the model, which is not changed.
+        is_known: whether an op of this kind, its domain in front, is better left whole.
+
+    Raises:
+        ModelError: functions call each other in a circle.
+    """
+    reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
+    wanted = {function.identifier() for function, reason in reasons.items() if not reason}
+    for identifier in kept_calls(model, wanted):
+        reasons[model.functions[identifier]] = (
+            f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
+        )
+    kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
+    return Inlined(_without(model, [function for function, reason in reasons.items() if not reason]), kept)
+
+
+def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
+    """Why a function is left as it is; nothing if it is not."""
+    if is_known(f"{function.domain}::{function.name}"):
+        return "it is an op that formats are known of"
+    if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIMES):
+        return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
+    calls = (node for node in _nodes(model) if node.op_identifier() == function.identifier())
+    if any(holds_graphs(attr) for node in calls for attr in node.attributes.values()):
+        return "it is given a graph as an attribute"
+    return _misunderstood(function, model)
+
+
+def _misunderstood(function: ir.Function, model: ir.Model) -> str:
+    """Why a function's body would mean something else in the model; nothing if it would not."""
+    theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
+    others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
+    for node in _nodes(function):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain in others:
+            there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if there is None or here is None or there.since_version != here.since_version:
+                versions = f"{theirs[domain]} of {domain or 'ai.onnx'}, the model for {ours[domain]}"
+                return f"it is written for opset {versions}, and {node.op_type} has changed between them"
+    return ""
+
+
+def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool = False) -> ir.Model:
+    """The model with calls of these functions inlined; `unshielded`, if they are layoutopt's own."""
+    if not functions:
+        return model
+    wanted = {function.identifier() for function in functions}
+    _check_order(model.graph)
+    for function in model.functions.values():
+        _check_order(function)
+    copy = model.clone()
+    inherit(copy, model)
+    inherit_repairs(copy, model)
+    _name_nodes(copy.functions[identifier] for identifier in wanted)
+    for identifier in wanted:  # every op means the same in the model's opsets
+        imports = copy.functions[identifier].opset_imports
+        imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
+        if unshielded:
+            _unshield(copy.functions[identifier])
+        else:
+            _forget_types(copy.functions[identifier])
+    try:
+        InlinePass(lambda function: function.identifier() in wanted)(copy)
+    except (PreconditionError, ValueError) as error:
+        raise ModelError(str(error), where="model", hint="export the model again") from error
+    _uncover(copy.graph)
+    used = {node.domain for node in _nodes(copy)} | {function.domain for function in copy.functions.values()}
+    for domain in {function.domain for function in functions} - used:
+        copy.graph.opset_imports.pop(domain, None)
+    return copy
+
+
+def _name_nodes(functions: Iterable[ir.Function]) -> None:
+    """Name the nodes without a name. onnx_ir takes quadratic time to tell the copies of equally named nodes apart."""
+    for function in functions:
+        for index, node in enumerate(function):
+            node.name = node.name or f"{function.name}_{index}"
+
+
+def _forget_types(function: ir.Function) -> None:
+    """Remove the declared types of values that standard operators compute: ONNX Runtime does not read them."""
+    opsets = opsets_of(function.opset_imports)
+    for node in function.all_nodes():
+        if find_schema(node.op_type, node.domain, opsets.get(node.domain, 0)) is not None:
+            for value in node.outputs:
+                value.type = value.shape = None
+
+
+def _unshield(function: ir.Function) -> None:
+    """Take out what `dialects.shield` put in and nothing else is written as: x -> Flatten -> Reshape to the shape of x."""
+    for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
+        source, readers = flat.inputs[0], flat.outputs[0].consumers()
+        given = [value for node in (flat, *readers) for value in node.outputs]
+        if source is None or any(value in function.outputs for value in given):
+            continue
+        if all(each.op_type == "Reshape" for each in readers):
+            for each in readers:
+                each.outputs[0].replace_all_uses_with(source)
+            function.remove([*readers, flat], safe=True)
+
+
+def _check_order(graph: ir.Graph | ir.Function) -> None:
+    """Refuse what onnx_ir cannot copy: a value that is read before it is computed, or that nothing computes."""
+    known: set[ir.Value] = set()
+    pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
+    while pending:
+        each, is_done = pending.pop()
+        if isinstance(each, ir.Node):
+            if is_done:
+                known.update(each.outputs)
+                continue
+            _require(each.inputs, known, describe(each))
+            pending.append((each, True))
+            pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
+        elif is_done:
+            _require(each.outputs, known, f"the outputs of {each.name or 'the graph'}")
+        else:
+            known.update(each.inputs, each.initializers.values() if isinstance(each, ir.Graph) else ())
+            pending.append((each, True))
+            pending += [(node, False) for node in [*each][::-1]]
+
+
+def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where: str) -> None:
+    for value in read:
+        if value is not None and value not in known:
+            what = f"input {value.name!r} is not computed before it is read"
+            raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
+
+
+def _uncover(graph: ir.Graph) -> None:
+    """Give values of subgraphs names of their own where they would hide others now."""
+    pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
+    for each, outer in pending:  # it grows by the subgraphs of every graph
+        values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]
+        names = {value.name for value in values}
+        for value in dict.fromkeys(value for value in values if value.name and value.name in outer):
+            number = 2
+            while f"{value.name}_{number}" in outer or f"{value.name}_{number}" in names:
+                number += 1
+            value.name = f"{value.name}_{number}"
+            names.add(value.name)
+        visible = outer | names
+        pending += [(inner, visible) for node in each for inner in subgraphs(node)]
+
+
+def _nodes(graph: ir.Model | ir.Function) -> Iterator[ir.Node]:
+    """Every node, however deep; those of functions too."""
+    pending = (
+        [*graph.graph, *(node for each in graph.functions.values() for node in each)]
+        if isinstance(graph, ir.Model)
+        else [*graph]
+    )
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [inner for each in subgraphs(node) for inner in each]
+
+
+def _is_below(domain: str, other: str) -> bool:
+    return f"{domain}.".startswith(f"{other}.")
+
+
+def _name(function: ir.Function) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")

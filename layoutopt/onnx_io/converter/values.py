@@ -1,0 +1,146 @@
+"""Values and constants of the graph as those of onnx_ir."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import IO
+
+import numpy as np
+import onnx_ir as ir
+
+from layoutopt.errors import InvariantError
+from layoutopt.formats import is_unknown, unquoted
+from layoutopt.ir.content import pieces
+from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
+from layoutopt.onnx_io.converter.vocabulary import TO_IR
+from layoutopt.onnx_io.sidecar import inherit_type
+
+TENSORS = (
+    ir.ExternalTensor,
+    ir.LazyTensor,
+    ir.PackedTensor,
+    ir.StringTensor,
+    ir.Tensor,
+    ir.serde.TensorProtoTensor,
+)
+_ANNOTATION = "quant_parameter_tensor_names"  # where onnx_ir keeps quantisation annotations
+_MISDECLARED = "layoutopt.misdeclared"  # in the meta of a value of onnx_ir whose declared shape is wrong
+
+
+def source(value: Value) -> ir.Value | None:
+    """The value of onnx_ir that a value was lifted from."""
+    if isinstance(value.origin, ir.Node):
+        return value.origin.outputs[0]
+    return value.origin if isinstance(value.origin, ir.Value) else None
+
+
+def forget_declared_shape(value: Value) -> None:
+    """Let emitted models declare the inferred shape of a value, even where inference does not know its numbers."""
+    origin = source(value)
+    if origin is not None:
+        origin.meta[_MISDECLARED] = True
+
+
+def declare(value: Value, name: str) -> ir.Value:
+    """A value under a name, with what the original says about it. A constant has its tensor's type."""
+    result = ir.Value(name=name)
+    origin = source(value)
+    if origin is not None:
+        result.doc_string = origin.doc_string
+        result.metadata_props.update(origin.metadata_props)
+        if _ANNOTATION in origin.meta:
+            result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
+        inherit_type(result, origin)
+    return result if value.data is not None else typed(result, value)
+
+
+def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_declarations: bool = False) -> ir.Value:
+    """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more.
+
+    If it `keeps_declarations`, so do the numbers and the rank that inference does not know.
+    """
+    origin = source(value)
+    keeps_declarations = keeps_declarations and (origin is None or _MISDECLARED not in origin.meta)
+    if isinstance(value.type, OpaqueType):
+        if origin is not None and origin.type is not None:
+            result.type, result.shape = origin.type, origin.shape
+        elif isinstance(value.type.origin, tuple):
+            result.type, result.shape = value.type.origin
+        return result
+    result.type = ir.TensorType(TO_IR[value.type.dtype])
+    if origin is not None and origin.type is not None and origin.type.denotation:
+        result.type.denotation = origin.type.denotation
+    if value.shape is not None:
+        result.shape = _shape(value.shape, None if origin is None else origin.shape, interface, keeps_declarations)
+    elif keeps_declarations and origin is not None:
+        result.shape = origin.shape
+    return result
+
+
+def _shape(
+    dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool, keeps_declarations: bool
+) -> ir.Shape:
+    """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
+    plain = [None if is_unknown(dim) else dim if isinstance(dim, int) else unquoted(dim) for dim in dims]
+    if declared is None or len(declared) != len(dims):
+        return ir.Shape(plain)
+    pairs = list(zip(plain, declared, strict=True))
+    if not all(
+        known == _name(said) or not isinstance(said, int) or (known is None and keeps_declarations)
+        for known, said in pairs
+    ):
+        return ir.Shape(plain)  # no longer the shape that was declared: its denotations do not hold either
+    kept = [
+        _name(said) if interface and not (isinstance(known, str) and _name(said) is None) else known
+        for known, said in pairs
+    ]
+    return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
+
+
+def _name(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim if isinstance(dim, int) else dim.value
+
+
+def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
+    """The elements of a constant under a name; computed ones are lazy, in memory only while they are written."""
+    data = value.data
+    if isinstance(data, TENSORS) and data.name == name:
+        return data
+    if data is None or not isinstance(value.type, TensorType) or value.static_shape is None:
+        raise InvariantError("a constant needs elements and a static shape", where=value.name)
+    shape = ir.Shape(value.static_shape)
+    if value.dtype is DType.STRING:
+        return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
+    load = partial(_load, data, value.type, name)
+    return _StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
+
+
+class _StreamedTensor(ir.LazyTensor):
+    """A lazy tensor that is written to a file piece by piece, so that a packed weight is never in memory as a whole."""
+
+    def __init__(
+        self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
+    ) -> None:
+        super().__init__(load, dtype, shape, name=name)
+        self._data = data
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Write the elements in row-major order."""
+        if isinstance(self._data, TENSORS) or self.dtype.bitwidth < 8:
+            super().tofile(file)
+            return
+        for piece in pieces(self._data):
+            file.write(piece.reshape(-1).view(np.uint8).data)
+
+
+def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
+    """The elements as a tensor. onnx_ir's own are passed on as they are, so that mapped ones stay mapped."""
+    if isinstance(data, TENSORS):
+        return data
+    array = data.numpy()
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        raise InvariantError(f"declared {type_}, but its data is {array.dtype}{list(array.shape)}", where=name)
+    return ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _bytes(item: object) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode()

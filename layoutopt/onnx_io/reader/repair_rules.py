@@ -1,0 +1,391 @@
+"""Repairs of faults in a model file that ONNX Runtime tolerates.
+
+The ONNX standard forbids these faults, and ONNX Runtime loads and runs the model all the same. Each rule in `RULES` detects one
+kind of fault, changes the message so that it means to everybody what it means to ONNX Runtime, and yields a `Repair` for
+every change. Wrong declared shapes are repaired later, by `declarations`, because inference has to find them.
+
+A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.confirm`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.onnx_io.converter.constant import constant_tensor
+from layoutopt.onnx_io.reader.external import DataFolder
+from layoutopt.onnx_io.reader.lossless import MIN_IR_VERSION, contradict, describe, graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.reader.repair import Draft, Repair
+from layoutopt.onnx_io.reader.sparse import check_sparse
+from layoutopt.onnx_io.reader.tensors import DATA_FIELDS, check_tensor, data_field, size_of
+from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
+from layoutopt.runtime.choice import runtime_uses
+
+_MAX_DEFAULT = 1 << 20  # bytes of zeros that a repair may write
+_NEWEST_OPSET = (1 << 31) - 1  # onnx and ONNX Runtime count in 32 bits
+
+
+def repair(draft: Draft) -> list[Repair]:
+    """Repair a message in place."""
+    return [each for rule in RULES for each in rule(draft)]
+
+
+def _raise_ir_version(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime reads older IR versions as version 3, the first one with opset imports."""
+    if draft.proto.HasField("ir_version") and draft.proto.ir_version < MIN_IR_VERSION:
+        yield Repair(
+            "model", f"IR version {draft.proto.ir_version} is too old", f"it is read as version {MIN_IR_VERSION}"
+        )
+        draft.proto.ir_version = MIN_IR_VERSION
+
+
+def _keep_last_opset_import(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime uses the last of several imports of one domain."""
+    versions: dict[str, int] = {}
+    contradicted: dict[str, int] = {}
+    for opset in draft.proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        if versions.setdefault(domain, opset.version) != opset.version:
+            contradicted.setdefault(domain, versions[domain])
+        versions[domain] = opset.version
+    if not contradicted:
+        return
+    for domain, first in contradicted.items():
+        fault = f"{domain or 'ai.onnx'} is imported at versions {first} and {versions[domain]}"
+        yield Repair("model", fault, f"version {versions[domain]} is used")
+    del draft.proto.opset_import[:]
+    for domain, version in versions.items():
+        draft.proto.opset_import.add(domain=domain, version=version)
+
+
+def _drop_impossible_opset_imports(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime does not look at the version of a domain that no node uses."""
+    used = {node.domain for node in nodes(draft.proto)} | {"", "ai.onnx"}
+    newest = opsets_of_onnx()
+    kept = []
+    for opset in draft.proto.opset_import:
+        if opset.domain not in used and not 1 <= opset.version <= newest.get(opset.domain, _NEWEST_OPSET):
+            fault = f"opset {opset.version} of {opset.domain} cannot exist"
+            yield Repair("model", fault, "the import is dropped, as no node uses it")
+        else:
+            kept.append(onnx.OperatorSetIdProto.FromString(opset.SerializeToString()))
+    if len(kept) < len(draft.proto.opset_import):
+        del draft.proto.opset_import[:]
+        draft.proto.opset_import.extend(kept)
+
+
+def _drop_undefined_fields(draft: Draft) -> Iterator[Repair]:
+    for where in dict.fromkeys(draft.undefined):
+        yield Repair(where, "has a field that ONNX does not define", "the field is dropped")
+    if draft.undefined:
+        draft.proto.DiscardUnknownFields()
+
+
+def _keep_last_metadata(draft: Draft) -> Iterator[Repair]:
+    repeated = [key for key, count in Counter(each.key for each in draft.proto.metadata_props).items() if count > 1]
+    for key in repeated:
+        yield Repair("model", f"metadata key {key!r} is there twice", "the last value is kept")
+    if repeated:
+        _keep_one(draft.proto.metadata_props, "key")
+
+
+def _keep_last_annotation(draft: Draft) -> Iterator[Repair]:
+    for graph in graphs(draft.proto):
+        annotations = graph.quantization_annotation
+        repeated = [name for name, n in Counter(each.tensor_name for each in annotations).items() if n > 1]
+        for name in repeated:
+            yield Repair(name, "has two quantization annotations", "the last one is kept")
+        if repeated:
+            _keep_one(annotations, "tensor_name")
+
+
+def _drop_unnamed_initializers(draft: Draft) -> Iterator[Repair]:
+    for graph in graphs(draft.proto):
+        if not all(tensor.name for tensor in graph.initializer):
+            yield Repair(f"graph {graph.name!r}", "an initializer has no name", "it is dropped, as no node can read it")
+            _drop(graph.initializer, {""})
+
+
+def _drop_broken_unused_functions(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime does not look into a function that nothing calls."""
+    called = {(node.domain, node.op_type) for node in nodes(draft.proto)}
+    kept = []
+    for function in draft.proto.functions:
+        name = f"{function.domain}::{function.name}"
+        unknown = None if (function.domain, function.name) in called else _unknown_operator(function)
+        if unknown is None:
+            kept.append(function)
+        else:
+            yield Repair(name, f"calls {unknown}, which does not exist", "the function is dropped, as nothing calls it")
+    if len(kept) < len(draft.proto.functions):
+        _replace(draft.proto.functions, kept)
+
+
+def _unknown_operator(function: onnx.FunctionProto) -> str | None:
+    """The first operator of a function that onnx should know at its opset, and does not."""
+    opsets = opsets_of({opset.domain: opset.version for opset in function.opset_import})
+    for node in (*function.node, *(node for graph in nested(inner_graphs(function.node)) for node in graph.node)):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain in opsets_of_onnx() and find_schema(node.op_type, domain, opsets.get(domain, 0)) is None:
+            return str(node.op_type)
+    return None
+
+
+def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
+    """Of several initializers of one name, or of an initializer and a Constant node, keep the one that ONNX Runtime uses."""
+    for graph in graphs(draft.proto):
+        constants = {name: node for node in graph.node if node.op_type == "Constant" for name in node.output if name}
+        counted = Counter(tensor.name for tensor in graph.initializer)
+        sizes = {tensor.name: size_of(tensor) for tensor in graph.initializer}
+        repeated = {name: runtime_uses(sizes[name], count) for name, count in counted.items() if count > 1}
+        for name, used in repeated.items():
+            fault = f"{_NUMBERS.get(counted[name], counted[name])} initializers have this name"
+            yield Repair(name, fault, f"the {_place(used, counted[name])} one is used")
+        if repeated:
+            _keep_one(graph.initializer, "name", repeated)
+        hiding = {name: runtime_uses(sizes[name], has_constant=True) for name in counted if name in constants}
+        for name, used in hiding.items():
+            fault = f"an initializer and {describe(constants[name])!r} have this name"
+            yield Repair(name, fault, f"the {'Constant node' if used else 'initializer'} is used")
+        if hiding:
+            _drop(graph.initializer, {name for name, used in hiding.items() if used})
+            dropped = [constants[name] for name, used in hiding.items() if not used]
+            _replace(graph.node, [node for node in graph.node if not any(node is each for each in dropped)])
+
+
+def _keep_one_optional_input(draft: Draft) -> Iterator[Repair]:
+    """An input with an initializer is optional, and ONNX Runtime allows several declarations of it."""
+    graph = draft.proto.graph
+    defaults = {tensor.name for tensor in graph.initializer}
+    counted = Counter(info.name for info in graph.input)
+    repeated = {name for name, count in counted.items() if count > 1 and name in defaults}
+    for name in sorted(repeated):
+        yield Repair(name, "two inputs have this name", "the first one is used")
+    if repeated:
+        _keep_one(graph.input, "name", dict.fromkeys(repeated, 0))
+
+
+def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime makes initializers of Constant nodes first; with the name of an input, that is the input's default value."""
+    graph = draft.proto.graph
+    inputs = {info.name for info in graph.input}
+    kept = []
+    for node in graph.node:
+        is_hidden = node.op_type == "Constant" and not inputs.isdisjoint(node.output)
+        tensor = constant_tensor(ir.serde.deserialize_node(node)) if is_hidden else None
+        if tensor is None:
+            kept.append(node)
+            continue
+        (name,) = node.output
+        yield Repair(
+            name, f"an input and {describe(node)!r} have this name", "the constant is the input's default value"
+        )
+        graph.initializer.append(ir.serde.serialize_tensor(tensor))
+        graph.initializer[-1].name = name
+    if len(kept) < len(graph.node):
+        _replace(graph.node, kept)
+
+
+_NUMBERS = {2: "two", 3: "three"}
+
+
+def _place(index: int, count: int) -> str:
+    return "first" if index == 0 else "last" if index == count - 1 else f"{index + 1}th" if index > 1 else "second"
+
+
+def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime does not look at the elements of an initializer that nothing reads."""
+    for graph in graphs(draft.proto):
+        broken = {}
+        for tensor in graph.initializer:
+            try:
+                check_tensor(tensor, tensor.name, draft.folder)
+            except ModelError as error:
+                broken[tensor.name] = error.what
+        for sparse in graph.sparse_initializer:
+            try:
+                check_sparse(sparse)
+            except ModelError as error:
+                broken[sparse.values.name] = error.what
+        read = _names_read(graph) if broken else set()
+        unused = {name: what for name, what in broken.items() if name not in read}
+        yield from _zero_unused_defaults(graph, {name: what for name, what in broken.items() if name in read})
+        for name, what in unused.items():
+            yield Repair(name, what, "the initializer is dropped, as nothing reads it")
+        if unused:
+            _drop(graph.initializer, unused)
+            _replace(
+                graph.sparse_initializer, [each for each in graph.sparse_initializer if each.values.name not in unused]
+            )
+
+
+def _zero_unused_defaults(graph: onnx.GraphProto, broken: Mapping[str, str]) -> Iterator[Repair]:
+    """The broken default value of an input that nothing reads becomes zeros, so that the input stays optional."""
+    used = _names_read(graph, inputs=False) if broken else set()
+    for tensor in graph.initializer:
+        size = size_of(tensor) if tensor.name in broken and tensor.name not in used else 0
+        if 0 < size <= _MAX_DEFAULT:
+            yield Repair(tensor.name, broken[tensor.name], "the default value is zeros, as nothing reads the input")
+            zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            zeros.raw_data = bytes(size)
+            tensor.CopyFrom(zeros)
+
+
+def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime does not look at the elements of a Constant node that nothing reads."""
+    for graph in graphs(draft.proto):
+        kept = []
+        for node in graph.node:
+            fault = _broken_constant(node, draft.folder)
+            if fault and _names_read(graph).isdisjoint(node.output):
+                yield Repair(describe(node), fault, "the node is dropped, as nothing reads it")
+            else:
+                kept.append(node)
+        if len(kept) < len(graph.node):
+            _replace(graph.node, kept)
+
+
+def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
+    """The fault of the tensor of a Constant node; empty if it has none."""
+    tensors = (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+    for tensor in tensors if node.op_type == "Constant" else ():
+        try:
+            check_tensor(tensor, describe(node), folder)
+        except ModelError as error:
+            return str(error.what)
+    return ""
+
+
+def _names_read(graph: onnx.GraphProto, *, inputs: bool = True) -> set[str]:
+    """The names that a graph and those in it read or hand out; the inputs of the graph count as read if `inputs`."""
+    found = {info.name for info in graph.input} if inputs else set()
+    for each in nested([graph]):
+        found.update(name for node in each.node for name in node.input)
+        found.update(info.name for info in each.output)
+    return found
+
+
+def _clear_other_data_fields(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime reads external data before `raw_data`, and that before the field that belongs to the element type."""
+    for name, tensor in _tensors(draft.proto):
+        if tensor.data_type not in set(ir.DataType):
+            continue
+        is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        own = "external_data" if is_external else data_field(tensor)
+        others = [each for each in DATA_FIELDS if each != own and len(getattr(tensor, each))]
+        if others and len(getattr(tensor, own)):
+            yield Repair(name, f"has data in {own} and in {others[0]}", f"{own} is used")
+            for each in others:
+                tensor.ClearField(each)
+
+
+def _clear_segments(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime takes a segment of a tensor for the whole tensor."""
+    for name, tensor in _tensors(draft.proto):
+        if tensor.HasField("segment"):
+            yield Repair(name, "is a segment of a tensor", "it is read as the whole tensor")
+            tensor.ClearField("segment")
+
+
+def _clear_references(draft: Draft) -> Iterator[Repair]:
+    """Outside of functions ONNX Runtime reads the value that an attribute has itself, 0 or empty where it has none."""
+    for graph in nested([draft.proto.graph]):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    fault = f"attribute {attribute.name!r} refers to an attribute of a function, and is in none"
+                    yield Repair(describe(node), fault, "its own value is used")
+                    attribute.ClearField("ref_attr_name")
+
+
+def _keep_first_constant_value(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime makes an initializer of a Constant node's first attribute and does not look at further ones."""
+    for node in nodes(draft.proto):
+        if node.op_type == "Constant" and len(node.attribute) > 1:
+            yield Repair(describe(node), "has several values", "the first one is used")
+            del node.attribute[1:]
+
+
+def _drop_contradicting_declarations(draft: Draft) -> Iterator[Repair]:
+    """An input or initializer has the type that it is defined with, whatever `value_info` or an output declares again."""
+    for graph in graphs(draft.proto):
+        types = {tensor.name: _type_of(tensor) for tensor in graph.initializer}
+        types |= {info.name: info.type for info in graph.input}
+        wrong = set()
+        for info in graph.output:  # of several outputs of one name the first counts
+            types.setdefault(info.name, onnx.TypeProto.FromString(info.type.SerializeToString()))
+        defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
+        for info in (*graph.output, *(info for info in graph.value_info if info.name in defined)):
+            if contradict(types[info.name], info.type):
+                wrong.add(info.name)
+                yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
+        for info in graph.output:
+            if info.name in wrong:
+                info.type.CopyFrom(types[info.name])
+        wrong &= defined
+        if wrong:
+            _drop(graph.value_info, wrong)
+
+
+def _type_of(tensor: onnx.TensorProto) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Every initializer and every tensor in an attribute, with a name for it."""
+    for graph in graphs(proto):
+        for tensor in graph.initializer:
+            yield tensor.name, tensor
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
+                yield tensor.name or describe(node), tensor
+
+
+def _keep_one(messages: Any, key: str, chosen: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Keep the last of several messages of one key, or the one at a chosen index, at the place of the first."""
+    found: dict[str, list[Any]] = {}
+    for each in messages:
+        found.setdefault(getattr(each, key), []).append(each)
+    _replace(messages, [group[chosen.get(name, -1)] for name, group in found.items()])
+
+
+def _drop(messages: Any, names: Collection[str]) -> None:
+    """Drop the messages that have one of some names."""
+    _replace(messages, [each for each in messages if each.name not in names])
+
+
+def _replace(messages: Any, kept: list[Any]) -> None:
+    """Set a repeated field to some of the messages that are in it."""
+    copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+    del messages[:]
+    messages.extend(copies)
+
+
+Rule: TypeAlias = Callable[[Draft], Iterator[Repair]]
+
+RULES: tuple[Rule, ...] = (
+    _raise_ir_version,
+    _keep_last_opset_import,
+    _drop_impossible_opset_imports,
+    _drop_undefined_fields,
+    _keep_last_metadata,
+    _keep_last_annotation,
+    _drop_unnamed_initializers,
+    _drop_broken_unused_functions,
+    _keep_one_definition,
+    _constants_of_inputs_to_defaults,
+    _keep_one_optional_input,
+    _clear_segments,
+    _clear_other_data_fields,
+    _drop_broken_unused_initializers,
+    _drop_broken_unused_constants,
+    _clear_references,
+    _keep_first_constant_value,
+    _drop_contradicting_declarations,
+)
+"""The rules, in the order in which they are applied."""

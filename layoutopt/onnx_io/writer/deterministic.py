@@ -1,0 +1,93 @@
+"""What onnxruntime has saved, in a form that onnx takes and that is the same every time."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from layoutopt.onnx_io.converter.captures import scope_of
+
+
+def compute_outputs(baked: ir.Model) -> None:
+    """Let nodes give what subgraphs give: onnxruntime makes initializers of constants, which onnx refuses there."""
+    for graph in baked.graphs():
+        for value in graph.outputs:
+            name, tensor = value.name or "", value.const_value
+            if graph is baked.graph or tensor is None or name not in graph.initializers:
+                continue
+            result = ir.Value(name=name, type=value.type, shape=value.shape)
+            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[result])
+            del graph.initializers[name]
+            if len(graph):
+                graph.insert_before(graph[0], constant)
+            else:
+                graph.append(constant)
+            value.replace_all_uses_with(result, replace_graph_outputs=True)
+
+
+def order_anew(baked: ir.Model) -> None:
+    """Put nodes in the order in which outputs need them, and initializers in that of their readers.
+
+    onnxruntime's own orders follow addresses in memory where nodes that it has made stand beside each other.
+    """
+    for graph in baked.graphs():
+        graph.extend(_needed(graph))
+    places: dict[str | None, int] = {}
+    for node in baked.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None:
+                places.setdefault(value.name, len(places))
+    for graph in baked.graphs():
+        initializers = sorted(graph.initializers.values(), key=lambda each: places.get(each.name, len(places)))
+        graph.initializers.clear()
+        for value in initializers:
+            graph.initializers.add(value)
+
+
+def _needed(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph, each behind those that it reads, depth first from the outputs."""
+    writers = {value.name: node for node in graph for value in node.outputs if value.name}
+    found: dict[ir.Node, None] = {}
+    ends = [writers[value.name] for value in graph.outputs if value.name in writers]
+    pending = [(node, False) for node in (*ends, *graph)][::-1]
+    while pending:
+        node, is_ready = pending.pop()
+        if node in found:
+            continue
+        if is_ready:
+            found[node] = None
+            continue
+        reads = [*(value.name for value in node.inputs if value is not None), *scope_of(node).captures]
+        pending.append((node, True))
+        pending.extend((writers[name], False) for name in reversed(reads) if name in writers)
+    return list(found)
+
+
+def name_anew(model: ir.Model, baked: ir.Model) -> None:
+    """Name what onnxruntime has made by where it stands: its numbers differ from run to run, and count through subgraphs."""
+    nodes = {node.name for node in model.graph.all_nodes()}
+    values = {value.name for value in _values(model)}
+    initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]
+    for place, value in enumerate(each for each in initializers if each.name not in values):
+        value.name = _fresh(f"constant__{place}", values)
+    for place, node in enumerate(baked.graph.all_nodes()):
+        if node.name and node.name not in nodes:
+            node.name = _fresh(f"{node.op_type}__{place}", nodes)
+        for index, value in enumerate(node.outputs):
+            if value.name and value.name not in values and not value.is_graph_output():
+                value.name = _fresh(f"{node.op_type}__{place}_{index}", values)
+
+
+def _fresh(name: str, taken: set[str | None]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    """All values of a model, those of its subgraphs included."""
+    for graph in model.graphs():
+        yield from graph.inputs
+        yield from graph.initializers.values()
+        for node in graph:
+            yield from node.outputs

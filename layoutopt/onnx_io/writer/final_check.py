@@ -1,0 +1,26 @@
+"""The last look at a model before it is handed out."""
+
+import onnx_ir as ir
+
+from layoutopt.inference.onnx_inference import check_structure, infer
+from layoutopt.onnx_io.reader.lossless import graphs
+from layoutopt.onnx_io.writer.serialize import to_proto, weights
+from layoutopt.onnx_io.writer.weightless import hide_functions_of_other_opsets, hide_undeclared, stand_in
+
+_WITH_WEIGHTS = 1 << 28  # bytes; the checker takes a copy of the message
+
+
+def check(model: ir.Model) -> None:
+    """Run onnx's checker with shape inference, on the weights too where that is cheap.
+
+    Raises:
+        ModelError: what the checker says, on one line.
+    """
+    small = sum(tensor.nbytes for _, tensor in weights(model)) <= _WITH_WEIGHTS
+    proto = to_proto(model) if small else stand_in(model)
+    hide_undeclared(proto)
+    hide_functions_of_other_opsets(proto)
+    for graph in graphs(proto):
+        graph.name = graph.name or "graph"  # only the checker minds
+    check_structure(proto)
+    infer(proto, follow_values=False)

@@ -1,0 +1,109 @@
+"""A model as a protobuf message, with every tensor where it is wanted: in it, or in a file next to it.
+
+onnx_ir writes an external tensor as a reference to the file that it came from, which is right only if model
+and file stay together. Here the caller says which tensor goes where, and everything else goes into the
+message.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from layoutopt.errors import LayoutoptError, OutputError
+from layoutopt.onnx_io.reader.lossless import graphs
+from layoutopt.onnx_io.sidecar import put_back
+
+_LIMIT = 2**31 - 1  # bytes, where protobuf ends
+IN_ONE_FILE = 1_900_000_000  # bytes of weights, which leaves room for the rest
+
+
+def weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
+    """Every initializer of the model, its subgraphs included, in a stable order."""
+    found = ((value, value.const_value) for graph in model.graphs() for value in graph.initializers.values())
+    return [(value, tensor) for value, tensor in found if tensor is not None]
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """The size of all initializers of the model, its subgraphs included, in bytes."""
+    return sum(tensor.nbytes for _, tensor in weights(model))
+
+
+def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> bytes:
+    """The file that a model makes: the same bytes for the same model.
+
+    Args:
+        model: the model; unchanged afterwards.
+        external: the initializers that are not in the message, and where they are.
+
+    Raises:
+        OutputError: the message would be larger than protobuf allows.
+    """
+    too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
+    if sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {})) > _LIMIT:
+        raise too_large
+    try:
+        return bytes(to_proto(model, external).SerializeToString(deterministic=True))
+    except (EncodeError, ValueError) as error:
+        raise too_large from error
+
+
+def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> onnx.ModelProto:
+    """The message of a model, every initializer in it that is not listed as `external`."""
+    external = external or {}
+    placed = {value: external[value] if value in external else embedded(tensor) for value, tensor in weights(model)}
+    with _holding(placed):
+        try:
+            proto = ir.serde.serialize_model(model)
+            put_back(proto, model)
+        except ir.serde.SerdeError as error:
+            raise _innermost(error) from error
+    for graph in graphs(proto):
+        for tensor in graph.initializer:
+            _drop_repeated_metadata(tensor)
+    return proto
+
+
+def embedded(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """A tensor that is written with its elements."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.LazyTensor(
+        partial(_same, tensor), tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string
+    )
+
+
+def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
+
+
+@contextmanager
+def _holding(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Let values hold other tensors for a while."""
+    before = [(value, value.const_value) for value in tensors]
+    try:
+        for value in tensors:
+            value.const_value = tensors[value]
+        yield
+    finally:
+        for value, tensor in before:
+            value.const_value = tensor
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What went wrong, out of the frames that onnx_ir wraps around it."""
+    while error.__cause__ is not None and not isinstance(error, LayoutoptError):
+        error = error.__cause__
+    return error
+
+
+def _drop_repeated_metadata(tensor: onnx.TensorProto) -> None:
+    """onnx_ir writes the metadata of a tensor that it holds as a message a second time."""
+    entries = {prop.key: prop.value for prop in tensor.metadata_props}
+    if len(entries) < len(tensor.metadata_props):
+        del tensor.metadata_props[:]
+        for key, value in entries.items():
+            tensor.metadata_props.add(key=key, value=value)

@@ -1,0 +1,150 @@
+"""The file of external data that a model is written with: its elements, and its name.
+
+A model that is renewed with the same external data never shares a file with its predecessor: other weights get a name with a
+hash of their content, so that the old model keeps the old file until one rename replaces the model.
+"""
+
+import filecmp
+import os
+import re
+import sys
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx_ir as ir
+
+from layoutopt.errors import OutputError
+from layoutopt.files import Kind, Overwrite, check_writable, external_files, is_same_file
+from layoutopt.onnx_io.writer.serialize import weights
+
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
+_PAGE = 4096  # bytes; the alignment of tensors in external data, so that they can be mapped
+_LINE = 64  # the same for tensors below a page
+_PIECE = 1 << 26  # bytes that are hashed at once
+_DIGITS = 16  # of a hash in a name
+
+
+def default_name(model: Path) -> str:
+    """The name for external data that nobody has named."""
+    name = os.fsencode(model.name).decode("utf-8", "replace").replace("\N{REPLACEMENT CHARACTER}", "_")
+    return f"{name}.data"
+
+
+def check_name(model: Path, name: str, rule: Overwrite) -> None:
+    """Refuse a name for external data that cannot be meant, or that belongs to another file.
+
+    A file that the existing output model refers to, or that has the same name with a hash, is no obstacle: the weights then get
+    a name of their own.
+
+    Raises:
+        OutputError: it is no plain file name, not UTF-8, or must not be replaced.
+    """
+    if name in ("", ".", "..") or Path(name).name != name or is_same_file(model, model.with_name(name)):
+        raise OutputError("not a file name for external data", where=name, hint="name a file next to the model")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        hint = "name another file: ONNX stores the name as UTF-8"
+        raise OutputError("the name of external data is not UTF-8", where=name, hint=hint) from error
+    target = model.with_name(name)
+    if any(is_same_file(each, target) or _is_hashed(each, target) for each in external_files(model)):
+        check_writable(target)
+    else:
+        rule.check(target, Kind.WEIGHTS)
+
+
+def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.TensorProtocol, int]]:
+    """Write the large initializers one after the other, shared tensors once; returns their tensors and offsets."""
+    offsets: dict[int, int] = {}
+    placed = {}
+    for value, tensor in weights(model):
+        if tensor.nbytes < _EXTERNAL_FROM or tensor.dtype == ir.DataType.STRING:
+            continue
+        if id(tensor) not in offsets:
+            start = file.tell()
+            file.write(bytes(-start % (_PAGE if tensor.nbytes >= _PAGE else _LINE)))
+            offsets[id(tensor)] = file.tell()
+            write_tensor(tensor, file)
+        placed[value] = (tensor, offsets[id(tensor)])
+    return placed
+
+
+def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Write the elements of a tensor.
+
+    numpy's `tofile`, which onnx_ir uses for arrays, reports a full disk without its error number.
+    """
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor.tofile(file)  # in pieces
+    elif tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
+        file.write(tensor.tobytes())
+    else:
+        file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
+
+
+def references(
+    placed: dict[ir.Value, tuple[ir.TensorProtocol, int]], location: str
+) -> dict[ir.Value, ir.ExternalTensor]:
+    """The tensors that refer to elements in a file of this name."""
+    return {
+        value: ir.ExternalTensor(
+            location,
+            offset,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=value.name or "",
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+        for value, (tensor, offset) in placed.items()
+    }
+
+
+def free_name(file: BinaryIO, wanted: Path, *, may_replace: bool) -> tuple[Path, bool]:
+    """Where a written temporary file of weights goes, and whether a file of that content is there already.
+
+    That is `wanted`, or a name with a hash if other weights are there.
+
+    Args:
+        file: the temporary file.
+        wanted: the name that was asked for.
+        may_replace: whether an existing file of that name may be replaced.
+    """
+    file.flush()
+    if may_replace or not os.path.lexists(wanted):
+        return wanted, False
+    if _has_content(wanted, file):
+        return wanted, True
+    fresh = wanted.with_name(f"{wanted.stem}-{_hash(file)}{wanted.suffix}")
+    return fresh, _has_content(fresh, file)
+
+
+def _has_content(path: Path, file: BinaryIO) -> bool:
+    return path.is_file() and filecmp.cmp(path, file.name, shallow=False)
+
+
+def is_named_by_content(path: Path) -> bool:
+    """Whether a file has the hash of its content in its name and no other link, so that layoutopt wrote it."""
+    match = re.search(rf"-([0-9a-f]{{{_DIGITS}}})$", path.stem)
+    if match is None or path.is_symlink() or path.stat().st_nlink > 1:
+        return False
+    with path.open("rb") as file:
+        return _hash(file) == match[1]
+
+
+def _is_hashed(path: Path, wanted: Path) -> bool:
+    """Whether a name is what `free_name` makes of `wanted`."""
+    pattern = rf"{re.escape(wanted.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(wanted.suffix)}"
+    return re.fullmatch(pattern, path.name) is not None
+
+
+def _hash(file: BinaryIO) -> str:
+    """A hash of the content of a file, as in names."""
+    file.seek(0)
+    hashed = blake2b(digest_size=_DIGITS // 2)
+    while piece := file.read(_PIECE):
+        hashed.update(piece)
+    return hashed.hexdigest()

@@ -1,0 +1,219 @@
+"""Write a model whole or not at all: into temporary files next to the target, which then take their names.
+
+Weights in external data come first and under a name that no existing model refers to, the model last and by one rename. So a
+reader, or a process that is killed at any moment, finds the old model with the old weights or the new one with the new ones.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from layoutopt.files import (
+    Kind,
+    Overwrite,
+    Staging,
+    directory_entry,
+    external_files,
+    is_same_file,
+    models_with_weights,
+    output_errors,
+)
+from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes, weights
+from layoutopt.onnx_io.writer.weights_file import (
+    check_name,
+    default_name,
+    free_name,
+    is_named_by_content,
+    place_weights,
+    references,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of a model that was written.
+
+    Attributes:
+        model: the model.
+        weights: its external data, if it has any.
+        unused: external data of the model that was replaced, which no model in the folder refers to any more.
+    """
+
+    model: Path
+    weights: Path | None = None
+    unused: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The model and its external data."""
+        return (self.model,) if self.weights is None else (self.model, self.weights)
+
+
+def write(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    external_data: str | None = None,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> Written:
+    """Write a model; on any failure nothing is left behind and nothing is overwritten.
+
+    The target may be the file that the model was read from.
+
+    Args:
+        model: the model; unchanged afterwards.
+        path: the file; an existing model is replaced, a symbolic link to one too.
+        external_data: the name of a file in the same folder for weights of 1 KiB and more. By default all is
+            in one file, up to the 1.9 GB that fit; beyond that it is the model's name with `.data` behind. If the existing
+            model refers to that file, other weights get a name with a hash.
+        source: the file that the model was read from.
+        force: replace an existing file that is no model, and external data of other models in the folder.
+
+    Raises:
+        OutputError: the folder does not exist or is not writable, the target is no file or must not be replaced
+            (`layoutopt.files.overwrite`), there is no space.
+    """
+    path = Path(path)
+    rule = Overwrite(() if source is None else (Path(source),), path, force)
+    rule.check(path, Kind.MODEL)
+    if external_data is not None:
+        check_name(path, external_data, rule)
+    name = external_data or _needed_name(model, path)
+    with output_errors(path), Staging(path.parent) as staging:
+        replaced = external_files(path)
+        staged = None
+        if name is not None:
+            wanted = path.with_name(name)
+            may_replace = force and external_data is not None and not _is_any(wanted, replaced)
+            staged = _stage_weights(model, staging.open(), wanted, may_replace=may_replace)
+        unused = _Unused.of(replaced, path, staged.target if staged else None, source)
+        _map(model, [path, *unused.removable, *([staged.target] if staged else [])])
+        message = staging.open()
+        message.write(to_bytes(model, staged.placed if staged else None))
+        if staged is not None and staged.renames and not staged.may_replace and os.path.lexists(staged.target):
+            raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
+        staging.commit(*(staged.renames if staged else ()), (message, path))
+        unused.remove()
+    return Written(path, staged.target if staged else None, unused.kept)
+
+
+def copy(
+    source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str], *, force: bool = False
+) -> Written:
+    """Write the bytes of a file under another name, or those of a message, whole or not at all.
+
+    Raises:
+        OutputError: as `write` does.
+    """
+    path = Path(path)
+    origin = None if isinstance(source, onnx.ModelProto) else Path(source)
+    Overwrite(() if origin is None else (origin,), path, force).check(path, Kind.MODEL)
+    with output_errors(path):
+        if origin is not None and path.exists() and path.samefile(origin):
+            return Written(path)
+        unused = _Unused.of(external_files(path), path, None, origin)
+        with Staging(path.parent) as staging:
+            file = staging.open()
+            if isinstance(source, onnx.ModelProto):
+                file.write(source.SerializeToString(deterministic=True))
+            else:
+                with Path(source).open("rb") as original:
+                    shutil.copyfileobj(original, file)
+            staging.commit((file, path))
+        unused.remove()
+    return Written(path, None, unused.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights in a temporary file.
+
+    Attributes:
+        target: the file that they become.
+        renames: how they become it; nothing if a file of that content is there.
+        may_replace: whether the target may exist.
+        placed: the tensors of the message, which refer to the target.
+    """
+
+    target: Path
+    renames: tuple[tuple[BinaryIO, Path], ...]
+    may_replace: bool
+    placed: dict[ir.Value, ir.ExternalTensor]
+
+
+def _stage_weights(model: ir.Model, file: BinaryIO, wanted: Path, *, may_replace: bool) -> _Weights:
+    tensors = place_weights(model, file)
+    target, is_there = free_name(file, wanted, may_replace=may_replace)
+    return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """External data of a replaced model that the new one does not refer to.
+
+    Attributes:
+        removable: files that layoutopt wrote for the replaced model alone.
+        kept: other files that no model in the folder refers to.
+    """
+
+    removable: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+    @classmethod
+    def of(
+        cls, replaced: Sequence[Path], model: Path, target: Path | None, source: str | os.PathLike[str] | None
+    ) -> "_Unused":
+        """Sort the files of a replaced model.
+
+        Args:
+            replaced: its external data.
+            model: the model.
+            target: the external data of the new model.
+            source: the file that the new model was read from.
+        """
+        needed = [] if target is None else [target]
+        if source is not None and not is_same_file(Path(source), model):
+            needed += external_files(Path(source))
+        unused = [each for each in replaced if not _is_any(each, needed)]
+        entry = directory_entry(model)  # another link to the replaced file keeps its content
+        alone = [each for each in unused if all(directory_entry(user) == entry for user in models_with_weights(each))]
+        is_near = {each: directory_entry(each)[0] == entry[0] for each in alone}
+        removable = tuple(each for each in alone if is_near[each] and is_named_by_content(each))
+        return cls(removable, tuple(each for each in alone if each not in removable))
+
+    def remove(self) -> None:
+        """Remove those that can be removed."""
+        for each in self.removable:
+            with suppress(OSError):
+                each.unlink()
+
+
+def _needed_name(model: ir.Model, path: Path) -> str | None:
+    """The name of external data for a model that is too large for one file."""
+    is_large = sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE
+    return default_name(path) if is_large else None
+
+
+def _is_any(path: Path, others: Sequence[Path]) -> bool:
+    return any(is_same_file(path, each) for each in others)
+
+
+def _map(model: ir.Model, targets: Sequence[Path]) -> None:
+    """Map files that are about to be replaced or removed, if tensors are in them: a mapping outlives the name."""
+    for _, tensor in weights(model):
+        if isinstance(tensor, ir.ExternalTensor) and _is_any(Path(tensor.path), targets):
+            tensor.numpy()
+
+
+def has_external_data(model: ir.Model) -> bool:
+    """Whether elements of the model are in files next to it."""
+    return any(isinstance(tensor, ir.ExternalTensor) for _, tensor in weights(model))

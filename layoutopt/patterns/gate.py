@@ -1,0 +1,137 @@
+"""Activations that are a tensor times a bounded function of itself: (a * f(p(x)) + b) * x, p a polynomial.
+
+    Gelu        f = Erf       p = x / sqrt(2)                               a = b = 1/2
+    fast Gelu   f = Tanh      p = sqrt(2/pi) * (x + 0.044715 * x^3)         a = b = 1/2
+    quick Gelu  f = Sigmoid   p = alpha * x                                 a = 1, b = 0
+
+Exporters write the factors in every order: x * (0.5 * (1 + f)), 0.5 * (x * (1 + f)), (0.5 * x) * (1 + f), ... So nothing here
+goes by the order. From f on, constants are gathered into a and b until x has been multiplied in and they are what they have
+to be; x is then known, and the argument of f is worked out as a polynomial in it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.polynomial.polynomial import polyadd, polymul, polypow, polysub
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, DType, Op, Value
+from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.patterns.base import multiple, number, only_reader, other_input, result_of
+
+TOLERANCE = 1e-6  # relative, of constants: exporters round them to float32, which is 6e-8, once or twice
+
+_STEPS = 8  # ops that a polynomial is looked for in
+_DEGREE = 3
+
+
+@dataclass(slots=True)
+class Gate:
+    """A product (scale * f(argument) + shift) * x that was found around f.
+
+    Attributes:
+        x: the tensor.
+        result: the product.
+        scale, shift: the numbers.
+        inner: the ops that compute it from f on, f among them.
+    """
+
+    x: Value
+    result: Value
+    scale: float
+    shift: float
+    inner: list[Op] = field(default_factory=list)
+
+
+def gates(graph: Graph, f: Op) -> Iterator[Gate]:
+    """Every reading of the ops behind f as a gate; where x is multiplied by a number, with and without that number."""
+    value, scale, shift = result_of(f), 1.0, 0.0
+    inner, factor = [f], None
+    while value is not None and f.version >= OLDEST_OPSET and (op := only_reader(graph, value)) is not None:
+        other = other_input(op, value)
+        constant = number(other)
+        inner.append(op)
+        if op.kind == "Mul" and constant is not None:
+            scale, shift = scale * constant, shift * constant
+        elif op.kind == "Div" and constant and op.inputs[0] is value:
+            scale, shift = scale / constant, shift / constant
+        elif op.kind == "Add" and constant is not None and factor is None:
+            shift += constant
+        elif op.kind == "Mul" and other is not None and not other.is_constant and factor is None:
+            factor = other
+        else:
+            return
+        value = result_of(op)
+        if factor is not None and value is not None:
+            yield from _readings(graph, factor, Gate(factor, value, scale, shift, inner))
+
+
+def _readings(graph: Graph, factor: Value, gate: Gate) -> Iterator[Gate]:
+    """The gate of the factor, and that of what the factor is a multiple of."""
+    bases = [(factor, 1.0, list(gate.inner))]
+    if (found := multiple(graph, factor)) is not None:
+        bases.append((found.value, found.times, [*gate.inner, found.op]))
+    for x, times, inner in bases:
+        types = {x.dtype, gate.result.dtype}
+        if types == {DType.FLOAT32} and x.rank is not None and x.rank == gate.result.rank:
+            yield Gate(x, gate.result, gate.scale * times, gate.shift * times, inner)
+
+
+def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] | None:
+    """The coefficients of a value as a polynomial in x, the constant first, and the ops; None if it is none."""
+    known: dict[Value, Array] = {x: np.array([0.0, 1.0])}
+    inner: list[Op] = []
+    pending = [value]
+    while pending:
+        each = pending[-1]
+        constant, op = number(each), graph.producer(each)
+        if each in known or constant is not None:
+            known.setdefault(each, np.array([constant or 0.0]))
+            pending.pop()
+            continue
+        if op is None or len(op.inputs) != 2 or len(pending) > _STEPS or len(inner) > _STEPS:
+            return None
+        first, second = op.inputs
+        if first is None or second is None:
+            return None
+        missing = [other for other in (first, second) if other not in known]
+        if missing:
+            pending += missing
+            continue
+        result = _combined(op.kind, known[first], known[second])
+        if result is None or len(result) > _DEGREE + 1:
+            return None
+        known[each] = result
+        inner.append(op)
+    return known[value], inner
+
+
+def _combined(kind: str, one: Array, other: Array) -> Array | None:
+    """Two polynomials added, multiplied, ...; None if the result is none."""
+    is_number = len(other) == 1
+    result: Array
+    match kind:
+        case "Add":
+            result = polyadd(one, other)
+        case "Sub":
+            result = polysub(one, other)
+        case "Mul":
+            result = polymul(one, other)
+        case "Div" if is_number and other[0]:
+            result = one / other[0]
+        case "Pow" if is_number and other[0] in (2.0, 3.0) and len(one) == 2:
+            result = polypow(one, int(other[0]))
+        case _:
+            return None
+    return np.asarray(result, dtype=np.float64)
+
+
+def near(found: float, wanted: float) -> bool:
+    """Whether a number is what it has to be, but for rounding."""
+    return abs(found - wanted) <= TOLERANCE * abs(wanted)
+
+
+def is_polynomial(found: Array, *wanted: float) -> bool:
+    """Whether the coefficients are what they have to be, but for rounding; the constant first."""
+    return len(found) == len(wanted) and all(map(near, map(float, found), wanted))

@@ -1,0 +1,56 @@
+"""x * Phi(x), Phi the distribution function of the normal distribution, and its approximation by tanh.
+
+before: x * (0.5 * (1 + Erf(x / sqrt(2))))                                    in any order of the factors
+after:  Gelu(x)
+
+before: 0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+after:  FastGelu(x)
+
+The definition: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415.
+"""
+
+from math import pi, sqrt
+from typing import ClassVar
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.patterns.base import Idiom, Match, idiom
+from layoutopt.patterns.gate import gates, is_polynomial, near, polynomial
+
+
+@idiom
+class Gelu(Idiom):
+    """By the error function."""
+
+    name = "gelu"
+    makes = "com.microsoft::Gelu"
+    anchors: ClassVar[tuple[str, ...]] = ("Erf",)
+    argument: ClassVar[tuple[float, ...]] = (0.0, 1.0 / sqrt(2.0))
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """From the error function on."""
+        inside = op.inputs[0]
+        if inside is None:
+            return None
+        for gate in gates(graph, op):
+            if not (near(gate.scale, 0.5) and near(gate.shift, 0.5)):
+                continue
+            found = polynomial(graph, inside, gate.x)
+            if found is not None and is_polynomial(found[0], *self.argument):
+                return Match(gate.result, list(dict.fromkeys([*gate.inner, *found[1]])), (gate.x,))
+        return None
+
+
+@idiom
+class FastGelu(Gelu):
+    """By tanh of a polynomial."""
+
+    name = "fast-gelu"
+    makes = "com.microsoft::FastGelu"
+    anchors = ("Tanh",)
+    argument = (0.0, sqrt(2.0 / pi), 0.0, sqrt(2.0 / pi) * 0.044715)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """As for Gelu; its kernel takes no scalars."""
+        found = super().match(graph, op)
+        return found if found is not None and found.inputs[0] is not None and found.inputs[0].rank else None

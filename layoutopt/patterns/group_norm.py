@@ -1,0 +1,110 @@
+"""Group normalisation by the normalisation of whole channels, as exporters write it before opset 21, and after.
+
+before: x -> Reshape (N, G, -1) -> InstanceNormalization -> Reshape (N, C, *image) -> Mul (C, 1, 1) -> Add (C, 1, 1)
+after:  x -> layoutopt::GroupNormalization(num_groups = G)
+
+A group is a run of channels, so G has to divide C. Scale and shift per group become those per channel, and what scales and
+shifts the result is taken in, unless the op behind it can take it in: there it costs nothing.
+"""
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
+from layoutopt.ops.affine import Affine, float_constant
+from layoutopt.ops.base import rule_of
+from layoutopt.ops.group_normalization import ExportedGroupNormalization
+from layoutopt.ops.rename import Reshape
+from layoutopt.patterns.base import Idiom, Match, idiom, only_reader, result_of
+
+
+@idiom
+class GroupNormalization(Idiom):
+    """Between two Reshapes, the second of which undoes the first."""
+
+    name = "group-norm"
+    makes = ExportedGroupNormalization.ops[0]
+    anchors = ("InstanceNormalization",)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """From the normalisation, back to the first Reshape and on to what scales and shifts."""
+        grouped, normalized = op.inputs[0], op.outputs[0]
+        scale, bias = float_constant(op, 1), float_constant(op, 2)
+        if grouped is None or normalized is None or scale is None or bias is None:
+            return None
+        before, after = graph.producer(grouped), only_reader(graph, normalized)
+        if before is None or after is None or not _is_reshape(before) or not _is_reshape(after):
+            return None
+        x, result = before.inputs[0], result_of(after)
+        if x is None or result is None or not _is_grouped(x, grouped) or not _is_restored(graph, after, result, x):
+            return None
+        inner = [op, after]
+        factor, shift = (np.repeat(numbers, _channels(x) // numbers.size) for numbers in (scale, bias))
+        following, reader = _affines(graph, result)
+        if following and not _takes_in(reader, following[-1][0].outputs[0], following[-1][1]):
+            for each, affine in following:
+                scales, shifts = affine.along(_channels(x))
+                factor, shift = factor * scales, shift * scales + shifts
+                inner.append(each)
+        last = result_of(inner[-1])
+        assert last is not None
+        attributes = {"num_groups": scale.size, "epsilon": op.attributes.get("epsilon", 1e-5)}
+        parameters = (_constant(last, "scale", factor), _constant(last, "bias", shift))
+        return Match(last, inner, (x, *parameters), attributes)
+
+
+def _is_reshape(op: Op) -> bool:
+    return isinstance(rule_of(op), Reshape)
+
+
+def _channels(x: Value) -> int:
+    """The number of channels; 0 where it is not known."""
+    channels = x.shape[1] if x.shape is not None and len(x.shape) > 2 else 0
+    return channels if isinstance(channels, int) else 0
+
+
+def _is_grouped(x: Value, grouped: Value) -> bool:
+    """Whether the second axis of a reshaped x counts groups of whole channels."""
+    if x.shape is None or grouped.shape is None or len(grouped.shape) < 3 or x.shape[0] != grouped.shape[0]:
+        return False
+    channels, groups = _channels(x), grouped.shape[1]
+    return isinstance(groups, int) and groups > 0 and channels > 0 and channels % groups == 0
+
+
+def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
+    """Whether a result has the shape of x: it is known to, or the Reshape is told that shape."""
+    if result.shape is not None and result.shape == x.shape:
+        return True
+    target = reshape.inputs[1] if len(reshape.inputs) > 1 else None
+    source = graph.producer(target) if target is not None else None
+    return source is not None and source.kind == "Shape" and source.inputs[0] is x and not source.attributes
+
+
+def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | None]:
+    """The ops that scale and shift channels, one behind the other, and the op that alone reads the last of them."""
+    found: list[tuple[Op, Affine]] = []
+    while (reader := only_reader(graph, value)) is not None:
+        rule, result = rule_of(reader), result_of(reader)
+        affine = rule.affine(reader) if rule is not None else None
+        if affine is None or result is None or reader.inputs[affine.index] is not value or affine.axis not in (None, 1):
+            break
+        if result.shape != value.shape:
+            break
+        found.append((reader, affine))
+        value = result
+    return found, reader
+
+
+def _takes_in(reader: Op | None, value: Value | None, affine: Affine) -> bool:
+    """Whether the op that reads a value could do the work of an affine before it."""
+    rule = rule_of(reader) if reader is not None else None
+    if reader is None or rule is None or reader.inputs[0] is not value:
+        return False
+    return rule.absorb(reader, affine, "in") is not None
+
+
+def _constant(result: Value, stem: str, numbers: Array) -> Value:
+    assert isinstance(result.type, TensorType)
+    dtype = result.type.dtype
+    array = numbers.astype(dtype.numpy)
+    return Value(f"{result.name}/{stem}", TensorType(dtype, array.shape), data=ArrayData(array))

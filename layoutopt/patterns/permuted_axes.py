@@ -1,0 +1,27 @@
+"""An Einsum of one tensor that permutes its axes is a Transpose.
+
+before: x (N,H,W,C) -> Einsum "nhwc->nchw" -> y (N,C,H,W)
+after:  x (N,H,W,C) -> Transpose {perm = 0, 3, 1, 2} -> y
+
+A Transpose is a metadata-only op: it propagates every format and moves no bytes of its own.
+"""
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.ops.einsum import permutation
+from layoutopt.patterns.base import Idiom, Match, idiom, result_of
+
+
+@idiom
+class PermutedAxes(Idiom):
+    """A permutation that is written as an Einsum."""
+
+    name = "permuted-axes"
+    makes = "Transpose"
+    anchors = ("Einsum",)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """The Transpose that computes the same as the Einsum; None if there is none."""
+        del graph
+        y, perm = result_of(op), permutation(op)
+        return None if y is None or perm is None else Match(y, (op,), op.inputs, {"perm": perm})

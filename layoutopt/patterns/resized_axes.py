@@ -1,0 +1,53 @@
+"""A Resize of an image whose sizes are computed, all four of them.
+
+before: x (N,C,H,W), Concat(Slice(Shape(x)), [h, w]) -> Resize -> y (N,C,h,w)
+after:  x (N,C,H,W), [h, w] -> Resize {axes = 2, 3} -> y
+
+The sizes then say nothing of the batch and the channels, which may be moved past it. ONNX has the attribute since opset 18.
+"""
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
+from layoutopt.patterns.base import Idiom, Match, idiom, result_of
+
+_SINCE = 18
+
+
+@idiom
+class ResizedAxes(Idiom):
+    """Sizes that were put together from those of the operand and others."""
+
+    name = "resized-axes"
+    makes = "Resize"
+    anchors = ("Resize",)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """The last piece of the sizes, if it is for all axes that change."""
+        x, y = op.inputs[0], result_of(op)
+        whole = op.inputs[3] if len(op.inputs) > 3 else None
+        if (
+            op.version < _SINCE
+            or whole is None
+            or whole.is_constant
+            or x is None
+            or y is None
+            or "axes" in op.attributes
+        ):
+            return None
+        if op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch" or x.shape is None or y.shape is None:
+            return None
+        if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+            return None
+        last = _last_piece(graph, whole)
+        count = last.static_shape[0] if last is not None and last.static_shape else 0
+        kept = len(x.shape) - count
+        if not count or kept <= 0 or x.shape[:kept] != y.shape[:kept]:
+            return None
+        axes = tuple(range(kept, len(x.shape)))
+        return Match(y, (op,), (x, None, None, last), {**op.attributes, "axes": axes})
+
+
+def _last_piece(graph: Graph, sizes: Value) -> Value | None:
+    """The last tensor of those that sizes are put together from."""
+    joint = graph.producer(sizes)
+    return joint.inputs[-1] if joint is not None and joint.kind == "Concat" else None

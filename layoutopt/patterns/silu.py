@@ -1,0 +1,35 @@
+"""x * Sigmoid(alpha * x): SiLU, or Swish, where alpha is 1; with 1.702 an approximation of Gelu.
+
+before: x * Sigmoid(alpha * x)
+after:  QuickGelu(x, alpha)
+
+The definition: Ramachandran, Zoph and Le, Searching for Activation Functions, arXiv:1710.05941.
+"""
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.patterns.base import Idiom, Match, idiom
+from layoutopt.patterns.gate import gates, near, polynomial
+
+
+@idiom
+class QuickGelu(Idiom):
+    """Any alpha."""
+
+    name = "quick-gelu"
+    makes = "com.microsoft::QuickGelu"
+    anchors = ("Sigmoid",)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        """From the sigmoid on."""
+        inside = op.inputs[0]
+        if inside is None:
+            return None
+        for gate in gates(graph, op):
+            if not near(gate.scale, 1.0) or gate.shift:
+                continue
+            found = polynomial(graph, inside, gate.x)
+            if found is not None and len(found[0]) == 2 and not found[0][0]:
+                alpha = float(found[0][1])
+                return Match(gate.result, list(dict.fromkeys([*gate.inner, *found[1]])), (gate.x,), {"alpha": alpha})
+        return None

@@ -1,0 +1,87 @@
+"""A model with float32 in the place of float16 and bfloat16, to see what it says apart from how coarsely it is computed.
+
+before: x: float16 -> Conv (w: float16) -> y: float16
+after:  x: float16 -> Cast -> Conv (w: float32) -> y: float32
+
+Constants have the values that they had. Inputs stay what they are, so that both models take the same.
+"""
+
+from collections.abc import Iterator
+from os import PathLike
+
+import numpy as np
+import onnx
+import onnx.helper
+from onnx import TensorProto, numpy_helper
+
+from layoutopt.onnx_io.reader.lossless import graphs, nodes
+
+NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_TYPES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})  # attributes that say one
+_WIDE = "__wide"
+_LIMIT = 1_900_000_000  # bytes, near where protobuf ends
+
+
+def to_bytes_wide(model: bytes | str | PathLike[str]) -> bytes | None:
+    """The file of the model computed in float32; None where that would be too large for one file.
+
+    What depends on the width of a type, such as a look at its bits, makes it another model or none that can be run.
+    """
+    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    if 2 * proto.ByteSize() > _LIMIT:
+        return None
+    for tensor in _tensors(proto):
+        if tensor.data_type in NARROW:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            if attribute.name in _TYPES and attribute.i in NARROW:
+                attribute.i = TensorProto.FLOAT
+    for graph in graphs(proto):
+        del graph.value_info[:]
+        for info in (*(graph.input if graph is not proto.graph else ()), *graph.output):
+            if info.type.tensor_type.elem_type in NARROW:
+                info.type.tensor_type.elem_type = TensorProto.FLOAT
+    for function in proto.functions:
+        del function.value_info[:]
+    _cast_inputs(proto)
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def has_float16(model: bytes | str | PathLike[str]) -> bool:
+    """Whether there is a tensor of float16 in a model: an input, a constant, or the result of a Cast."""
+    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+    given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
+    held = (tensor.data_type for tensor in _tensors(proto))
+    made = (attr.i for node in nodes(proto) for attr in node.attribute if attr.name in _TYPES)
+    return any(TensorProto.FLOAT16 in types for types in (given, held, made))
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
+    for graph in graphs(proto):
+        yield from graph.initializer
+        yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            yield from ([attribute.t] if attribute.HasField("t") else [])
+            yield from attribute.tensors
+
+
+def _cast_inputs(proto: onnx.ModelProto) -> None:
+    """Let everything read the inputs as float32; an input with a value of its own has become float32 with it."""
+    graph = proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    narrow = [info for info in graph.input if info.type.tensor_type.elem_type in NARROW]
+    names = [info.name for info in narrow if info.name not in constants]
+    for info in narrow:
+        if info.name in constants:
+            info.type.tensor_type.elem_type = TensorProto.FLOAT
+    inside = [node for each in graphs(proto) for node in each.node]
+    for node in inside:
+        for index, name in enumerate(node.input):
+            if name in names:
+                node.input[index] = f"{name}{_WIDE}"
+    casts = [onnx.helper.make_node("Cast", [name], [f"{name}{_WIDE}"], to=TensorProto.FLOAT) for name in names]
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*casts, *rest])

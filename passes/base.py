@@ -1,0 +1,157 @@
+"""What a pass is, and how passes run.
+
+A pass is a frozen dataclass: its fields are its options, `run` changes the graph. Whether it changed something is read off the
+graph's version, never reported. Between passes the graph is verified, so a pass that breaks an invariant is caught by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import ClassVar, Literal, TypeAlias
+
+from layoutopt.cost import CostModel
+from layoutopt.cost.growth import Growth
+from layoutopt.errors import InvariantError
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import NO_SIZES, Sizes
+from layoutopt.ir.types import Array, Data, Op, Value
+from layoutopt.ir.verify import violations
+from layoutopt.ops.bodies import insides
+from layoutopt.planner import Plan
+
+Mode: TypeAlias = Literal["inference", "training"]
+Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
+Moment: TypeAlias = Literal["before", "after"]
+Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why a pass did not apply somewhere."""
+
+    source: str
+    where: str
+    reason: str
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes share.
+
+    Attributes:
+        cost_model: the target.
+        mode: in training, weights stay as they are and their casts stay in the graph.
+        pins: formats that values must have, by the value's name.
+        time_limit: seconds for the planner.
+        is_foldable: whether an op may be computed ahead of time.
+        evaluate: computes values that depend on constants only; None where it cannot.
+        infer: finds the types of values again, after constants have become known.
+        kernels: the kinds of op beyond ONNX that the dialect has kernels for.
+        measure: completes sizes with those of dimensions that no expression says.
+        sizes: how large symbolic dimensions are taken to be.
+        counts_moves: whether the planner is to say how few moves there could be, too.
+        whole_units: whether quantised units stay as they are.
+        plan: what the planner decided, once it has.
+        least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
+        notes: what did not apply, and why.
+        defer: makes a constant that is computed whenever it is read, given whether it is larger than what it is computed
+            from; None where all constants may be held.
+        growth: how many bytes constants may grow by.
+    """
+
+    cost_model: CostModel
+    mode: Mode = "inference"
+    pins: Mapping[str, Format] = field(default_factory=dict)
+    time_limit: float | None = None
+    is_foldable: Callable[[Op], bool] = lambda op: False
+    evaluate: Evaluate = lambda graph, values: [None] * len(values)
+    infer: Callable[[Graph], None] = lambda graph: None
+    kernels: frozenset[str] = frozenset()
+    measure: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
+    sizes: Sizes = NO_SIZES
+    counts_moves: bool = False
+    whole_units: bool = False
+    plan: Plan | None = None
+    least_moves: int | None = None
+    notes: list[Note] = field(default_factory=list)
+    defer: Callable[[Graph, Value, bool], Data | None] | None = None
+    growth: Growth = field(default_factory=Growth)
+
+    def note(self, source: "Pass", where: str, reason: str) -> None:
+        """Record why `source` did not apply."""
+        self.notes.append(Note(source.name, where, reason))
+
+
+class Pass(ABC):
+    """A step of the pipeline.
+
+    Attributes:
+        name: what reports and dumps call it.
+        is_reason: whether a change by this pass alone is a reason to rewrite a model that no plan makes faster.
+        is_whole: whether it is run once, on the main graph, and sees to bodies itself; else on every graph, bodies first.
+    """
+
+    name: ClassVar[str]
+    is_reason: ClassVar[bool] = True
+    is_whole: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Change the graph in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What running a pass came to."""
+
+    name: str
+    changed: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Passes in order.
+
+    Args:
+        passes: what to run.
+        verify: check the graph's invariants before the first pass and after each.
+    """
+
+    passes: tuple[Pass, ...]
+    verify: bool = True
+
+    def run(self, graph: Graph, context: PassContext, watch: Watch | None = None) -> list[PassResult]:
+        """Run all passes.
+
+        Args:
+            graph: changed in place.
+            context: what the passes share.
+            watch: called as `watch("before" | "after", pass, graph)` around every pass.
+
+        Raises:
+            InvariantError: if the graph is broken, naming the pass that broke it.
+        """
+        self._check(graph, "the graph that came in")
+        results = []
+        for step in self.passes:
+            if watch is not None:
+                watch("before", step, graph)
+            versions, start = _versions(graph), perf_counter()
+            for each in [graph] if step.is_whole else reversed(insides(graph)):
+                step.run(each, context)
+            results.append(PassResult(step.name, _versions(graph) != versions, perf_counter() - start))
+            self._check(graph, f"pass {step.name}")
+            if watch is not None:
+                watch("after", step, graph)
+        return results
+
+    def _check(self, graph: Graph, culprit: str) -> None:
+        if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
+            raise InvariantError(str(broken), where=culprit, hint="this is a bug in the pass; please report it")
+
+
+def _versions(graph: Graph) -> list[tuple[int, int]]:
+    return [(id(each), each.version) for each in graph.nest()]
