@@ -10,7 +10,7 @@ from typing import Any
 
 from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import TensorType
-from layoutopt.ops import elements
+from layoutopt.ops import estimated_volume
 
 
 def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
@@ -83,7 +83,7 @@ def plain_beside(*formats: Format) -> list[Format]:
 def physical_bytes(type: TensorType, format: Format) -> float:
     """Bytes of a tensor in a format."""
     assert type.shape is not None
-    return elements(format.padded_shape(type.shape)) * type.dtype.bits / 8
+    return estimated_volume(format.padded_shape(type.shape)) * type.dtype.bits / 8
 
 
 __all__ = ["is_channels_last", "is_scattered", "is_unblocked", "physical_bytes", "plain_beside", "shortest_run"]

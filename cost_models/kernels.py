@@ -2,7 +2,7 @@
 
 A signature belongs to a row if every operand that the row names lies in the row's format, as bytes: for
 H = W = 1 a tensor in NCHW is one in NHWC. A strided row instead takes operands of a product by how many strides it
-would need for them (`layoutopt.ops.modes`):
+would need for them (`layoutopt.ops.interfaces.contraction_modes`):
 
     true          one each for rows, columns, what is summed and batches: leading dimensions
     "pointers"    any number for batches, which are pointers
@@ -21,8 +21,8 @@ from layoutopt.cost_models.spec import Kernel, TargetSpec
 from layoutopt.cost_models.templates import expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
-from layoutopt.ops import LayoutRule, X, elements
-from layoutopt.ops.modes import Kind
+from layoutopt.ops import LayoutRule, X, estimated_volume
+from layoutopt.ops.interfaces.contraction_modes import Kind
 
 _INNERMOST: dict[tuple[str, str], Kind] = {
     ("a", "M"): "rows",
@@ -61,10 +61,10 @@ class BoundKernel:
     op: Op
     rule: LayoutRule
 
-    def takes(self, formats: Formats, is_direct: bool) -> bool:
+    def takes(self, formats: Formats, is_layout_agnostic: bool) -> bool:
         """Whether operands in these formats, in which the op may be the same op, are what the kernel reads and writes."""
         if self.kernel.direct:
-            return is_direct
+            return is_layout_agnostic
         if self.kernel.strided:
             return self._strides_suit(formats)
         formats = self.rule.kernel_formats(self.op, formats)
@@ -87,7 +87,8 @@ class BoundKernel:
         mn, so it is the root of their product; a filter has all axes of a convolution that are ever padded.
         """
         ratios = {
-            role: elements(formats[slot].padded_shape(self.shapes[slot])) / max(elements(self.shapes[slot]), 1)
+            role: estimated_volume(formats[slot].padded_shape(self.shapes[slot]))
+            / max(estimated_volume(self.shapes[slot]), 1)
             for role, slot in self.roles.items()
             if slot in formats
         }

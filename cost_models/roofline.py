@@ -27,7 +27,7 @@ from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import Kernel, TargetSpec
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import Known, elements, rule_of
+from layoutopt.ops import OperandFormats, estimated_volume, rule_of
 
 Structure: TypeAlias = tuple[Any, ...]
 
@@ -117,7 +117,7 @@ class RooflineModel:
         """The target's name."""
         return f"RooflineModel({self.name})"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op want, the fastest kernel first."""
         profile = self._profile(op)
         if profile.wishes is None:
@@ -187,10 +187,10 @@ class RooflineModel:
             profile = self._profiles[key] = _Profile(rows, flops)
         return profile
 
-    def _wishes(self, op: Op, profile: "_Profile") -> list[Known]:
+    def _wishes(self, op: Op, profile: "_Profile") -> list[OperandFormats]:
         plain = canonical(op)
         ranked = sorted(profile.rows, key=lambda row: self._run(op, profile, row, {**plain, **row.formats}))
-        wishes: dict[tuple[Any, ...], Known] = {}
+        wishes: dict[tuple[Any, ...], OperandFormats] = {}
         for row in ranked:
             if row.kernel.direct:
                 continue  # it takes what the neighbours have
@@ -237,9 +237,9 @@ class RooflineModel:
     def _native(self, op: Op, signature: Signature, profile: "_Profile", formats: Formats) -> list[Work]:
         """What the op is to each kernel that takes it as it is."""
         rule = rule_of(op)
-        is_direct = rule is not None and rule.is_direct(op, signature)
-        native = [_work(op, profile, row, formats) for row in profile.rows if row.takes(formats, is_direct)]
-        return native if native or profile.rows or not is_direct else [_work(op, profile, None, formats)]
+        is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
+        native = [_work(op, profile, row, formats) for row in profile.rows if row.takes(formats, is_layout_agnostic)]
+        return native if native or profile.rows or not is_layout_agnostic else [_work(op, profile, None, formats)]
 
     def work(self, op: Op, signature: Signature) -> Work | None:
         """What the op is to the fastest kernel that takes it under a signature; None where it is emulated, or a rename."""
@@ -304,7 +304,7 @@ class _Profile:
         """Start without prices."""
         self.rows = rows
         self.flops = flops
-        self.wishes: list[Known] | None = None
+        self.wishes: list[OperandFormats] | None = None
         self.prices: dict[tuple[Format | None, ...], float] = {}
 
 
@@ -325,7 +325,7 @@ def _operand(value: Value | None) -> Structure | None:
     if value.data is None:
         return (value.type,)
     integers = value.dtype in (DType.INT64, DType.INT32)
-    small = integers and value.shape is not None and elements(value.shape) <= _SMALL
+    small = integers and value.shape is not None and estimated_volume(value.shape) <= _SMALL
     return (value.type, value.data.numpy().tobytes() if small else True)
 
 

@@ -12,7 +12,7 @@ import zoo
 import layoutopt
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
-from layoutopt.ops import elements
+from layoutopt.ops import estimated_volume
 
 
 class Toy:
@@ -33,7 +33,9 @@ class Toy:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
-        return 0.0 if src.format.key(value.shape) == dst.format.key(value.shape) else 1e-9 * elements(value.shape)
+        return (
+            0.0 if src.format.key(value.shape) == dst.format.key(value.shape) else 1e-9 * estimated_volume(value.shape)
+        )
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.ops import rules
-from layoutopt.ops.bodies import insides
+from layoutopt.ops.region_ops import insides
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.passes.base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.planner import Plan

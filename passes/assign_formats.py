@@ -14,7 +14,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops.bodies import boundary, control_flow, insides
+from layoutopt.ops.region_ops import boundary, control_flow, insides
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import Deadline, Plan, least_moves, make_compromise, make_plan
 

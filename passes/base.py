@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Data, Op, Value
 from layoutopt.ir.verify import violations
-from layoutopt.ops.bodies import insides
+from layoutopt.ops.region_ops import insides
 from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]

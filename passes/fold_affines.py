@@ -17,7 +17,7 @@ from layoutopt.cost.growth import NOTABLE, Account
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
-from layoutopt.ops import Affine, Rename, Side, canonical_signature, rounded, rule_of
+from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
 from layoutopt.passes.base import Pass, PassContext
 
 _HELD = 64 << 20  # bytes of folded constants that are held in memory; others are computed whenever they are read
@@ -54,7 +54,7 @@ class FoldAffines(Pass):
             if not graph.is_private(value):
                 return f"{value.name} is read elsewhere too"
             rule = rule_of(producer)
-            if not isinstance(rule, Rename):
+            if not isinstance(rule, View):
                 break
             before = producer.inputs[0]
             axes = {rule.axis_after(producer, each): each for each in range(before.rank or 0)} if before else {}
@@ -77,7 +77,7 @@ class FoldAffines(Pass):
             rule = rule_of(use.op)
             if use.index != 0:
                 return f"{use.op.kind} reads it as a parameter"
-            if not isinstance(rule, Rename):
+            if not isinstance(rule, View):
                 break
             axis = None if axis is None else rule.axis_after(use.op, axis)
             if affine.axis is not None and axis is None:
@@ -142,7 +142,7 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
     The values `between` them are other tensors from now on, so they get names of their own.
     """
     rule = rule_of(host)
-    constants = rule.absorb(host, affine, side) if rule is not None else None
+    constants = rule.fold_affine(host, affine, side) if rule is not None else None
     weight = host.inputs[1] if len(host.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{host.kind} cannot take it in"
@@ -185,7 +185,7 @@ class _Absorbed:
     def numpy(self) -> Array:
         """The elements, computed."""
         rule = rule_of(self.host)
-        constants = rule.absorb(self.host, self.affine, self.side) if rule is not None else None
+        constants = rule.fold_affine(self.host, self.affine, self.side) if rule is not None else None
         numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
         assert numbers is not None
         return numbers[self.index]

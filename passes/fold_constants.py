@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from layoutopt.ir.content import LARGE
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
-from layoutopt.ops import elements, is_copy, is_type_conversion, rule_of
-from layoutopt.ops.bodies import control_flow, unwrap
+from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
+from layoutopt.ops.region_ops import control_flow, unwrap
 from layoutopt.passes.base import Pass, PassContext
 
 _ROUNDS = 16  # exporters nest shape computations a few deep
@@ -88,7 +88,7 @@ class FoldConstants(Pass):
         found = False
         for op in graph.ops:
             rule = rule_of(op)
-            result = rule.known_result(op) if rule is not None else None
+            result = rule.result_from_types(op) if rule is not None else None
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = result if result is not None or value is None else value.known
@@ -209,7 +209,7 @@ def _has_one_result(op: Op | None) -> bool:
 
 def _nbytes(value: Value) -> int:
     assert value.static_shape is not None and value.dtype is not None
-    return elements(value.static_shape) * value.dtype.bits // 8
+    return estimated_volume(value.static_shape) * value.dtype.bits // 8
 
 
 def _is_bounded(graph: Graph, value: Value, inputs: list[Value]) -> bool:

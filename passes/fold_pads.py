@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
-from layoutopt.ops import Padding, Rename, rule_of
+from layoutopt.ops import Pads, View, rule_of
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -22,7 +22,7 @@ class FoldPads(Pass):
         """Every op that does nothing but pad with zeros, if that."""
         for op in graph.ops:
             rule = rule_of(op)
-            padding = rule.zero_padding(op) if rule is not None else None
+            padding = rule.zero_pads(op) if rule is not None else None
             if padding is None:
                 continue
             reason = self._fold(graph, op, padding) if padding else self._drop(graph, op)
@@ -39,17 +39,17 @@ class FoldPads(Pass):
         graph.remove_op(pad)
         return ""
 
-    def _fold(self, graph: Graph, pad: Op, padding: Padding) -> str:
+    def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
         """Give the padding to the reader. Returns why not; empty if done."""
         value = pad.outputs[0]
-        between: list[tuple[Value, Padding]] = []
+        between: list[tuple[Value, Pads]] = []
         while True:
             assert value is not None
             if not graph.is_private(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
             rule = rule_of(use.op)
-            if not isinstance(rule, Rename):
+            if not isinstance(rule, View):
                 break
             moved = {rule.axis_after(use.op, axis): ends for axis, ends in padding.items()}
             padding = {axis: ends for axis, ends in moved.items() if axis is not None}
@@ -57,7 +57,7 @@ class FoldPads(Pass):
             if len(padding) < len(moved) or value is None or value.shape is None:
                 return f"{use.op.kind} behind it splits or merges axes"
             between.append((value, padding))
-        attributes = rule.take_padding(use.op, padding) if rule is not None and use.index == 0 else None
+        attributes = rule.fold_pads(use.op, padding) if rule is not None and use.index == 0 else None
         if attributes is None:
             return f"{use.op.kind} behind it does not pad with zeros"
         use.op.attributes = {**use.op.attributes, **attributes}
@@ -70,7 +70,7 @@ class FoldPads(Pass):
         return ""
 
 
-def _shrink(graph: Graph, value: Value, padding: Padding) -> None:
+def _shrink(graph: Graph, value: Value, padding: Pads) -> None:
     """Make a value the tensor without the padding, under a name of its own."""
     assert isinstance(value.type, TensorType) and value.shape is not None
     shape = list(value.shape)

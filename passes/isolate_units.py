@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from layoutopt.cost import sized
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
-from layoutopt.ops import is_dequantizer, move_outward, undoes
+from layoutopt.ops import hoist_data_movement, is_dequantizer, undoes
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import integers_of
 
@@ -30,7 +30,7 @@ class IsolateUnits(Pass):
         """Names first, as a unit is not seen before they are out of the way."""
         if context.whole_units:
             return
-        move_outward(graph, only_names=True)
+        hoist_data_movement(graph, only_names=True)
         for op in graph.ops:
             _drop_pair(graph, op)
         integers = integers_of([graph], sized(context.cost_model, context.sizes))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops import ChannelMap, rule_of
+from layoutopt.ops import LinearMap, rule_of
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to, substitute
 
@@ -66,7 +66,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     if inside * outside * MARGIN > between * (inside + outside):
         return "one map in the place of two would not be much less work"
     whole, rule = _product(op, affines, first), rule_of(op)
-    if whole is None or rule is None or rule.with_channel_map(op, whole) is None:
+    if whole is None or rule is None or rule.with_linear_map(op, whole) is None:
         return f"{op.kind} cannot be the product"
     result = map_by(graph, op, whole, replay(graph, steps[::-1], source))
     if result is None:
@@ -75,11 +75,11 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     return ""
 
 
-def _product(op: Op, affines: list[Op], first: Op) -> ChannelMap | None:
+def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
     """The map that the chain is."""
     rules = rule_of(op), rule_of(first)
     last, start = (
-        rule.channel_map(each) if rule is not None else None for rule, each in zip(rules, (op, first), strict=True)
+        rule.linear_map(each) if rule is not None else None for rule, each in zip(rules, (op, first), strict=True)
     )
     if last is None or start is None:
         return None

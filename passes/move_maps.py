@@ -5,7 +5,7 @@ before: a -> Resize -> \
 after:  a -> Conv 1x1 -> Resize -> \
         b -> Conv 1x1 ----------> Add -> y                  x -> AveragePool -> Conv 1x1 -> y
 
-Both are linear and act on different axes, so they commute: see `ops.channel_map`. Decided by counting operations.
+Both are linear and act on different axes, so they commute: see `ops.linear_map`. Decided by counting operations.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import ChannelMap, rule_of, sum_of
+from layoutopt.ops import LinearMap, rule_of, sum_of
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import (
     Step,
@@ -87,7 +87,7 @@ def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     top, at = (tail[-1].source, tail[-1].before) if tail else (x, axis)
     joiner = graph.producer(top) if graph.is_private(top) else None
     rule = rule_of(joiner) if joiner is not None else None
-    if joiner is None or rule is None or rule.joined_axis(joiner) != at:
+    if joiner is None or rule is None or rule.concatenated_axis(joiner) != at:
         joiner, tail, top, at = None, [], x, axis
     branches = _branches(graph, (top,) if joiner is None else joiner.inputs, at, (x.rank, axis), sizes)
     moved = [branch for branch in branches if branch.steps]
@@ -95,7 +95,7 @@ def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     if not moved:
         return ""
     rule = rule_of(op)
-    map = rule.channel_map(op) if rule is not None else None
+    map = rule.linear_map(op) if rule is not None else None
     if map is None or _work_apart(map, x, moved, rest, sizes) * MARGIN > _work_together(map, x, moved, joiner, sizes):
         return "to move it before what enlarges its input would not be much less work"
     summands = []
@@ -139,7 +139,7 @@ def _move_on(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     if at != axis or value.rank != x.rank or _places(value, at, sizes) >= _places(x, axis, sizes):
         return ""
     rule = rule_of(op)
-    map = rule.channel_map(op) if rule is not None else None
+    map = rule.linear_map(op) if rule is not None else None
     if map is None:
         return ""
     outside, inside = map.extents
@@ -171,14 +171,14 @@ def _branches(
     return branches
 
 
-def _work_together(map: ChannelMap, x: Value, moved: Sequence[Branch], joiner: Op | None, sizes: Sizes) -> float:
+def _work_together(map: LinearMap, x: Value, moved: Sequence[Branch], joiner: Op | None, sizes: Sizes) -> float:
     """One map of all pieces, put together."""
     copied = 0.0 if joiner is None else 2.0 * map.extents[1] * _places(x, map.axis, sizes)
     resampled = sum(_work_of(branch.steps, branch.extent, sizes) for branch in moved)
     return _map_work(map.extents, _places(x, map.axis, sizes)) + TOUCH * copied + resampled
 
 
-def _work_apart(map: ChannelMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes) -> float:
+def _work_apart(map: LinearMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes) -> float:
     """A map of every piece that can be moved, one of all others, and a sum."""
     outside, places = map.extents[0], _places(x, map.axis, sizes)
     work = TOUCH * 3.0 * outside * places * (len(moved) + bool(rest) - 1)

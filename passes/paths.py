@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
-from layoutopt.ops import ChannelMap, Rename, extent, rounded, rule_of, sum_of
+from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Step:
 
 def is_rename(op: Op) -> bool:
     """Whether an op only gives other names to axes."""
-    return isinstance(rule_of(op), Rename)
+    return isinstance(rule_of(op), View)
 
 
 def is_average(op: Op) -> bool:
@@ -46,12 +46,12 @@ def step_from(op: Op, before: int) -> Step | None:
     if rule is None or x is None or x.shape is None or len(op.outputs) != 1:
         return None
     averaged = rule.averaged_axes(op)
-    if isinstance(rule, Rename):
+    if isinstance(rule, View):
         after = rule.same_axis(op, before)
     else:
         after = before if averaged is not None and before not in averaged else None
     channels = x.shape[before]
-    if after is None or not isinstance(channels, int) or rule.with_extent(op, before, channels) is None:
+    if after is None or not isinstance(channels, int) or rule.shape_edits(op, before, channels) is None:
         return None
     return Step(op, before, after)
 
@@ -79,8 +79,8 @@ def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
     for step in steps:
         rule, old = rule_of(step.op), step.op.outputs[0]
         assert rule is not None and old is not None and value.shape is not None
-        channels = extent(value.shape[step.before])
-        changed = rule.with_extent(step.op, step.before, channels)
+        channels = estimated_extent(value.shape[step.before])
+        changed = rule.shape_edits(step.op, step.before, channels)
         assert changed is not None
         inputs = [value, *step.op.inputs[1:]]
         for index, numbers in changed.items():
@@ -89,10 +89,10 @@ def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
     return value
 
 
-def map_by(graph: Graph, op: Op, map: ChannelMap, value: Value) -> Value | None:
+def map_by(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | None:
     """Another map of a value, by an op like `op`; None if it cannot be that map, or the numbers are too large."""
     rule, weight = rule_of(op), op.inputs[1]
-    constants = rule.with_channel_map(op, map) if rule is not None else None
+    constants = rule.with_linear_map(op, map) if rule is not None else None
     if constants is None or weight is None or weight.dtype is None:
         return None
     numbers = rounded(constants, weight.dtype)
@@ -107,7 +107,7 @@ def map_by(graph: Graph, op: Op, map: ChannelMap, value: Value) -> Value | None:
 def join(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
     """Some of the inputs of an op that puts tensors together along an axis, put together."""
     shapes = [value.shape for value in values if value.shape is not None]
-    whole = sum(extent(shape[axis]) for shape in shapes)
+    whole = sum(estimated_extent(shape[axis]) for shape in shapes)
     return _copy(graph, op, values, _with_extent(values[0], axis, whole))
 
 

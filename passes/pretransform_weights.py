@@ -17,8 +17,8 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Data, Op, Value
-from layoutopt.ops import elements
-from layoutopt.ops.bodies import expected_runs
+from layoutopt.ops import estimated_volume
+from layoutopt.ops.region_ops import expected_runs
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -65,7 +65,7 @@ class _Cast:
         """The size of the packed constant in the file."""
         storage, shape, size = self.copy.storage, self.copy.shape, sum(stored(self.source).values())
         assert storage is not None and shape is not None
-        return size * elements(storage.format.physical_shape(shape)) // max(1, elements(shape))
+        return size * estimated_volume(storage.format.physical_shape(shape)) // max(1, estimated_volume(shape))
 
     def released(self, holders: Counter[Data]) -> int:
         """The size of the source, if nothing else reads it."""

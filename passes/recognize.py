@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from layoutopt.ops import rules
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.recompose import Recompose
-from layoutopt.patterns import Idiom
+from layoutopt.patterns import FusionPattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Recognize(Recompose):
     name = "recognize"
     is_reason = False
 
-    def is_wanted(self, idiom: Idiom, context: PassContext) -> bool:
+    def is_wanted(self, idiom: FusionPattern, context: PassContext) -> bool:
         """Whoever has kernels for what."""
         del context
         rule = rules().get(idiom.makes)
-        return rule is not None and (rule.is_virtual or "::" not in idiom.makes)
+        return rule is not None and (rule.is_pseudo_op or "::" not in idiom.makes)

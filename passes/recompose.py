@@ -10,7 +10,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import substitute
-from layoutopt.patterns import Idiom, Match, idioms_at
+from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Recompose(Pass):
         if context.mode == "training":
             return
         for op in graph.ops:
-            for idiom in idioms_at(op):
+            for idiom in patterns_at(op):
                 if op not in graph or not self.is_wanted(idiom, context):
                     continue
                 match = idiom.match(graph, op)
@@ -36,12 +36,12 @@ class Recompose(Pass):
                 else:
                     context.note(self, op.name or op.kind, f"no {idiom.name}: {exposed.name} is read elsewhere too")
 
-    def is_wanted(self, idiom: Idiom, context: PassContext) -> bool:
+    def is_wanted(self, idiom: FusionPattern, context: PassContext) -> bool:
         """Whether the dialect has a kernel for what the idiom makes."""
         return idiom.makes in context.kernels
 
 
-def _replace(graph: Graph, idiom: Idiom, match: Match) -> None:
+def _replace(graph: Graph, idiom: FusionPattern, match: Match) -> None:
     """Put the one op where the last of the several stood, under its name."""
     last = graph.producer(match.result)
     assert last is not None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import Known
+from layoutopt.ops import OperandFormats
 
 
 @runtime_checkable
@@ -23,7 +23,7 @@ class CostModel(Protocol):
     def dialect(self) -> str:
         """The dialect that models for this target are written in unless a caller asks for another."""
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that the target's kernels for this op want, each as formats of some of its operands."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from layoutopt.cost.model import CostModel, Emulating
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import Known
+from layoutopt.ops import OperandFormats
 
 
 class Several:
@@ -25,7 +25,7 @@ class Several:
         dialects = {model.dialect for model in self.models}
         return dialects.pop() if len(dialects) == 1 else "functions"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         """What the kernels of any target want."""
         wishes = {tuple(wish.items()): wish for model in self.models for wish in model.kernels(op)}
         return list(wishes.values())

@@ -6,7 +6,7 @@ from layoutopt.cost.model import CostModel, Emulating
 from layoutopt.cost.several import Several
 from layoutopt.ir.sizes import Sizes, is_symbolic
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import Known
+from layoutopt.ops import OperandFormats
 
 
 class SizedCostModel:
@@ -29,7 +29,7 @@ class SizedCostModel:
         """The dialect that models for this target are written in unless a caller asks for another."""
         return self._model.dialect
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         """What is wanted at any of the sizes and fits all."""
         bound = self._bound(op)
         if bound is None:
@@ -78,7 +78,7 @@ class SizedCostModel:
         return known[1]
 
 
-def _fits(op: Op, wish: Known) -> bool:
+def _fits(op: Op, wish: OperandFormats) -> bool:
     shapes = ((op.operand(slot), format) for slot, format in wish.items())
     return all(value is None or value.shape is None or format.fits(value.shape) for value, format in shapes)
 

@@ -13,7 +13,7 @@ from layoutopt.ir.content import LARGE, share_constants
 from layoutopt.ir.deferred import Deferred, Moved, expanded, narrowed
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
-from layoutopt.ops import extent
+from layoutopt.ops import estimated_extent
 
 
 def compact(graph: Graph) -> None:
@@ -67,7 +67,7 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
     for move in reversed(moves):
         if isinstance(move, Packed):
             result = builder.convert(result, Format.canonical(len(shape)), move.format, shape)
-    result = builder.reshape(result, tuple(extent(dim) for dim in value.shape))
+    result = builder.reshape(result, tuple(estimated_extent(dim) for dim in value.shape))
     value.data = None
     builder.outputs[0] = result
     write_plain(graph, op, builder, [value])

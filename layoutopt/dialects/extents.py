@@ -8,7 +8,7 @@ import numpy as np
 from layoutopt.formats import Dim, Extent
 from layoutopt.formats.extent import Atom, Ratio
 from layoutopt.ir.types import DType, TensorType, Value
-from layoutopt.ops import is_readable
+from layoutopt.ops import is_computable
 
 if TYPE_CHECKING:
     from layoutopt.dialects.builder import OpBuilder
@@ -44,7 +44,7 @@ class ExtentsAtRunTime:
 
     def of(self, dim: Dim) -> Value | None:
         """An extent; None if it cannot be computed."""
-        return self._extent(Extent.of(dim)) if is_readable(dim, self._known) else None
+        return self._extent(Extent.of(dim)) if is_computable(dim, self._known) else None
 
     def _extent(self, extent: Extent) -> Value:
         if extent.number is not None:

@@ -18,7 +18,7 @@ from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
-from layoutopt.ops import move_outward, rule_of
+from layoutopt.ops import hoist_data_movement, rule_of
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
 _VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
@@ -50,7 +50,7 @@ class Functions(Dialect):
         """The lowered graph; `graph` is not changed. Ops that are more than one op on arrays leave no names inside of units."""
         lowered = super().lower(graph, growth)
         for each in lowered.nest():
-            move_outward(each, only_names=True)
+            hoist_data_movement(each, only_names=True)
         return lowered
 
     def label(self, op: Op) -> Label:
@@ -66,7 +66,7 @@ class Functions(Dialect):
         """A call, or the recorded ops where they are plain ops on physical arrays already."""
         rule = rule_of(op)
         assert op.signature is not None
-        if not builder.ops or (rule is not None and rule.is_direct(op, op.signature)):
+        if not builder.ops or (rule is not None and rule.is_layout_agnostic(op, op.signature)):
             write_plain(graph, op, builder, outputs)
             return
         shield(graph, builder)
@@ -130,7 +130,7 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, says: Mapping[str, Attribut
     draft.attributes.update(says)
     rule = rule_of(op)
     if (
-        rule is not None and rule.is_virtual
+        rule is not None and rule.is_pseudo_op
     ):  # none of the recorded ops is the op itself, whose attributes say what they do
         draft.attributes.update(op.attributes)
     return draft

@@ -17,8 +17,18 @@ from layoutopt.formats import Format, Shape, pack, packed_elements, packed_view
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
-from layoutopt.ops import LayoutRule, X, Y, canonical_signature, elements, extent, is_canonical, physical_type, rule_of
-from layoutopt.ops.bodies import ControlFlow, control_flow, insides
+from layoutopt.ops import (
+    LayoutRule,
+    X,
+    Y,
+    canonical_signature,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    physical_type,
+    rule_of,
+)
+from layoutopt.ops.region_ops import ControlFlow, control_flow, insides
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ class Packed:
 
     def numpy(self) -> Array:
         """The physical array."""
-        return pack(self.data.numpy(), self.format).reshape([extent(dim) for dim in self.shape])
+        return pack(self.data.numpy(), self.format).reshape([estimated_extent(dim) for dim in self.shape])
 
     def view(self) -> Array:
         """The physical array, one axis per part, as a view of the logical one if no axis is padded."""
@@ -171,7 +181,7 @@ class _Lowering:
         shape = spell(value.shape)
         data = None
         if value.data is not None:
-            data = Packed(value.data, storage.format, shape, value.type.dtype.bits * elements(shape) // 8)
+            data = Packed(value.data, storage.format, shape, value.type.dtype.bits * estimated_volume(shape) // 8)
         return Value(value.name, TensorType(value.type.dtype, shape), data=data, tensor=value.tensor)
 
     def _lower(self, op: Op) -> None:
@@ -272,7 +282,7 @@ class _Lowering:
 
 def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
     """Whether an op is one of the model, on operands as the model has them."""
-    if rule.is_respelled(op):
+    if rule.must_be_expanded(op):
         op.signature = op.signature or canonical_signature(op)
         return False
     return op.signature is None or is_canonical(op.signature)

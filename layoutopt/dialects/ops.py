@@ -7,7 +7,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import move_outward
+from layoutopt.ops import hoist_data_movement
 
 
 class Ops(Dialect):
@@ -22,7 +22,7 @@ class Ops(Dialect):
         """The lowered graph; `graph` is not changed."""
         lowered = super().lower(graph, growth)
         for each in lowered.nest():
-            move_outward(each, only_names=False)
+            hoist_data_movement(each, only_names=False)
         return lowered
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:

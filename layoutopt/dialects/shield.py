@@ -11,7 +11,7 @@ Source: onnxruntime, core/optimizer/qdq_transformer/qdq_propagation.cc and qdq_s
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
-from layoutopt.ops import Rename, is_dequantizer, rule_of
+from layoutopt.ops import View, is_dequantizer, rule_of
 
 _COPIED_SINCE = 21
 _LOOKED_THROUGH = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
@@ -30,7 +30,7 @@ def shield(graph: Graph, builder: OpBuilder) -> None:
 def _is_dequantized(graph: Graph, value: Value) -> bool:
     """Whether a value is that of such a step under some names."""
     op = graph.producer(value)
-    while op is not None and isinstance(rule_of(op), Rename) and op.inputs[0] is not None:
+    while op is not None and isinstance(rule_of(op), View) and op.inputs[0] is not None:
         op = graph.producer(op.inputs[0])
     return op is not None and is_dequantizer(op) and _is_copied(op)
 

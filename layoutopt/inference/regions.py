@@ -16,7 +16,7 @@ from layoutopt.formats import UNKNOWN, Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.ops.bodies import ControlFlow, Crossing, Place, control_flow, insides, operand
+from layoutopt.ops.region_ops import ControlFlow, Crossing, Place, control_flow, insides, operand
 
 Type: TypeAlias = TensorType | OpaqueType
 Types: TypeAlias = Mapping[str, Type]

@@ -3,7 +3,7 @@
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
     attention,
     axis,
-    biased,
+    bias_gelu,
     cache,
     center_crop,
     control_flow,
@@ -25,7 +25,6 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     quantization,
     rearrangement,
     recurrent,
-    rename,
     resize,
     running,
     sampling,
@@ -36,74 +35,74 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     spectrum,
     tile,
     triangle,
+    view,
 )
-from layoutopt.ops.affine import Affine, rounded
-from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
-from layoutopt.ops.channel_map import ChannelMap, sum_of
+from layoutopt.ops.base import Builder, LayoutRule, Pads, Side, register, rule_of, rules
 from layoutopt.ops.copying import is_copy, is_type_conversion
-from layoutopt.ops.decisions import decided_by
-from layoutopt.ops.lanes import clean_signature, has_lanes, with_lanes
-from layoutopt.ops.left_canonical import LEFT_CANONICAL
-from layoutopt.ops.movable import is_restricted, unmovable
+from layoutopt.ops.interfaces.affine import Affine, rounded
+from layoutopt.ops.interfaces.linear_map import LinearMap, sum_of
+from layoutopt.ops.interfaces.numerics import discontinuous_inputs
+from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
+from layoutopt.ops.padding_state import clean_signature, has_padding, with_padding_states
 from layoutopt.ops.quantization import (
-    IntegerUnits,
-    find_units,
+    QdqGroups,
+    find_qdq_groups,
+    hoist_data_movement,
     is_dequantizer,
-    is_in_unit,
+    is_in_qdq_group,
     is_quantizer,
-    move_outward,
     respelled,
     undoes,
 )
-from layoutopt.ops.readable import hidden, is_readable
-from layoutopt.ops.rename import Rename
+from layoutopt.ops.runtime_extents import is_computable, unresolved
 from layoutopt.ops.signatures import (
     Inapplicable,
-    Known,
+    OperandFormats,
     X,
     Y,
     canonical_signature,
     canonical_storage,
-    elements,
-    extent,
+    estimated_extent,
+    estimated_volume,
     is_canonical,
     padded_type,
     physical_type,
     signature_of,
 )
+from layoutopt.ops.transposable import has_untransposable_type, untransposable
+from layoutopt.ops.view import View
 
 __all__ = [
-    "LEFT_CANONICAL",
+    "OPS_WITHOUT_RULE",
     "Affine",
     "Builder",
-    "ChannelMap",
     "Inapplicable",
-    "IntegerUnits",
-    "Known",
     "LayoutRule",
-    "Padding",
-    "Rename",
+    "LinearMap",
+    "OperandFormats",
+    "Pads",
+    "QdqGroups",
     "Side",
+    "View",
     "X",
     "Y",
     "canonical_signature",
     "canonical_storage",
     "clean_signature",
-    "decided_by",
-    "elements",
-    "extent",
-    "find_units",
-    "has_lanes",
-    "hidden",
+    "discontinuous_inputs",
+    "estimated_extent",
+    "estimated_volume",
+    "find_qdq_groups",
+    "has_padding",
+    "has_untransposable_type",
+    "hoist_data_movement",
     "is_canonical",
+    "is_computable",
     "is_copy",
     "is_dequantizer",
-    "is_in_unit",
+    "is_in_qdq_group",
     "is_quantizer",
-    "is_readable",
-    "is_restricted",
     "is_type_conversion",
-    "move_outward",
     "padded_type",
     "physical_type",
     "register",
@@ -114,6 +113,7 @@ __all__ = [
     "signature_of",
     "sum_of",
     "undoes",
-    "unmovable",
-    "with_lanes",
+    "unresolved",
+    "untransposable",
+    "with_padding_states",
 ]

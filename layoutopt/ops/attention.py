@@ -9,8 +9,14 @@ from typing import ClassVar
 
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import LayoutRule, register
-from layoutopt.ops.passage import NO_LANES
-from layoutopt.ops.signatures import Inapplicable, Known, canonical_signature, elements, extent
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    canonical_signature,
+    estimated_extent,
+    estimated_volume,
+)
 
 
 @register
@@ -20,10 +26,10 @@ class Attention(LayoutRule):
     family = "attention"
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
     formats = "canonical"
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
     is_fixed = True
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the model has it."""
         if all(format.is_canonical for format in known.values()):
             return canonical_signature(op)
@@ -35,4 +41,4 @@ class Attention(LayoutRule):
         shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
         if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):
             return super().flops(op)
-        return 2.0 * extent(shapes[1][1]) * (elements(shapes[0]) + elements(shapes[2]))
+        return 2.0 * estimated_extent(shapes[1][1]) * (estimated_volume(shapes[0]) + estimated_volume(shapes[2]))

@@ -6,9 +6,9 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.lanes import has_lanes
-from layoutopt.ops.passage import KEPT, Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical
+from layoutopt.ops.padding_state import has_padding
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, is_canonical
 
 _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
@@ -29,14 +29,14 @@ class Reduction(AxiswiseRule):
     )
     formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """Of lanes that are not reduced over."""
         if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
-            return KEPT
+            return PADDING_KEPT
         if kind == "ReduceLogSumExp":
-            return Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+            return PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
         text = "lanes of reduced axes have to be zero" if kind in _SUMS else ""
-        return Passage(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
+        return PaddingTransfer(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
 
     def reduced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are reduced; None if they are computed."""
@@ -65,14 +65,14 @@ class Reduction(AxiswiseRule):
         every = tuple(range(x.rank))
         return {X: every, Y: every if self.keeps_axes(op) else tuple(axis for axis in every if axis not in reduced)}
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, but a reduced axis may have lanes only where zeros add nothing."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
         reduced = self.reduced(op) or ()
         blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced)
-        if blocked and has_lanes(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
+        if blocked and has_padding(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
             return Inapplicable("the reduction would read the lanes")
         return signature
 
@@ -88,7 +88,7 @@ class Reduction(AxiswiseRule):
         keeps = op.op_type in ("ReduceMean", "ReduceMax", "ReduceMin")
         return (inputs[0] if keeps else (Lanes.ZERO, Lanes.ANY)[inputs[0]],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: a reduction over the parts of the axes."""
         return True
 
@@ -114,7 +114,7 @@ class Reduction(AxiswiseRule):
     def flops(self, op: Op) -> float:
         """One per element of the input."""
         x = op.inputs[0]
-        return float(elements(x.shape)) if x is not None and x.shape is not None else 0.0
+        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
 
 
 class OneAxis(AxiswiseRule):
@@ -141,7 +141,7 @@ class OneAxis(AxiswiseRule):
         """Lanes would count."""
         return f"axis {axis} is worked along and cannot be blocked" if axis == self.axis(op) else ""
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: only the number of the axis changes."""
         return True
 
@@ -159,7 +159,7 @@ class Softmax(OneAxis):
 
     family = "softmax"
     ops = ("Softmax", "LogSoftmax", "Hardmax")
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
@@ -175,7 +175,7 @@ class Softmax(OneAxis):
             return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
 
-    def squashes(self, op: Op) -> bool:
+    def is_saturating(self, op: Op) -> bool:
         """A distribution is near zero nearly everywhere."""
         return True
 
@@ -183,7 +183,7 @@ class Softmax(OneAxis):
         """Lanes are rows of their own: a distribution each, or its logarithm."""
         return (Lanes.ANY if inputs[0] is Lanes.ANY else Lanes.FINITE,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """From opset 13 on; before, only in canonical order."""
         return op.version >= 13 or is_canonical(signature)
 
@@ -201,7 +201,7 @@ class ArgReduction(OneAxis):
 
     family = "reduction"
     ops = ("ArgMax", "ArgMin")
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
 from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import Builder, LayoutRule
-from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, signature_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, estimated_volume, signature_of
 
 Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 
@@ -59,7 +59,7 @@ class AxiswiseRule(LayoutRule):
         del op, axis, order
         return ""
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Project the first known format onto all operands that are not known themselves."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
@@ -136,7 +136,7 @@ class AxiswiseRule(LayoutRule):
         # The operand with the most elements has the fewest broadcast axes, so its format says the most.
         value = op.operand(slot)
         shape = value.shape if value is not None and value.shape is not None else ()
-        return (-len(shape), -elements(shape), slot)
+        return (-len(shape), -estimated_volume(shape), slot)
 
 
 def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:

@@ -5,7 +5,7 @@ five questions about an op:
 
     complete    if these operands lie in these formats, in which lie the others?
     lanes       if the lanes of the inputs hold this, what do the lanes of the outputs hold?
-    is_direct   is the op on the physical arrays the same op, at most with other attributes?
+    is_layout_agnostic   is the op on the physical arrays the same op, at most with other attributes?
     lower       how is it written on the physical arrays?
     flops       how much arithmetic is it?
 
@@ -18,14 +18,14 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
-from layoutopt.ops.affine import Affine
-from layoutopt.ops.channel_map import ChannelMap
-from layoutopt.ops.modes import Modes
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical, padded_type
+from layoutopt.ops.interfaces.affine import Affine
+from layoutopt.ops.interfaces.contraction_modes import ContractionModes
+from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, is_canonical, padded_type
 
 Side: TypeAlias = Literal["in", "out"]
-Padding: TypeAlias = dict[int, tuple[int, int]]
+Pads: TypeAlias = dict[int, tuple[int, int]]
 """What is put before and behind an axis; axes that are left as they are do not appear."""
 
 OLDEST_OPSET = 7
@@ -85,10 +85,10 @@ class LayoutRule(ABC):
         ops: the op types, with their domain in front unless it is ai.onnx.
         is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
         is_rename: the op moves no bytes; it gives the same bytes other axes.
-        is_virtual: no runtime has the op, so that it is always respelled.
+        is_pseudo_op: no runtime has the op, so that it is always respelled.
         is_fixed: the op runs in canonical formats alone; its rule is there for what else it says.
         is_quantised: the op is a step to or from integers of few bits, or one on such integers with their scales.
-        is_independent: the format of one operand says nothing about the others, so combinations are worth a look.
+        has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
         broadcasts: every operand is broadcast to the shape of the result, as numpy does.
         is_broadcast: the op does nothing but broadcast its first input.
         formats: in words, which formats its operands may have.
@@ -99,17 +99,17 @@ class LayoutRule(ABC):
     ops: ClassVar[tuple[str, ...]]
     is_anchor: ClassVar[bool] = False
     is_rename: ClassVar[bool] = False
-    is_virtual: ClassVar[bool] = False
+    is_pseudo_op: ClassVar[bool] = False
     is_fixed: ClassVar[bool] = False
     is_quantised: ClassVar[bool] = False
-    is_independent: ClassVar[bool] = False
+    has_independent_operands: ClassVar[bool] = False
     broadcasts: ClassVar[bool] = False
     is_broadcast: ClassVar[bool] = False
     formats: ClassVar[str] = ""
-    becomes: ClassVar[Passage] = Passage(Lanes.ANY, None, None)
+    becomes: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
 
     @abstractmethod
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature that has the given formats at the given slots; lanes are not considered yet."""
 
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
@@ -129,20 +129,20 @@ class LayoutRule(ABC):
         del op, signature
         return None if any(inputs) else (Lanes.ANY,)
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """In short, what becomes of the lanes of ops of one kind."""
         del kind
         return self.becomes
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Whether `lower` writes one op of the same type on the physical arrays."""
         del op
         return is_canonical(signature)
 
-    def is_respelled(self, op: Op) -> bool:
+    def must_be_expanded(self, op: Op) -> bool:
         """Whether `lower` writes the op in canonical formats too, as runtimes do not get on with the spelling that it has."""
         del op
-        return self.is_virtual
+        return self.is_pseudo_op
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
         """The formats that `lower` works in: those of the signature, or others with the same bytes."""
@@ -173,17 +173,17 @@ class LayoutRule(ABC):
         del op
         return {"x": X, "w": Slot("in", 1), "y": Y}
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """The formats as a kernel sees them, where it does not tell some others from them."""
         del op
         return formats
 
-    def reordered(self, op: Op, base: Known, slot: Slot, format: Format) -> Known | None:
+    def reordered(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
         """Formats of a kernel with an axis in an order of digits that an operand has and the kernel does not tell."""
         del op, base, slot, format
         return None
 
-    def modes(self, op: Op, formats: Known) -> Modes | None:
+    def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
         """What the op is as a contraction of two operands in these formats; None if it is none."""
         del op, formats
         return None
@@ -198,7 +198,7 @@ class LayoutRule(ABC):
         del op
         return ""
 
-    def squashes(self, op: Op) -> bool:
+    def is_saturating(self, op: Op) -> bool:
         """Whether the op makes large differences small, so that errors have to be looked for before it."""
         del op
         return False
@@ -208,22 +208,22 @@ class LayoutRule(ABC):
         del op
         return None
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """New constant inputs with which the op does the affine's work too, on its input or output; None if not."""
         del op, affine, side
         return None
 
-    def known_result(self, op: Op) -> Array | None:
+    def result_from_types(self, op: Op) -> Array | None:
         """The result, if it follows from the types of the inputs alone."""
         del op
         return None
 
-    def zero_padding(self, op: Op) -> Padding | None:
+    def zero_pads(self, op: Op) -> Pads | None:
         """The zeros that the op puts around its input, if it does nothing else, on axes of known extents."""
         del op
         return None
 
-    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
         """New attributes with which the op puts these zeros around its input itself; None if it cannot."""
         del op, padding
         return None
@@ -233,12 +233,12 @@ class LayoutRule(ABC):
         del op
         return None
 
-    def channel_map(self, op: Op) -> ChannelMap | None:
+    def linear_map(self, op: Op) -> LinearMap | None:
         """The linear map over one axis that the op is, if it is one and its numbers are finite."""
         del op
         return None
 
-    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
         """New constant inputs with which the op is another map over the same axis; None if it cannot be."""
         del op, map
         return None
@@ -251,12 +251,12 @@ class LayoutRule(ABC):
         del op
         return None
 
-    def joined_axis(self, op: Op) -> int | None:
+    def concatenated_axis(self, op: Op) -> int | None:
         """The axis along which the result is the inputs put together, if it is that."""
         del op
         return None
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """Which elements of lists, by input and place, are others where x has another extent of an axis that is left alone.
 
         They are numbers now, whether the list is given or computed. None if the op cannot do the same to such an x.
@@ -267,7 +267,7 @@ class LayoutRule(ABC):
     def flops(self, op: Op) -> float:
         """Arithmetic operations, a multiply-add being two."""
         shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]
-        return float(sum(map(elements, shapes)))
+        return float(sum(map(estimated_volume, shapes)))
 
 
 # --- the registry ------------------------------------------------------------------------------------------------

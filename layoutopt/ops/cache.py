@@ -5,8 +5,8 @@ from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y
+from layoutopt.ops.padding_transfer import PADDING_KEPT
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y
 
 _UPDATE = Slot("in", 1)
 
@@ -19,7 +19,7 @@ class CacheUpdate(OneAxis):
     ops = ("TensorScatter",)
     default_axis = -2
     formats = "the batch outermost, the others in any format; the axis must not be blocked"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of the cache, of what is written and of the result correspond by position."""
@@ -32,7 +32,7 @@ class CacheUpdate(OneAxis):
         """Neither that axis nor the batch."""
         return "the batch cannot be blocked" if axis == 0 else super().may_block(op, axis, order)
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, if the batch comes first."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):

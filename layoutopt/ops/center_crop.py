@@ -6,7 +6,7 @@ from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT
+from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 _INT64 = 7  # of onnx's element types
@@ -19,7 +19,7 @@ class CenterCrop(AxiswiseRule):
     family = "rearrangement"
     ops = ("CenterCropPad",)
     formats = "any; axes that are cut or padded must not be blocked"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def chosen(self, op: Op) -> tuple[int, ...]:
         """The axes whose extents are given; all by default."""
@@ -42,7 +42,7 @@ class CenterCrop(AxiswiseRule):
         """They stay as they are, among zeros."""
         return (inputs[0],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: only the numbers of the axes change."""
         return True
 

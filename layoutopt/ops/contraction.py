@@ -7,10 +7,10 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import LayoutRule
-from layoutopt.ops.lanes import laned_axes
-from layoutopt.ops.modes import A, B, Kind, Modes, kind_of, modes_of
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, Known, Y, signature_of
+from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, Kind, kind_of, modes_of
+from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, signature_of
 
 _MATRICES: dict[Slot, tuple[Kind, Kind]] = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
@@ -20,8 +20,8 @@ class Contraction(LayoutRule):
 
     family = "matmul"
     formats = "a format for each operand, in any order of any digits"
-    becomes = Passage(Lanes.ZERO, None, None)
-    is_independent = True
+    becomes = PaddingTransfer(Lanes.ZERO, None, None)
+    has_independent_operands = True
 
     @abstractmethod
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -31,7 +31,7 @@ class Contraction(LayoutRule):
         """Operands a and b, result y."""
         return {"a": A, "b": B, "y": Y}
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the rest; but where one operand is a matrix, the result follows the other one.
 
         And if that matrix is a constant, it has its axes in the order that the others have them in.
@@ -54,7 +54,7 @@ class Contraction(LayoutRule):
         if isinstance(signature, Inapplicable):
             return signature
         for slot in (A, B, Y):
-            if set(laned_axes(op.operand(slot), signature[slot])).difference(self.padded_axes(op, slot)):
+            if set(padded_axes_of(op.operand(slot), signature[slot])).difference(self.padded_axes(op, slot)):
                 return Inapplicable(f"{slot} would have lanes in {signature[slot]}")
         return signature
 
@@ -88,7 +88,7 @@ class Contraction(LayoutRule):
         matrix = list(_MATRICES[slot])
         return kinds == matrix[::-1] if kinds in (matrix, matrix[::-1]) else None
 
-    def modes(self, op: Op, formats: Known) -> Modes | None:
+    def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
         """Those of the axes; None where no kernel could read the operands as they lie."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):

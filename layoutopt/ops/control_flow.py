@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.base import register
-from layoutopt.ops.bodies import ControlFlow, Crossing, Place, ShapeOf, operand, own_shape
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import extent
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.region_ops import ControlFlow, Crossing, Place, ShapeOf, operand, own_shape
+from layoutopt.ops.signatures import estimated_extent
 
 TRIPS = 10.0  # of a loop whose end is computed; a guess
 MOST_TRIPS = 1e4  # more do not change which plan is the best one, and prices have to stay comparable
@@ -46,7 +46,7 @@ class If(ControlFlow):
     """One of two branches, which read nothing but captures."""
 
     formats = "whatever its branches and those around it agree on"
-    becomes = Passage(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
 
     ops = ("If",)
 
@@ -84,7 +84,7 @@ class Loop(ControlFlow):
     """
 
     formats = "whatever its body and those around it agree on; the same in every round"
-    becomes = Passage(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    becomes = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
 
     ops = ("Loop",)
 
@@ -149,7 +149,7 @@ class Scan(ControlFlow):
     """
 
     formats = "whatever its body and those around it agree on, the scanned axis outermost"
-    becomes = Passage(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    becomes = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
 
     ops = ("Scan",)
 
@@ -213,7 +213,7 @@ class Scan(ControlFlow):
         length, batches = self.length(op), 1
         first = operand(op, Place(Slot("in", self._extents(op)[0])))
         if op.version <= _BATCHED and first is not None and first.shape:
-            batches = extent(first.shape[0])
+            batches = estimated_extent(first.shape[0])
         return {"body": min(float(length) * batches, MOST_TRIPS) if isinstance(length, int) else TRIPS}
 
     def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:

@@ -15,19 +15,19 @@ import numpy as np
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType
-from layoutopt.ops.affine import Affine, float_constant
-from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register
-from layoutopt.ops.channel_map import ChannelMap
-from layoutopt.ops.channel_order import Channels, regular, reordered
-from layoutopt.ops.lanes import has_lanes
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.base import Builder, LayoutRule, Pads, Side, register
+from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.interfaces.channel_permutation import Channels, regular, reordered
+from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ops.padding_state import has_padding
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import (
     Inapplicable,
-    Known,
+    OperandFormats,
     X,
     Y,
-    elements,
-    extent,
+    estimated_extent,
+    estimated_volume,
     is_canonical,
     padded_type,
     signature_of,
@@ -47,11 +47,11 @@ class Convolution(LayoutRule):
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
-    becomes = Passage(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
     is_anchor = True
     weight: ClassVar[int] = 1
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats; an operand that is not known follows x, the bias follows the output channels."""
         weight = Slot("in", self.weight)
         x, w, y = (op.operand(slot) for slot in (X, weight, Y))
@@ -78,14 +78,16 @@ class Convolution(LayoutRule):
     def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
         """Whether no block has channels of two groups, and none has lanes."""
         operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
-        if any(has_lanes(value, storage) for value, storage in operands.values()):
+        if any(has_padding(value, storage) for value, storage in operands.values()):
             return False
         images = [
             (value, storage) for value, storage in (operands[X], operands[Y]) if value and value.shape and storage
         ]
         groups = op.integer("group", 1)
         return not any(
-            extent(value.shape[1]) // groups % storage.format.block(1) for value, storage in images if value.shape
+            estimated_extent(value.shape[1]) // groups % storage.format.block(1)
+            for value, storage in images
+            if value.shape
         )
 
     def _weight_format(self, lead: Format, shape: Shape) -> Format:
@@ -114,14 +116,14 @@ class Convolution(LayoutRule):
             [[(X, 1), (weight, in_axis)], [(weight, out_axis), (Y, 1), *numbers]] if self.variant(op) == "dense" else []
         )
 
-    def reordered(self, op: Op, base: Known, slot: Slot, format: Format) -> Known | None:
+    def reordered(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
         """Channels of x in another order meet weights in that order; so do those of y, and come out in it."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
         known = {each: lies for each, lies in base.items() if each in kept}
         found = (reordered(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         for group in self.channels(op):
             formats = regular(op, formats, group)
@@ -135,7 +137,7 @@ class Convolution(LayoutRule):
         w = op.inputs[self.weight]
         return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """ONNX has no convolution but the canonical one."""
         return is_canonical(signature)
 
@@ -147,10 +149,14 @@ class Convolution(LayoutRule):
         y_type = padded_type(op.outputs[0], op.signature.outputs[0])
         assert x is not None and w is not None and x.shape is not None and w.shape is not None
         assert y_type is not None and y_type.shape is not None
-        channels, wanted, out_channels = x.shape[1], extent(w.shape[self.weight_axes[0]]), extent(y_type.shape[1])
+        channels, wanted, out_channels = (
+            x.shape[1],
+            estimated_extent(w.shape[self.weight_axes[0]]),
+            estimated_extent(y_type.shape[1]),
+        )
         attributes: Mapping[str, Attribute] = op.attributes
         in_axis, out_axis = self.weight_axes
-        filters = extent(w.shape[out_axis])
+        filters = estimated_extent(w.shape[out_axis])
         if self.variant(op) == "depthwise":
             # One group per channel: lanes are groups of their own, with zero weights.
             x = build.resize_axis(x, 1, out_channels)
@@ -172,7 +178,7 @@ class Convolution(LayoutRule):
             inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
         type = TensorType(y_type.dtype, (y_type.shape[0], out_channels, *y_type.shape[2:]))
         (y,) = build.op(op.op_type, inputs, [type], attributes)
-        build.set_padded_output(0, build.resize_axis(y, 1, extent(y_type.shape[1])))
+        build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_type.shape[1])))
 
     def along_channels(self, op: Op) -> tuple[int, ...]:
         """The inputs that have one number per channel of the result."""
@@ -180,7 +186,7 @@ class Convolution(LayoutRule):
 
     weight_axes = (1, 0)
 
-    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
         """Zeros around the image are what a convolution pads with."""
         x = op.inputs[0]
         if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
@@ -193,7 +199,7 @@ class Convolution(LayoutRule):
         added = [before for before, _ in ends] + [behind for _, behind in ends]
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """Scaled weights; what is added goes into the bias, on the input side only if no zeros are padded."""
         w = float_constant(op, 1)
         b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
@@ -222,15 +228,15 @@ class Convolution(LayoutRule):
         single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
         return 1 if single and on_every else None
 
-    def channel_map(self, op: Op) -> ChannelMap | None:
+    def linear_map(self, op: Op) -> LinearMap | None:
         """The weight and the bias."""
         w = float_constant(op, 1)
         b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if w is None or b is None or self.mapped_axis(op) is None:
             return None
-        return ChannelMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
+        return LinearMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
 
-    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
         """Weight and bias."""
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
         return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **self._bias(op, map.shift)}
@@ -252,7 +258,7 @@ class Convolution(LayoutRule):
         """Two per weight and position of the output."""
         w, y = op.inputs[self.weight], op.outputs[0]
         assert w is not None and y is not None and w.shape is not None and y.shape is not None
-        return 2.0 * elements(w.shape) * elements(y.shape) / max(extent(y.shape[1]), 1)
+        return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)
 
 
 def _along(numbers: Array, axis: int, rank: int) -> Array:
@@ -268,7 +274,7 @@ class TransposedConvolution(Convolution):
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     weight_axes = (0, 1)
 
-    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
         """Its pads cut the result."""
         del op, padding
         return None
@@ -286,7 +292,7 @@ class TransposedConvolution(Convolution):
         """Two per weight and position of the input."""
         w, x = op.inputs[1], op.inputs[0]
         assert w is not None and x is not None and w.shape is not None and x.shape is not None
-        return 2.0 * elements(w.shape) * elements(x.shape) / max(extent(x.shape[1]), 1)
+        return 2.0 * estimated_volume(w.shape) * estimated_volume(x.shape) / max(estimated_extent(x.shape[1]), 1)
 
 
 __all__ = ["Convolution", "TransposedConvolution"]

@@ -7,8 +7,8 @@ in groups of kernel elements.
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
-from layoutopt.ops.passage import NO_LANES
-from layoutopt.ops.signatures import Inapplicable, X, Y, elements, extent
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_extent, estimated_volume
 
 
 @register
@@ -18,7 +18,7 @@ class DeformableConvolution(AxiswiseRule):
     family = "deformable_convolution"
     ops = ("DeformConv",)
     formats = "any order; channels may be blocked where they fill their blocks"
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position."""
@@ -40,7 +40,7 @@ class DeformableConvolution(AxiswiseRule):
         w, y = op.inputs[1], op.outputs[0]
         if w is None or y is None or w.shape is None or y.shape is None:
             return 0.0
-        return 10.0 * elements(w.shape) * elements(y.shape) / max(extent(y.shape[1]), 1)
+        return 10.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)
 
 
 __all__ = ["DeformableConvolution"]

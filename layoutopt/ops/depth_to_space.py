@@ -9,11 +9,11 @@ SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r
 from layoutopt.formats import Dim, Extent, Format, Shape, carry
 from layoutopt.ir.types import Op
 from layoutopt.ops.base import register
-from layoutopt.ops.rename import Rename
+from layoutopt.ops.view import View
 
 
 @register
-class DepthToSpace(Rename):
+class DepthToSpace(View):
     """Channels that become space."""
 
     ops = ("DepthToSpace",)

@@ -18,8 +18,8 @@ from layoutopt.ir.types import Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.modes import Digit, digits_of
-from layoutopt.ops.signatures import Inapplicable, Known, Y, extent, is_canonical
+from layoutopt.ops.interfaces.contraction_modes import Digit, digits_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, estimated_extent, is_canonical
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
@@ -54,7 +54,7 @@ class Einsum(Contraction):
                 return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} are not known to be one")
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for every contraction, if the cuts of the operands go together and there are letters for all of them."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or is_canonical(signature):
@@ -64,14 +64,14 @@ class Einsum(Contraction):
             return Inapplicable("the blocks of two operands do not divide each other, or are too many")
         return signature
 
-    def _digits(self, op: Op, formats: Known) -> list[list[Digit]] | None:
+    def _digits(self, op: Op, formats: OperandFormats) -> list[list[Digit]] | None:
         axes = self.axes(op)
         assert not isinstance(axes, Inapplicable)
         shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
         digits = digits_of(axes, formats, shapes)
         return None if digits is None else [digits[slot] for slot in (A, B, Y)]
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the same product, in other letters."""
         return True
 
@@ -102,7 +102,7 @@ class Einsum(Contraction):
         for slot, numbers in axes.items():
             value = op.operand(slot)
             for axis, dim in zip(numbers, (value.shape if value is not None else None) or (), strict=True):
-                extents[axis] = max(extents.get(axis, 1), extent(dim))
+                extents[axis] = max(extents.get(axis, 1), estimated_extent(dim))
         total = 2.0
         for count in extents.values():
             total *= count

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
-from layoutopt.ops.affine import Affine, along_one_axis, float_constant
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.lanes import has_lanes, laned_axes, state_of
-from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.interfaces.affine import Affine, along_one_axis, float_constant
+from layoutopt.ops.padding_state import has_padding, padded_axes_of, state_of
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, Y
 
 ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
@@ -39,7 +39,7 @@ class Elementwise(AxiswiseRule):
             axes[slot] = tuple(range(rank - value.rank, rank))
         return axes
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: f does not care where an element lies."""
         return True
 
@@ -81,17 +81,17 @@ class Unary(Elementwise):
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
     formats = "any"
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """By the table."""
         if kind in ("IsNaN", "IsInf", "Not"):
-            return Passage(FINITE, FINITE, FINITE)
+            return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind == "Shrink":
-            return Passage(ANY, ANY, ANY)
+            return PaddingTransfer(ANY, ANY, ANY)
         if kind == "LeakyRelu":
-            return Passage(ZERO, FINITE, ANY, "any for slopes above 1")
-        return Passage(*_UNARY[kind], ANY)
+            return PaddingTransfer(ZERO, FINITE, ANY, "any for slopes above 1")
+        return PaddingTransfer(*_UNARY[kind], ANY)
 
-    def squashes(self, op: Op) -> bool:
+    def is_saturating(self, op: Op) -> bool:
         """Sigmoids saturate."""
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
@@ -114,7 +114,7 @@ class Gate(Elementwise):
 
     ops = ("com.microsoft::Gelu", "com.microsoft::QuickGelu")
     formats = "any"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero stays zero."""
@@ -126,7 +126,7 @@ class GatedProduct(Elementwise):
     """SwiGLU: a tensor times the gate of another one."""
 
     ops = ("SwiGLU",)
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero if one of them is, and the other is finite."""
@@ -139,7 +139,7 @@ class Bits(Elementwise):
 
     ops = ("BitCast",)
     formats = "any"
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero stays zero."""
@@ -152,7 +152,7 @@ class Cast(Elementwise):
 
     ops = ("Cast", "CastLike")
     formats = "any"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero is zero in every type."""
@@ -170,7 +170,7 @@ class Clip(Elementwise):
 
     ops = ("Clip",)
     formats = "any"
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the bounds."""
@@ -202,7 +202,7 @@ class Dropout(Elementwise):
 
     ops = ("Dropout",)
     formats = "any"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the ratio."""
@@ -248,15 +248,15 @@ class Nary(Elementwise):
         """Operands that broadcast along the same axes."""
         return self.aligned_classes(op)
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """Where all operands have lanes."""
         if kind in _TRUTHS:
-            return Passage(FINITE, FINITE, FINITE)
+            return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind in ("Max", "Min", "Mean", "Where"):
-            return Passage(ZERO, FINITE, ANY, _BROADCAST)
+            return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
         if kind in ("Div", "Mod", "Pow"):
-            return Passage(ANY, ANY, ANY, "whole numbers are not divided by lanes" if kind != "Pow" else "")
-        return Passage(ZERO, ANY, ANY, _BROADCAST)
+            return PaddingTransfer(ANY, ANY, ANY, "whole numbers are not divided by lanes" if kind != "Pow" else "")
+        return PaddingTransfer(ZERO, ANY, ANY, _BROADCAST)
 
     def affine(self, op: Op) -> Affine | None:
         """Add, Sub, Mul and Div by a constant that runs along one axis."""
@@ -284,7 +284,7 @@ class Nary(Elementwise):
         """What f makes of the lanes. Whole numbers must not be divided by lanes: processors stop at x / 0."""
         dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
         divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
-        if divides and (inputs[0] is ANY or has_lanes(op.inputs[1], signature.inputs[1])):
+        if divides and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
             return None
         states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
         return (_combine(op, states, signature),)
@@ -295,7 +295,9 @@ class Expand(Elementwise):
     """A tensor broadcast to a shape, as an operand of the others is."""
 
     ops = ("Expand",)
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
+    )
     is_broadcast = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -309,7 +311,7 @@ class Expand(Elementwise):
             return Inapplicable("an extent of the result is unknown")
         return {Slot("in", 0): tuple(range(rank - len(x.shape), rank)), Y: tuple(range(rank))}
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """To the physical shape."""
         return True
 
@@ -332,8 +334,8 @@ def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
     value, y = op.inputs[index], op.outputs[0]
     assert value is not None and value.rank is not None and y is not None and y.rank is not None
     offset = y.rank - value.rank
-    own = {axis + offset for axis in laned_axes(value, signature.inputs[index])}
-    if own.issuperset(laned_axes(y, signature.outputs[0])):
+    own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}
+    if own.issuperset(padded_axes_of(y, signature.outputs[0])):
         return state
     return max(state, FINITE if value.data is None else state_of(value.data.numpy()))
 
@@ -358,7 +360,7 @@ def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
         return ZERO if zeros else ANY
     if kind == "PRelu":
         return ZERO if states[0] is ZERO else ANY
-    if kind == "Div" and states[0] is ZERO and not has_lanes(op.inputs[1], signature.inputs[1]):
+    if kind == "Div" and states[0] is ZERO and not has_padding(op.inputs[1], signature.inputs[1]):
         divisor = op.constant(1)
         return ZERO if divisor is not None and bool((divisor != 0).all()) else ANY
     if kind == "Pow" and states[0] is ZERO:

@@ -7,8 +7,8 @@ import numpy as np
 from layoutopt.ir.types import Array, Data, DType, Lanes, Op, Opaque, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.lanes import state_of
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_state import state_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, Y
 
 
@@ -19,7 +19,7 @@ class Fill(AxiswiseRule):
     family = "fill"
     ops = ("ConstantOfShape",)
     formats = "any"
-    becomes = Passage(Lanes.ZERO, None, None, "the number")
+    becomes = PaddingTransfer(Lanes.ZERO, None, None, "the number")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The result takes part, the shape does not."""
@@ -35,7 +35,7 @@ class Fill(AxiswiseRule):
         """The number."""
         return (state_of(np.asarray(self.number(op))),)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the physical shape instead of the logical one."""
         return True
 

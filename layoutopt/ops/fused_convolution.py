@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage
-from layoutopt.ops.activation import activated
-from layoutopt.ops.affine import Affine
 from layoutopt.ops.base import Side, register
 from layoutopt.ops.conv import Convolution, TransposedConvolution
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, Known, Y
+from layoutopt.ops.fused_activation import activated
+from layoutopt.ops.interfaces.affine import Affine
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y
 
 _SUM = Slot("in", 3)
 
@@ -24,9 +24,9 @@ class FusedConvolution(Convolution):
     """FusedConv: as Conv, with a sum in the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    becomes = Passage(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for Conv; what is known of the sum is known of y."""
         asked = {slot: format for slot, format in known.items() if slot != _SUM}
         if _SUM in known:
@@ -50,9 +50,9 @@ class FusedConvolution(Convolution):
         added = inputs[3] if len(inputs) > 3 else Lanes.ZERO
         return None if states is None else (activated(op, max(states[0], added)),)
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the input, as for Conv."""
-        return super().absorb(op, affine, side) if side == "in" else None
+        return super().fold_affine(op, affine, side) if side == "in" else None
 
     def mapped_axis(self, op: Op) -> int | None:
         """None: it is no linear map."""
@@ -70,7 +70,7 @@ class PaddedTransposedConvolution(TransposedConvolution):
         """The bias."""
         return (3,) if len(op.inputs) > 3 else ()
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """None: its bias is not where that of the others is."""
         del op, affine, side
         return None

@@ -7,12 +7,12 @@ Alphas and transpositions stay what they are; only matrices in canonical order a
 """
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature
-from layoutopt.ops.activation import activated
-from layoutopt.ops.affine import Affine
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Side, register
+from layoutopt.ops.fused_activation import activated
+from layoutopt.ops.interfaces.affine import Affine
 from layoutopt.ops.matmul import Gemm, MatMul
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, is_canonical
 
 
@@ -28,7 +28,7 @@ class FusedMatMul(MatMul):
             return Inapplicable("its batches lie between rows and columns")
         return super().axes(op)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """In canonical order alone."""
         return is_canonical(signature)
 
@@ -50,16 +50,16 @@ class FusedGemm(Gemm):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """What the activation makes of those of Gemm."""
         states = super().lanes(op, signature, inputs)
         return None if states is None else (activated(op, states[0]),)
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the input, as for Gemm."""
-        return super().absorb(op, affine, side) if side == "in" else None
+        return super().fold_affine(op, affine, side) if side == "in" else None
 
     def mapped_axis(self, op: Op) -> int | None:
         """None: it is no linear map."""

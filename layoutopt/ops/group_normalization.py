@@ -17,12 +17,12 @@ import numpy as np
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
-from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.passage import NO_LANES
+from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.signatures import Inapplicable, elements, padded_type
+from layoutopt.ops.signatures import Inapplicable, estimated_volume, padded_type
 
 KIND = "GroupNormalization"
 
@@ -33,14 +33,14 @@ class GroupNormalization(Spatial):
 
     family = "normalization"
     ops = (KIND,)
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes would be counted into the last group."""
         del op, signature, inputs
         return None
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the output goes into scale and bias, where these are per channel."""
         x, scale, bias = op.inputs[0], float_constant(op, 1), float_constant(op, 2)
         if (
@@ -60,7 +60,7 @@ class GroupNormalization(Spatial):
     def flops(self, op: Op) -> float:
         """A mean, a variance, a scale and a shift: six per element."""
         y = op.outputs[0]
-        return 6.0 * elements(y.shape) if y is not None and y.shape is not None else 0.0
+        return 6.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
 
 
 @register
@@ -68,7 +68,7 @@ class ExportedGroupNormalization(GroupNormalization):
     """The op that an exporter has written with others, and that is written with them again."""
 
     ops = (f"{DOMAIN}::{KIND}",)
-    is_virtual = True
+    is_pseudo_op = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for the op of the standard domain; that it can be written was seen to when it was made."""
@@ -77,7 +77,7 @@ class ExportedGroupNormalization(GroupNormalization):
             return Inapplicable("the number of channels is unknown")
         return super().axes(op)
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """What the op behind could not take in was taken in when the op was made."""
         del op, affine, side
         return None

@@ -13,8 +13,17 @@ from typing import ClassVar
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.passage import NO_LANES
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, extent, is_canonical, signature_of
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    X,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    signature_of,
+)
 
 _SIDE_BY_SIDE = Format.plain((0, 2, 1, 3))
 _HEADS = 1  # the axis
@@ -27,9 +36,9 @@ class Heads(LayoutRule):
     """The operands with an axis of heads."""
 
     formats = "(B, H, S, D), or (B, S, H, D) for all operands with heads"
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """All operands with heads side by side, if one of them is asked to be."""
         values = [op.operand(slot) for slot in self.headed]
         if any(value is None or value.shape is None or len(value.shape) != 4 for value in values):
@@ -54,7 +63,7 @@ class Heads(LayoutRule):
             return formats
         return {**formats, **dict.fromkeys(self.headed, _SIDE_BY_SIDE)}
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: one of its forms."""
         return True
 
@@ -66,7 +75,9 @@ class Heads(LayoutRule):
         types = [build.output_type(index) for index in range(len(op.outputs))]
         target = types[0]
         assert target is not None and target.shape is not None
-        types[0] = TensorType(target.dtype, (*target.shape[:2], extent(target.shape[2]) * extent(target.shape[3])))
+        types[0] = TensorType(
+            target.dtype, (*target.shape[:2], estimated_extent(target.shape[2]) * estimated_extent(target.shape[3]))
+        )
         results = iter(build.op(op.op_type, inputs, types, {**op.attributes, **self.counts(op)}))
         build.set_output(0, build.reshape(next(results), target.shape))
         for index, type in enumerate(types[1:], 1):
@@ -81,14 +92,14 @@ class Heads(LayoutRule):
 def _heads(op: Op, slot: Slot) -> int:
     value = op.operand(slot)
     assert value is not None and value.shape is not None
-    return extent(value.shape[_HEADS])
+    return estimated_extent(value.shape[_HEADS])
 
 
 def _joined(build: Builder, value: Value | None) -> Value:
     """(B, S, H, D) as (B, S, H*D)."""
     assert value is not None and value.shape is not None
     batch, length, heads, size = value.shape
-    shape: tuple[Dim, ...] = (batch, length, extent(heads) * extent(size))
+    shape: tuple[Dim, ...] = (batch, length, estimated_extent(heads) * estimated_extent(size))
     return build.reshape(value, shape)
 
 
@@ -110,7 +121,7 @@ class Attention(Heads):
         shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
         if len(shapes) < 3:
             return 0.0
-        return 2.0 * extent(shapes[1][-2]) * (elements(shapes[0]) + elements(shapes[2]))
+        return 2.0 * estimated_extent(shapes[1][-2]) * (estimated_volume(shapes[0]) + estimated_volume(shapes[2]))
 
 
 @register

@@ -9,8 +9,8 @@ from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT, Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, signature_of
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
 
 INDICES, UPDATES = Slot("in", 1), Slot("in", 2)
 
@@ -24,7 +24,7 @@ class Gather(OneAxis):
 
     family = "rearrangement"
     ops = ("Gather",)
-    becomes = KEPT
+    becomes = PADDING_KEPT
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -36,7 +36,7 @@ class Gather(OneAxis):
         every = axes[X]
         return {X: every, Y: every if indices.rank else tuple(axis for axis in every if axis != self.axis(op))}
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """By the axes, or carried from one side to the other."""
         shapes = self._with_one_index(op)
         if shapes is None:
@@ -113,7 +113,7 @@ class GatherElements(_ElementsAlongAxis):
     """Elements picked along one axis."""
 
     ops = ("GatherElements",)
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -130,7 +130,9 @@ class ScatterElements(_ElementsAlongAxis):
     """Elements written along one axis."""
 
     ops = ("ScatterElements", "Scatter")
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes; what is reduced becomes any")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes; what is reduced becomes any"
+    )
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -150,7 +152,7 @@ class _IndexedInFront(AxiswiseRule):
 
     family = "rearrangement"
     formats = "indexed axes outermost, the others in any format"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def whole_axes(self, op: Op) -> int | None:
         """How many axes of the array are indexed, those of batches included; None if that is not known."""
@@ -162,7 +164,7 @@ class _IndexedInFront(AxiswiseRule):
         """How many axes of an operand have to be in front."""
         raise NotImplementedError
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, if those that are indexed, or count indices, are whole and in front."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
@@ -173,7 +175,7 @@ class _IndexedInFront(AxiswiseRule):
                 return Inapplicable(f"the axes that are indexed are not in front in {format}")
         return super().complete(op, known)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the first axes are what they were."""
         return True
 
@@ -214,7 +216,7 @@ class ScatterND(_IndexedInFront):
     """Slices written by tuples of indices."""
 
     ops = ("ScatterND",)
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Array and result correspond; the updates have the axes behind the indexed ones."""

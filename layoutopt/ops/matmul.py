@@ -18,15 +18,23 @@ import numpy as np
 
 from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, Slot, TensorType, Value
-from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.collapsed_batch import CollapsedBatch, collapse_batch
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.lanes import laned_axes, state_of
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.peeled import Peeled, peeled
-from layoutopt.ops.signatures import Inapplicable, Known, Y, elements, extent, is_canonical, padded_type
+from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ops.padding_state import padded_axes_of, state_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    padded_type,
+)
 
 C = Slot("in", 2)
 
@@ -36,7 +44,7 @@ class MatMul(Contraction):
     """A batch of products."""
 
     ops = ("MatMul",)
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Batches from the right, then rows, columns, and what is summed."""
@@ -54,12 +62,12 @@ class MatMul(Contraction):
         assert value is not None and value.rank is not None
         return range(value.rank - 2, value.rank)
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Canonical order for what lies outside of the matrices."""
         core = self._core(op, formats)
         return {**formats, **core.formats} if core is not None and core.is_whole else formats
 
-    def _core(self, op: Op, formats: Known) -> Peeled | None:
+    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """The product without its batches, and without its rows if b is one matrix; None if these do not lie outside."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
@@ -67,12 +75,12 @@ class MatMul(Contraction):
         shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
         batches = range(len(axes[Y]) - 2)
         if all(dim == 1 for dim in shapes[B][:-2]):
-            core = peeled(axes, formats, shapes, range(len(axes[Y]) - 1))
+            core = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
             if core is not None:
                 return core
-        return peeled(axes, formats, shapes, batches)
+        return collapse_batch(axes, formats, shapes, batches)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the matrices are canonical, whatever lies outside of them."""
         known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
         core = self._core(op, known)
@@ -86,7 +94,7 @@ class MatMul(Contraction):
         for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
             value = op.inputs[index]
             assert value is not None and value.rank is not None
-            axis, laned = self._axes(op, name, value.rank)[place], laned_axes(value, signature.inputs[index])
+            axis, laned = self._axes(op, name, value.rank)[place], padded_axes_of(value, signature.inputs[index])
             if inputs[index] is not Lanes.ZERO:
                 summed = summed or axis in laned
                 outside = outside or any(each != axis for each in laned)
@@ -97,7 +105,7 @@ class MatMul(Contraction):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
         assert op.signature is not None
-        if self.is_direct(op, op.signature) and not is_canonical(op.signature):
+        if self.is_layout_agnostic(op, op.signature) and not is_canonical(op.signature):
             self._lower_core(op, build)
             return
         a, b = build.padded(0), build.padded(1)
@@ -161,7 +169,7 @@ class MatMul(Contraction):
                 c = build.resize_axis(c, axis, target)
         return c
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """A scale along K of a, or along N of the result, goes into a constant b."""
         weight, x = float_constant(op, 1), op.inputs[0]
         if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.only_scales:
@@ -180,12 +188,12 @@ class MatMul(Contraction):
             return None
         return x.rank - 1
 
-    def channel_map(self, op: Op) -> ChannelMap | None:
+    def linear_map(self, op: Op) -> LinearMap | None:
         """The matrix."""
         weight, axis = float_constant(op, 1), self.mapped_axis(op)
-        return None if weight is None or axis is None else ChannelMap(axis, weight.T, np.zeros(weight.shape[1]))
+        return None if weight is None or axis is None else LinearMap(axis, weight.T, np.zeros(weight.shape[1]))
 
-    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
         """The matrix; there is no place for a shift."""
         return None if map.shift.any() else {1: map.matrix.T}
 
@@ -194,7 +202,7 @@ class MatMul(Contraction):
         a, y = op.inputs[0], op.outputs[0]
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0
-        return 2.0 * elements(y.shape) * extent(a.shape[0 if op.integer("transA") else -1])
+        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[0 if op.integer("transA") else -1])
 
 
 def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
@@ -231,18 +239,20 @@ class Gemm(MatMul):
     """One product with a bias; transA and transB are attributes."""
 
     ops = ("Gemm",)
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts"
+    )
 
-    def _core(self, op: Op, formats: Known) -> Peeled | None:
+    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """Not looked for: Gemm takes matrices only, and its bias may have rows."""
         del op, formats
         return None
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """In canonical order alone."""
         return is_canonical(signature)
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """As for MatMul, and what is added goes into the bias."""
         weight = float_constant(op, 1)
         c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
@@ -265,16 +275,16 @@ class Gemm(MatMul):
         constant = c is None or (c.data is not None and all(dim == 1 for dim in rows))
         return super().mapped_axis(op) if plain and constant and not op.integer("transA") else None
 
-    def channel_map(self, op: Op) -> ChannelMap | None:
+    def linear_map(self, op: Op) -> LinearMap | None:
         """The matrix and the bias."""
         weight = float_constant(op, 1)
         c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if weight is None or c is None or self.mapped_axis(op) is None:
             return None
         matrix = weight if op.integer("transB") else weight.T
-        return ChannelMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
+        return LinearMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
 
-    def with_channel_map(self, op: Op, map: ChannelMap) -> dict[int, Array] | None:
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
         """The matrix and the bias."""
         bias = {2: map.shift} if map.shift.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
         return {1: map.matrix if op.integer("transB") else map.matrix.T, **bias}
@@ -286,7 +296,7 @@ class Gemm(MatMul):
         if states != (Lanes.ZERO,) or c is None or c.shape is None:
             return states
         full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
-        if full.issuperset(laned_axes(op.outputs[0], signature.outputs[0])):
+        if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
             return (Lanes.ZERO,)
         return (Lanes.FINITE if c.data is None else state_of(c.data.numpy()),)
 

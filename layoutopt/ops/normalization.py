@@ -7,15 +7,15 @@ of zero in the lanes, whatever finite thing stands there comes out as zero.
 import numpy as np
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
-from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.channel_order import regular
-from layoutopt.ops.lanes import has_lanes, laned_axes
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.padding_state import has_padding, padded_axes_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, is_canonical
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, is_canonical
 
 _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
 """The opset from which onnx has the op."""
@@ -27,7 +27,7 @@ class ChannelNormalization(Spatial):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    becomes = Passage(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The parameters run along the channels."""
@@ -43,7 +43,7 @@ class ChannelNormalization(Spatial):
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
         return {**dict.fromkeys((X, Y), tuple(range(x.rank))), **dict.fromkeys(parameters, (1,))}
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
         return regular(op, formats, [(X, 1), (Y, 1), *numbers])
@@ -63,7 +63,7 @@ class ChannelNormalization(Spatial):
         factor = scale / np.sqrt(var + epsilon)
         return Affine(0, 1, factor, bias - mean * factor)
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the output goes into scale and bias."""
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None:
@@ -73,7 +73,7 @@ class ChannelNormalization(Spatial):
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which needs an epsilon; lanes of the batch get scale and bias."""
-        if 0 in laned_axes(op.inputs[0], signature.inputs[0]):
+        if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
             return (Lanes.ANY,)
         if op.attributes.get("epsilon", 1e-5) == 0:
             return None if any(inputs) else (Lanes.ANY,)
@@ -86,7 +86,7 @@ class LocalResponse(Spatial):
 
     family = "normalization"
     ops = ("LRN",)
-    becomes = Passage(Lanes.ZERO, None, None, "any without a bias")
+    becomes = PaddingTransfer(Lanes.ZERO, None, None, "any without a bias")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero over something positive, if there is a bias."""
@@ -107,7 +107,7 @@ class LayerNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes correspond; scale and bias are aligned with the last ones."""
@@ -125,13 +125,13 @@ class LayerNormalization(AxiswiseRule):
                 axes[Slot("in", index)] = every[x.rank - value.rank :]
         return axes
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, but no function where onnx does not know the op."""
         signature = super().complete(op, known)
         since = _SINCE.get(op.op_type)
         if isinstance(signature, Inapplicable) or (since is not None and op.version >= since):
             return signature
-        if self.is_direct(op, signature):
+        if self.is_layout_agnostic(op, signature):
             return signature
         return Inapplicable("the normalised axes have to be the innermost ones, as onnx does not know the op")
 
@@ -150,7 +150,7 @@ class LayerNormalization(AxiswiseRule):
         epsilon = op.attributes.get("epsilon", 1e-5)
         return (Lanes.ANY if inputs[0] is Lanes.ANY or epsilon == 0 else Lanes.FINITE,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the normalised axes are the innermost ones, in x and in y: one of them may be canonical by chance."""
         if signature.inputs[0] is None or is_canonical(signature):
             return True
@@ -163,7 +163,7 @@ class LayerNormalization(AxiswiseRule):
         """The same op with its axis counted from the end."""
         x = op.inputs[0]
         assert op.signature is not None and x is not None and x.rank is not None
-        if not self.is_direct(op, op.signature):
+        if not self.is_layout_agnostic(op, op.signature):
             super().lower(op, build)
             return
         axis = self.first_axis(op) - x.rank
@@ -178,7 +178,7 @@ class VectorNormalization(OneAxis):
 
     family = "normalization"
     ops = ("LpNormalization",)
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Lanes are vectors of their own; one without length stays zero, which is said since opset 22."""
@@ -192,7 +192,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
     formats = "any; axes that are normalised over may be blocked where they have no lanes"
-    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
 
     def normalised(self, op: Op) -> tuple[int, ...]:
         """The axes that are normalised over."""
@@ -207,13 +207,13 @@ class MeanVarianceNormalization(AxiswiseRule):
             return Inapplicable("the input is not known to have the axes that it is normalised over")
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, but an axis that is normalised over must not have lanes."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
         blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised(op))
-        if blocked and has_lanes(op.inputs[0], signature.inputs[0]):
+        if blocked and has_padding(op.inputs[0], signature.inputs[0]):
             return Inapplicable("lanes would count in the mean")
         return signature
 
@@ -221,7 +221,7 @@ class MeanVarianceNormalization(AxiswiseRule):
         """Lanes are rows of their own; where all are alike, they are divided by zero."""
         return (Lanes.ANY,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: over the parts of the axes."""
         return True
 

@@ -4,8 +4,8 @@ from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.lanes import state_of
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_state import state_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
@@ -16,7 +16,9 @@ class OneHot(AxiswiseRule):
     family = "one_hot"
     ops = ("OneHot",)
     formats = "any; the new axis must not be blocked"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite")
+    becomes = PaddingTransfer(
+        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite"
+    )
 
     def axis(self, op: Op) -> int:
         """Which axis of the result is the new one."""
@@ -43,7 +45,7 @@ class OneHot(AxiswiseRule):
             return None
         return (Lanes.FINITE if values is None else state_of(values),)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the new axis where it lies in the physical array."""
         return True
 

@@ -3,9 +3,9 @@
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
-from layoutopt.ops.channel_order import regular
-from layoutopt.ops.passage import KEPT, Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements
+from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume
 
 
 class Spatial(AxiswiseRule):
@@ -30,7 +30,7 @@ class Spatial(AxiswiseRule):
         """Lanes are channels of their own: their maximum or mean is as large as they are."""
         return (inputs[0],)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """Nothing speaks of batch and channels."""
         return {} if axis < 2 else None
 
@@ -38,13 +38,13 @@ class Spatial(AxiswiseRule):
 class Windows(Spatial):
     """One number per window and channel."""
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         return regular(op, formats, [(X, 1), (Y, 1)])
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """A p-norm adds up."""
-        return Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else KEPT
+        return PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else PADDING_KEPT
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """A p-norm adds up."""
@@ -72,7 +72,9 @@ class Pooling(Windows):
         image = x.shape[2:] if x is not None and x.shape is not None else ()
         sides = zip(op.integers("kernel_shape"), image, strict=False)
         window = [min(side, dim) if isinstance(dim, int) else side for side, dim in sides]
-        return float(elements(tuple(window))) * (elements(y.shape) if y is not None and y.shape is not None else 0)
+        return float(estimated_volume(tuple(window))) * (
+            estimated_volume(y.shape) if y is not None and y.shape is not None else 0
+        )
 
 
 @register
@@ -90,4 +92,4 @@ class GlobalPooling(Windows):
     def flops(self, op: Op) -> float:
         """One per element of the input."""
         x = op.operand(Slot("in", 0))
-        return float(elements(x.shape)) if x is not None and x.shape is not None else 0.0
+        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0

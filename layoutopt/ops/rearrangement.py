@@ -11,9 +11,9 @@ from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Padding, register
-from layoutopt.ops.lanes import state_of
-from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.base import Builder, Pads, register
+from layoutopt.ops.padding_state import state_of
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
@@ -46,7 +46,7 @@ class Pieces(OneAxis):
 
     family = "rearrangement"
     formats = "any; the axis may be blocked where every piece but the last fills its blocks"
-    becomes = KEPT
+    becomes = PADDING_KEPT
     default_axis = 0
 
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
@@ -98,7 +98,7 @@ class Concat(Pieces):
         assert x is not None and x.rank is not None
         return op.integer("axis", 1) % x.rank
 
-    def joined_axis(self, op: Op) -> int | None:
+    def concatenated_axis(self, op: Op) -> int | None:
         """The axis."""
         return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
 
@@ -153,7 +153,7 @@ class Slice(AxiswiseRule):
     family = "rearrangement"
     ops = ("Slice",)
     formats = "any; axes that are cut where blocks begin may be blocked"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def sliced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
@@ -216,7 +216,7 @@ class Slice(AxiswiseRule):
         """They stay as they are."""
         return (inputs[0],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: only the numbers of the axes change."""
         return True
 
@@ -256,7 +256,7 @@ class Pad(AxiswiseRule):
     family = "rearrangement"
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
         """What is added before and behind each axis; None if it is computed."""
@@ -279,7 +279,7 @@ class Pad(AxiswiseRule):
         half = len(numbers) // 2
         return {axis: (numbers[place], numbers[place + half]) for place, axis in enumerate(axes)}
 
-    def zero_padding(self, op: Op) -> Padding | None:
+    def zero_pads(self, op: Op) -> Pads | None:
         """The pads, if they are constant, add and do not cut, and what is added is zero."""
         pads, x = self.pads(op), op.inputs[0]
         if pads is None or x is None or x.shape is None or op.attributes.get("mode", "constant") != "constant":
@@ -305,7 +305,7 @@ class Pad(AxiswiseRule):
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Padding with a constant goes into the lanes too."""
+        """Pads with a constant goes into the lanes too."""
         if op.attributes.get("mode", "constant") != "constant":
             return (inputs[0],)
         value: object = op.attributes.get("value", 0.0)
@@ -314,11 +314,11 @@ class Pad(AxiswiseRule):
             value = 1.0 if array is None else array  # a computed one is finite, as data is
         return (max(inputs[0], state_of(np.asarray(value))),)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the pads of the physical axes."""
         return True
 
-    def is_respelled(self, op: Op) -> bool:
+    def must_be_expanded(self, op: Op) -> bool:
         """With axes: onnxruntime 1.31 takes a Transpose past it as if there were pads for every axis."""
         return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
 

@@ -12,9 +12,17 @@ from typing import ClassVar
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import LayoutRule, register
-from layoutopt.ops.lanes import laned_axes
-from layoutopt.ops.passage import NO_LANES
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, extent, signature_of
+from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    X,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    signature_of,
+)
 
 _SAMPLES_FIRST = {X: Format.plain((1, 0, 2)), Y: Format.plain((2, 0, 1, 3))}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -28,9 +36,9 @@ class Recurrent(LayoutRule):
     ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
     is_anchor = True
     formats = "any, for each operand; kernels have steps or samples first, and features last"
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, the rest canonical; but where x or y has samples first, the other one does too."""
         if op.integer("layout"):
             return Inapplicable("onnxruntime has no kernel with samples first, so that nothing could be compared")
@@ -40,7 +48,7 @@ class Recurrent(LayoutRule):
         if isinstance(signature, Inapplicable):
             return signature
         for slot in op.slots():
-            if laned_axes(op.operand(slot), signature[slot]):
+            if padded_axes_of(op.operand(slot), signature[slot]):
                 return Inapplicable(f"{slot} would have lanes in {signature[slot]}")
         return signature
 
@@ -49,9 +57,12 @@ class Recurrent(LayoutRule):
         x, *weights = op.inputs[:3]
         if x is None or x.shape is None or any(value is None or value.shape is None for value in weights):
             return 0.0
-        steps, samples, _ = map(extent, x.shape)
+        steps, samples, _ = map(estimated_extent, x.shape)
         return (
-            2.0 * steps * samples * sum(elements(value.shape) for value in weights if value is not None and value.shape)
+            2.0
+            * steps
+            * samples
+            * sum(estimated_volume(value.shape) for value in weights if value is not None and value.shape)
         )
 
 

@@ -8,9 +8,9 @@ from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.channel_order import regular
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, extent, padded_type
+from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent, padded_type
 
 _HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
@@ -30,7 +30,7 @@ class Resize(AxiswiseRule):
     family = "resize"
     ops = ("Resize", "Upsample")
     formats = "any; resized axes must not be blocked"
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def mode(self, op: Op) -> str:
         """How it interpolates: nearest, linear or cubic."""
@@ -66,7 +66,7 @@ class Resize(AxiswiseRule):
         whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
         return "whole linear" if whole else self.mode(op)
 
-    def kernel_formats(self, op: Op, formats: Known) -> Known:
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         x = op.inputs[0]
         return regular(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
@@ -127,7 +127,7 @@ class Resize(AxiswiseRule):
         scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
         return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """Sizes name it."""
         if not self.has_sizes(op) or axis not in _named(op):
             return {}
@@ -145,7 +145,7 @@ class Resize(AxiswiseRule):
             return
         storage = op.signature.outputs[0]
         assert storage is not None
-        padded = {axis: extent(y_type.shape[axis]) for axis in storage.format.blocked_axes}
+        padded = {axis: estimated_extent(y_type.shape[axis]) for axis in storage.format.blocked_axes}
         inputs: list[Value | None] = [build.padded(index) for index in range(3)]
         inputs.append(_padded_sizes(op, build, padded))
         types: list[TensorType | None] = [y_type]

@@ -4,7 +4,7 @@ from layoutopt.ir.types import Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X
 
 
@@ -14,7 +14,7 @@ class Running(OneAxis):
 
     family = "running"
     ops = ("CumSum", "CumProd")
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front; it has to be known."""

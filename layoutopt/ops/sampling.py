@@ -12,9 +12,9 @@ import numpy as np
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
-from layoutopt.ops.lanes import state_of
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, X, Y, elements
+from layoutopt.ops.padding_state import state_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
 
 
 @register
@@ -24,7 +24,7 @@ class Sampling(AxiswiseRule):
     family = "sampling"
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
     formats = "any order; channels may be blocked"
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position, whatever their extents."""
@@ -46,7 +46,7 @@ class Sampling(AxiswiseRule):
     def flops(self, op: Op) -> float:
         """Four elements are weighed for one."""
         y = op.outputs[0]
-        return 8.0 * elements(y.shape) if y is not None and y.shape is not None else 0.0
+        return 8.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
 
 
 __all__ = ["Sampling"]

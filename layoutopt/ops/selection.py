@@ -4,7 +4,7 @@ from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X
 
 
@@ -14,7 +14,7 @@ class TopK(OneAxis):
 
     family = "selection"
     ops = ("TopK",)
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; elements that are not sorted come in the order that the runtime finds them in."""
@@ -47,7 +47,7 @@ class Compress(OneAxis):
 
     family = "selection"
     ops = ("Compress",)
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; without one the elements are counted in canonical order."""

@@ -3,8 +3,8 @@
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y
+from layoutopt.ops.padding_transfer import PADDING_KEPT
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y
 
 
 @register
@@ -14,7 +14,7 @@ class ReverseSequence(AxiswiseRule):
     family = "rearrangement"
     ops = ("ReverseSequence",)
     formats = "batch and time outermost, the others in any format"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -27,7 +27,7 @@ class ReverseSequence(AxiswiseRule):
         """All but batch and time."""
         return "batch and time cannot be blocked" if axis < 2 else ""
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, if batch and time come first."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):
@@ -41,7 +41,7 @@ class ReverseSequence(AxiswiseRule):
         """They stay as they are."""
         return (inputs[0],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: batch and time where they lie."""
         return True
 

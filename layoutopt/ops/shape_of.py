@@ -4,8 +4,8 @@ import numpy as np
 
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.passage import NO_LANES
-from layoutopt.ops.signatures import Inapplicable, Known, X, signature_of
+from layoutopt.ops.padding_transfer import PADDING_REFUSED
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, signature_of
 
 
 @register
@@ -15,9 +15,9 @@ class ShapeOf(LayoutRule):
     family = "shape_of"
     ops = ("Shape", "Size")
     formats = "any"
-    becomes = NO_LANES
+    becomes = PADDING_REFUSED
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Any format of the input whose symbolic extents can be read off the array."""
         x, format = op.inputs[0], known.get(X)
         if x is None or x.shape is None or format is None:
@@ -30,11 +30,11 @@ class ShapeOf(LayoutRule):
         """They are not looked at."""
         return (Lanes.ZERO,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Nothing is converted: extents are read off the array as it lies."""
         return True
 
-    def known_result(self, op: Op) -> Array | None:
+    def result_from_types(self, op: Op) -> Array | None:
         """The extents, if all that are asked for are known."""
         x = op.inputs[0]
         if x is None or x.shape is None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from layoutopt.formats import Dim, Format, Shape
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 
-Known: TypeAlias = Mapping[Slot, Format]
+OperandFormats: TypeAlias = Mapping[Slot, Format]
 
 X, Y = Slot("in", 0), Slot("out", 0)
 
@@ -20,14 +20,14 @@ class Inapplicable:
     reason: str
 
 
-def extent(dim: Dim) -> int:
+def estimated_extent(dim: Dim) -> int:
     """A number to count with: a symbolic dimension counts as 1."""
     return dim if isinstance(dim, int) else 1
 
 
-def elements(shape: Shape) -> int:
+def estimated_volume(shape: Shape) -> int:
     """How many elements a tensor of that shape has, symbolic dimensions counting as 1."""
-    return prod(extent(dim) for dim in shape)
+    return prod(estimated_extent(dim) for dim in shape)
 
 
 def canonical_storage(value: Value | None) -> Storage | None:
@@ -64,7 +64,7 @@ def physical_type(value: Value, storage: Storage | None) -> TensorType:
     return TensorType(value.type.dtype, storage.format.physical_shape(value.type.shape))
 
 
-def signature_of(op: Op, formats: Known) -> Signature | Inapplicable:
+def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
     """A signature from the formats of some slots, the rest canonical; checks that every format fits its tensor.
 
     A format that is the canonical order for the shape at hand (NHWC where H and W are 1) becomes the canonical one.

@@ -8,9 +8,9 @@ Rows run along the last axis. The op may give s as well, as its fourth output.
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.biased import ends_with_last
+from layoutopt.ops.bias_gelu import ends_with_last
 from layoutopt.ops.elementwise import met
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, is_canonical
 
 
@@ -21,7 +21,7 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Operands are aligned with the last axes of x."""
@@ -57,7 +57,7 @@ class SkipNormalization(AxiswiseRule):
         place = 4 if op.op_type == "SkipLayerNormalization" else 3
         return len(op.inputs) > place and op.inputs[place] is not None
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows are contiguous, and x and skip lie alike as matrices or stacks of them."""
         if is_canonical(signature):
             return True
@@ -69,7 +69,7 @@ class SkipNormalization(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical arrays, or emulated."""
         assert op.signature is not None
-        if not self.is_direct(op, op.signature):
+        if not self.is_layout_agnostic(op, op.signature):
             super().lower(op, build)
             return
         inputs = [build.input(index) for index in range(len(op.inputs))]

@@ -6,8 +6,8 @@ from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import Passage
-from layoutopt.ops.signatures import Inapplicable, Known, X
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X
 
 
 @register
@@ -17,7 +17,7 @@ class FourierTransform(OneAxis):
     family = "spectrum"
     ops = ("DFT",)
     formats = "any, real and imaginary parts innermost; the axis must not be blocked"
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front; its default was the second one, and is the last of the signal now."""
@@ -42,7 +42,7 @@ class FourierTransform(OneAxis):
         assert x is not None and x.rank is not None
         return "the parts of a number cannot be blocked" if axis == x.rank - 1 else super().may_block(op, axis, order)
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, if the parts of a number stay together."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):

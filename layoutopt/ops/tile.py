@@ -6,7 +6,7 @@ from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import met
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
@@ -17,7 +17,9 @@ class Tile(AxiswiseRule):
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
+    )
     is_broadcast = True  # or makes an axis that no reader could broadcast to
 
     def repeats(self, op: Op) -> tuple[int, ...] | None:
@@ -44,7 +46,7 @@ class Tile(AxiswiseRule):
         """Those of the tensor, or its elements where it broadcasts over a block."""
         return (met(op, signature, 0, inputs[0]),)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the physical axes are repeated."""
         return True
 

@@ -3,7 +3,7 @@
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.passage import KEPT
+from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
 
 
@@ -14,7 +14,7 @@ class Triangle(AxiswiseRule):
     family = "triangle"
     ops = ("Trilu", "com.microsoft::Trilu")
     formats = "any; one kernel where rows and columns are the innermost axes"
-    becomes = KEPT
+    becomes = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -27,7 +27,7 @@ class Triangle(AxiswiseRule):
         """They stay or become zero."""
         return (inputs[0],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows and columns are the innermost axes."""
         x = signature.inputs[0]
         if x is None or is_canonical(signature):
@@ -39,7 +39,7 @@ class Triangle(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical array, or emulated."""
         assert op.signature is not None
-        if not self.is_direct(op, op.signature):
+        if not self.is_layout_agnostic(op, op.signature):
             super().lower(op, build)
             return
         inputs = [build.input(index) for index in range(len(op.inputs))]

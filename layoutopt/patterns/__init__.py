@@ -8,6 +8,6 @@ from layoutopt.patterns import (  # noqa: F401  (they register idioms)
     resized_axes,
     silu,
 )
-from layoutopt.patterns.base import Idiom, Match, idiom, idioms, idioms_at
+from layoutopt.patterns.base import FusionPattern, Match, idiom, idioms, patterns_at
 
-__all__ = ["Idiom", "Match", "idiom", "idioms", "idioms_at"]
+__all__ = ["FusionPattern", "Match", "idiom", "idioms", "patterns_at"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
-from layoutopt.patterns.base import Idiom, Match, idiom, number, only_reader, other_input, result_of
+from layoutopt.patterns.base import FusionPattern, Match, idiom, number, only_reader, other_input, result_of
 from layoutopt.patterns.heads import COLUMNS, ROWS, Trail, before_renames, behind_renames, product_before
 
 SMALLEST_HEAD = 32
@@ -26,7 +26,7 @@ measured with onnxruntime 1.31.1, one thread, AVX-512: 0.82 to 1.02 for 8 to 24 
 
 
 @idiom
-class Attention(Idiom):
+class Attention(FusionPattern):
     """With one number to scale by, and at most one tensor to add to the scores."""
 
     name = "attention"

@@ -38,7 +38,7 @@ class Match:
         return next((value for value in values if _is_known_outside(graph, value, ops)), None)
 
 
-class Idiom(ABC):
+class FusionPattern(ABC):
     """One op, and how it is spelled in several.
 
     Attributes:
@@ -58,10 +58,10 @@ class Idiom(ABC):
 
 # --- the registry ------------------------------------------------------------------------------------------------
 
-_IDIOMS: dict[str, list[Idiom]] = {}
+_IDIOMS: dict[str, list[FusionPattern]] = {}
 
 
-def idiom(kind: type[Idiom]) -> type[Idiom]:
+def idiom(kind: type[FusionPattern]) -> type[FusionPattern]:
     """Class decorator: make an idiom known. Of two for one anchor, the one that was registered first is tried first."""
     instance = kind()
     for anchor in instance.anchors:
@@ -69,12 +69,12 @@ def idiom(kind: type[Idiom]) -> type[Idiom]:
     return kind
 
 
-def idioms_at(op: Op) -> Sequence[Idiom]:
+def patterns_at(op: Op) -> Sequence[FusionPattern]:
     """The idioms that are looked for at an op."""
     return _IDIOMS.get(op.kind, ())
 
 
-def idioms() -> list[Idiom]:
+def idioms() -> list[FusionPattern]:
     """Every idiom, in the order of their names."""
     known = {id(each): each for found in _IDIOMS.values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.patterns.base import Idiom, Match, idiom
+from layoutopt.patterns.base import FusionPattern, Match, idiom
 from layoutopt.patterns.gate import gates, is_polynomial, near, polynomial
 
 
 @idiom
-class Gelu(Idiom):
+class Gelu(FusionPattern):
     """By the error function."""
 
     name = "gelu"

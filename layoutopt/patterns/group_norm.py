@@ -11,15 +11,15 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
-from layoutopt.ops.affine import Affine, float_constant
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.group_normalization import ExportedGroupNormalization
-from layoutopt.ops.rename import Reshape
-from layoutopt.patterns.base import Idiom, Match, idiom, only_reader, result_of
+from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.view import Reshape
+from layoutopt.patterns.base import FusionPattern, Match, idiom, only_reader, result_of
 
 
 @idiom
-class GroupNormalization(Idiom):
+class GroupNormalization(FusionPattern):
     """Between two Reshapes, the second of which undoes the first."""
 
     name = "group-norm"
@@ -100,7 +100,7 @@ def _takes_in(reader: Op | None, value: Value | None, affine: Affine) -> bool:
     rule = rule_of(reader) if reader is not None else None
     if reader is None or rule is None or reader.inputs[0] is not value:
         return False
-    return rule.absorb(reader, affine, "in") is not None
+    return rule.fold_affine(reader, affine, "in") is not None
 
 
 def _constant(result: Value, stem: str, numbers: Array) -> Value:

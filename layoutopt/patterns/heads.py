@@ -14,8 +14,8 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.rename import Rename
 from layoutopt.ops.signatures import X, Y
+from layoutopt.ops.view import View
 from layoutopt.patterns.base import multiple, only_reader, result_of
 
 ROWS: Mapping[int, Format] = {4: Format.plain((0, 2, 1, 3)), 3: Format.plain((1, 0, 2))}
@@ -85,6 +85,6 @@ def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
 def _renamed(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
     """The format at the other side of a rename; None if the op is none, or cannot carry the format."""
     rule = rule_of(op)
-    signature = rule.complete(op, {known: format}) if isinstance(rule, Rename) else None
+    signature = rule.complete(op, {known: format}) if isinstance(rule, View) else None
     storage = signature[asked] if isinstance(signature, Signature) else None
     return None if storage is None else storage.format

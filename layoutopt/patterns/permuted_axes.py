@@ -9,11 +9,11 @@ A Transpose is a metadata-only op: it propagates every format and moves no bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops.einsum import permutation
-from layoutopt.patterns.base import Idiom, Match, idiom, result_of
+from layoutopt.patterns.base import FusionPattern, Match, idiom, result_of
 
 
 @idiom
-class PermutedAxes(Idiom):
+class PermutingEinsum(FusionPattern):
     """A permutation that is written as an Einsum."""
 
     name = "permuted-axes"

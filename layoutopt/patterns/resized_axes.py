@@ -8,13 +8,13 @@ The sizes then say nothing of the batch and the channels, which may be moved pas
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.patterns.base import Idiom, Match, idiom, result_of
+from layoutopt.patterns.base import FusionPattern, Match, idiom, result_of
 
 _SINCE = 18
 
 
 @idiom
-class ResizedAxes(Idiom):
+class ResizedAxes(FusionPattern):
     """Sizes that were put together from those of the operand and others."""
 
     name = "resized-axes"

@@ -8,12 +8,12 @@ The definition: Ramachandran, Zoph and Le, Searching for Activation Functions, a
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.patterns.base import Idiom, Match, idiom
+from layoutopt.patterns.base import FusionPattern, Match, idiom
 from layoutopt.patterns.gate import gates, near, polynomial
 
 
 @idiom
-class QuickGelu(Idiom):
+class QuickGelu(FusionPattern):
     """Any alpha."""
 
     name = "quick-gelu"

@@ -15,15 +15,15 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import (
     Inapplicable,
-    IntegerUnits,
     LayoutRule,
+    QdqGroups,
     canonical_signature,
+    has_untransposable_type,
     is_dequantizer,
     is_quantizer,
-    is_restricted,
     rule_of,
-    unmovable,
-    with_lanes,
+    untransposable,
+    with_padding_states,
 )
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.integers import integers_of, quantised
@@ -62,7 +62,7 @@ def propose(
     nest: Nest,
     cost_model: CostModel,
     pins: dict[Value, Format],
-    integers: IntegerUnits | None = None,
+    integers: QdqGroups | None = None,
     whole: bool = False,
     deadline: Deadline = NO_DEADLINE,
     spreads: bool = True,
@@ -92,7 +92,7 @@ class _Spread:
         self,
         nest: Nest,
         cost_model: CostModel,
-        integers: IntegerUnits,
+        integers: QdqGroups,
         whole: bool,
         deadline: Deadline,
         spreads: bool,
@@ -114,7 +114,7 @@ class _Spread:
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.nest.units
         self.fixed = dict.fromkeys(_at_outputs(self.nest, pins), _HANDED_OUT) | self.fixed
-        self.restricted = {unit for unit in units if is_restricted(unit)}
+        self.restricted = {unit for unit in units if has_untransposable_type(unit)}
         for value in self.nest.values:
             if value.rank is not None:
                 self._offer(value, Format.canonical(value.rank))
@@ -209,7 +209,7 @@ class _Spread:
         if isinstance(unit, Op) and rule is not None and self._is_repeated(unit, rule, slot, format):
             return
         self._complete(unit, {slot: format})
-        if self.spreads and rule is not None and rule.is_independent:
+        if self.spreads and rule is not None and rule.has_independent_operands:
             self._combine(unit, slot, format)
 
     def _is_repeated(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
@@ -254,7 +254,7 @@ class _Spread:
             and not (rule is not None and rule.is_rename)
         ):
             # A rename whose copy is cast back is the op that the model had, so it moves nothing that was not moved before.
-            reason = unmovable(unit, signature)
+            reason = untransposable(unit, signature)
             signature = Inapplicable(reason) if reason else signature
         if isinstance(signature, Inapplicable):
             if all(format.is_canonical for format in known.values()):
@@ -306,9 +306,9 @@ def _canonical(unit: Unit) -> Signature:
 
 def _with_lanes(unit: Unit, signature: Signature, worst: list[Lanes]) -> list[Signature]:
     if isinstance(unit, Handover):
-        return unit.with_lanes(signature, max(worst, default=Lanes.ZERO))
+        return unit.with_padding_states(signature, max(worst, default=Lanes.ZERO))
     rule = rule_of(unit)
-    return [signature] if rule is None else with_lanes(rule, unit, signature, worst)
+    return [signature] if rule is None else with_padding_states(rule, unit, signature, worst)
 
 
 def signature_key(unit: Unit, signature: Signature) -> Key:

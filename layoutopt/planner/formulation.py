@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
-from layoutopt.ops import IntegerUnits, Known, canonical_storage, is_dequantizer, rule_of
+from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, is_dequantizer, rule_of
 from layoutopt.planner.candidates import Candidates, Key, storage_key
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.nest import Nest, Unit
@@ -20,7 +20,7 @@ class Formulation:
         nest: Nest,
         cost_model: CostModel,
         candidates: Candidates,
-        integers: IntegerUnits,
+        integers: QdqGroups,
         pins: Mapping[Value, Format],
         free_constants: bool,
         deadline: Deadline = NO_DEADLINE,
@@ -236,7 +236,7 @@ def _apart(option: Option, tensors: Collection[int]) -> Option:
     return Option(option.price, option.gives, tuple(need for need in option.needs if need[0] not in tensors))
 
 
-def _is(op: Op, signature: Signature, wish: Known) -> bool:
+def _is(op: Op, signature: Signature, wish: OperandFormats) -> bool:
     """Whether operands lie as a kernel wants them."""
     operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in wish.items())
     return all(

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from layoutopt.cost import CostModel
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops import IntegerUnits, find_units, is_in_unit, rule_of
+from layoutopt.ops import QdqGroups, find_qdq_groups, is_in_qdq_group, rule_of
 
 
-def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool = False) -> IntegerUnits:
+def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool = False) -> QdqGroups:
     """The quantised units that are computed on integers.
 
     Where a target has kernels for fractions only, it computes in fractions, as the model says.
@@ -22,10 +22,10 @@ def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool =
     def has_kernel(op: Op, integer: Op) -> bool:
         return bool(cost_model.kernels(integer)) or not cost_model.kernels(op)
 
-    return IntegerUnits() if whole else find_units(graphs, has_kernel)
+    return QdqGroups() if whole else find_qdq_groups(graphs, has_kernel)
 
 
 def quantised(graphs: Iterable[Graph]) -> set[Op]:
     """The ops of units, and those that work on integers with scales."""
     places = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
-    return {op for graph, op, rule in places if is_in_unit(graph, op) or (rule is not None and rule.is_quantised)}
+    return {op for graph, op, rule in places if is_in_qdq_group(graph, op) or (rule is not None and rule.is_quantised)}

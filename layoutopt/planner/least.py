@@ -11,7 +11,7 @@ from layoutopt.cost import CostModel, Emulating
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import Known
+from layoutopt.ops import OperandFormats
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.plan import make_plan
 
@@ -64,7 +64,7 @@ class _Counting:
     def dialect(self) -> str:
         return self._model.dialect
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         return self._model.kernels(op)
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

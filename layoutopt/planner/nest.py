@@ -11,8 +11,8 @@ from typing import TypeAlias
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
-from layoutopt.ops import Inapplicable, has_lanes
-from layoutopt.ops.bodies import Crossing, Place, control_flow, expected_runs, formats_at, operand, signature_at
+from layoutopt.ops import Inapplicable, has_padding
+from layoutopt.ops.region_ops import Crossing, Place, control_flow, expected_runs, formats_at, operand, signature_at
 
 _INSIDE = 1.001  # of two casts that are as dear, one before an If beats one in each branch
 
@@ -48,14 +48,14 @@ class Handover:
         formats = formats_at(self.op, self.crossing, None if at is None else self._place(at), format)
         return formats if isinstance(formats, Inapplicable) else self._signature(formats, Lanes.ZERO)
 
-    def with_lanes(self, signature: Signature, worst: Lanes) -> list[Signature]:
+    def with_padding_states(self, signature: Signature, worst: Lanes) -> list[Signature]:
         """The signature for every lane state that may cross, up to the worst that is read.
 
         What is carried on is read again, so that it is clean or may be anything.
         """
         places = dict(zip(self.crossing.places, (*signature.inputs, *signature.outputs), strict=True))
         formats = {place: storage.format for place, storage in places.items() if storage is not None}
-        if not any(has_lanes(operand(self.op, place), storage) for place, storage in places.items()):
+        if not any(has_padding(operand(self.op, place), storage) for place, storage in places.items()):
             return [signature]
         states = (Lanes.ZERO, Lanes.ANY) if self.crossing.is_carried else Lanes
         limit = Lanes.ANY if self.crossing.is_carried else worst

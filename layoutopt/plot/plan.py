@@ -15,7 +15,7 @@ from grandalf.layouts import SugiyamaLayout
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import Rename, rule_of
+from layoutopt.ops import View, rule_of
 from layoutopt.plot.style import FAINT, FONT, INK, PAPER, hue, printable, size_for
 from layoutopt.report.builder import moves_data
 
@@ -143,7 +143,7 @@ class _Picture:
         free = _is_free(op)
         tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {format}"
         left, top = x - box.w / 2, y - box.h / 2
-        border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), Rename) else {}
+        border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), View) else {}
         fill = self.colours.get(format, PAPER)
         parts = [_with_tip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
         first = size_for(op.op_type, box.w - 10, 12)
@@ -165,7 +165,7 @@ def _with_tip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElem
 
 def _is_free(op: Op) -> bool:
     """Whether there is nothing to run."""
-    return isinstance(rule_of(op), Rename) and not moves_data(op)
+    return isinstance(rule_of(op), View) and not moves_data(op)
 
 
 def _format(value: Value | None) -> str:

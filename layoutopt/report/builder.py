@@ -9,8 +9,8 @@ from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
-from layoutopt.ops import IntegerUnits, Rename, canonical_signature, physical_type, rule_of
-from layoutopt.ops.bodies import control_flow, expected_runs
+from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
+from layoutopt.ops.region_ops import control_flow, expected_runs
 from layoutopt.passes.base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
 from layoutopt.report.schema import (
@@ -68,7 +68,7 @@ def op_reports(graph: Graph, cost_model: CostModel, *, whole_units: bool = False
     return [_op_report(site, integers, cost_model) for site in sites(graph) if not is_cast(site.op)]
 
 
-def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpReport:
+def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpReport:
     op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
@@ -152,7 +152,7 @@ def _formats(signature: Signature) -> list[str | None]:
 def moves_data(op: Op) -> bool:
     """Whether a rename moves bytes after all. An op without a signature is as the model has it: canonical on both sides."""
     rule = rule_of(op)
-    if not isinstance(rule, Rename):
+    if not isinstance(rule, View):
         return False
     if op.signature is not None:
         return rule.moves(op)
@@ -165,7 +165,7 @@ def moves_data(op: Op) -> bool:
 
 def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
     rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
-    assert isinstance(rule, Rename) and y is not None and source is not None and target is not None
+    assert isinstance(rule, View) and y is not None and source is not None and target is not None
     same = rule.forward(op, source.format)
     left = f"its input lies as {same}" if same is not None else "no format has its input's bytes under the new axes"
     return f"{left}, {_readers(graph, y)} wants {target}"
@@ -173,7 +173,7 @@ def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
 
 def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     rule, y = rule_of(op), op.outputs[0]
-    assert isinstance(rule, Rename) and y is not None
+    assert isinstance(rule, View) and y is not None
     source, target = signature.inputs[0], signature.outputs[0]
     same = rule.forward(op, source.format) if source is not None else None
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layoutopt.onnx_io.schema import ONNX_VERSION, changes, operators
-from layoutopt.ops import LEFT_CANONICAL, rules
+from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.base import OLDEST_OPSET
 
 UNKNOWN = "it is newer than this layoutopt, or was overlooked"
@@ -51,7 +51,7 @@ class Operator:
 def known_operators() -> list[Operator]:
     """Those of ai.onnx first, then the other domains, in alphabetical order."""
     kinds = {f"{domain}::{op_type}" if domain else op_type for domain, op_type in operators()}
-    found = [_operator(kind) for kind in {*kinds, *rules(), *LEFT_CANONICAL}]
+    found = [_operator(kind) for kind in {*kinds, *rules(), *OPS_WITHOUT_RULE}]
     return sorted(found, key=lambda each: (each.domain, each.name))
 
 
@@ -64,7 +64,7 @@ def _operator(kind: str) -> Operator:
     rule = rules().get(kind)
     if rule is not None:
         return Operator(name, domain, tuple(versions), rule.family, rule.formats, str(rule.passage(kind)))
-    return Operator(name, domain, tuple(versions), reason=LEFT_CANONICAL.get(kind, UNKNOWN))
+    return Operator(name, domain, tuple(versions), reason=OPS_WITHOUT_RULE.get(kind, UNKNOWN))
 
 
 def operators_page(found: Iterable[Operator]) -> str:

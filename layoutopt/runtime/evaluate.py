@@ -19,7 +19,7 @@ from layoutopt.ir.types import Array, DType, Op, Opaque, TensorType, Value
 from layoutopt.onnx_io.converter.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes
-from layoutopt.ops import elements, is_dequantizer
+from layoutopt.ops import estimated_volume, is_dequantizer
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not say it
@@ -84,7 +84,7 @@ def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
         or (_moved(part) is None and evaluate(graph, [value])[0] is None)
     ):
         return None
-    return Deferred(part, elements(shape) * dtype.bits // 8, _output, is_expanded)
+    return Deferred(part, estimated_volume(shape) * dtype.bits // 8, _output, is_expanded)
 
 
 def _output(part: Graph) -> Array:
@@ -108,7 +108,7 @@ def _moved(part: Graph) -> Array | None:
         if op.kind == "Transpose":
             arrays[y] = array.transpose(op.integers("perm") or None)
         elif op.kind in _VIEWS:
-            if array.size != elements(y.static_shape):  # it fails when it is run
+            if array.size != estimated_volume(y.static_shape):  # it fails when it is run
                 return None
             arrays[y] = array.reshape(y.static_shape)
         elif op.kind == "Cast" and y.dtype is not None and _is_widening(x.dtype, y.dtype):

@@ -7,7 +7,7 @@ from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.formats.format import known
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
-from layoutopt.ops import Rename, decided_by, rule_of
+from layoutopt.ops import View, discontinuous_inputs, rule_of
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
 
@@ -68,11 +68,11 @@ def saturated_values(graph: Graph) -> list[str]:
             before = producer.inputs[0] if producer.inputs else None
             if before is None or rule is None:
                 break
-            if rule.squashes(producer):
+            if rule.is_saturating(producer):
                 if before not in graph.inputs and not graph.is_output(before):
                     found.append(before.name)
                 break
-            if not isinstance(rule, Rename):
+            if not isinstance(rule, View):
                 break
             value = before
     return found
@@ -84,7 +84,7 @@ def inner(graph: Graph) -> dict[str, DType]:
         value.name: value.dtype
         for op in graph.ops
         for value in op.outputs
-        if not isinstance(rule_of(op), Rename)
+        if not isinstance(rule_of(op), View)
         and value is not None
         and value.dtype in _FRACTIONS
         and value.shape is not None
@@ -119,7 +119,7 @@ def _cut_off(graph: Graph) -> Iterator[Value]:
 def decision_values(graph: Graph) -> dict[str, DType]:
     """The computed fractions by which ops decide, and what these are other names of; with their types."""
     found: dict[str, DType] = {}
-    pending = [value for op in graph.ops for value in decided_by(op)]
+    pending = [value for op in graph.ops for value in discontinuous_inputs(op)]
     while pending:
         value = pending.pop()
         producer = graph.producer(value)
@@ -127,7 +127,7 @@ def decision_values(graph: Graph) -> dict[str, DType]:
             continue
         if not graph.is_output(value):
             found[value.name] = value.dtype
-        if isinstance(rule_of(producer), Rename) and producer.inputs[0] is not None:
+        if isinstance(rule_of(producer), View) and producer.inputs[0] is not None:
             pending.append(producer.inputs[0])
     return found
 

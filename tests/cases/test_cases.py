@@ -37,7 +37,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.text import to_text
-from layoutopt.ops import Known, rule_of
+from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.runtime.evaluate import evaluate, is_foldable
@@ -65,7 +65,7 @@ class PreferenceCosts:
             return None
         return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         format = self.wanted(op)
         return [] if format is None else [{X: format, Y: format}]
 

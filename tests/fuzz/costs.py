@@ -12,7 +12,7 @@ from test_rules_forced import formats
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import Known, rule_of
+from layoutopt.ops import OperandFormats, rule_of
 
 FORMATS = 6  # a target has so many favourites per rank
 WISHES = 3  # per op
@@ -42,11 +42,11 @@ class RandomTarget:
         """That of the real target."""
         return _load(self.base).dialect if self.base else "ops"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         """Those of the real target, or a few random wishes."""
         if self.base:
             return _load(self.base).kernels(op)
-        wishes: list[Known] = []
+        wishes: list[OperandFormats] = []
         for turn in range(WISHES):
             wish = {}
             for slot in op.slots():

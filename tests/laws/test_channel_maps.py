@@ -14,11 +14,11 @@ from test_rules_handmade import Sample, made, run
 from test_rules_samples import samples
 
 from layoutopt.ir.types import Array, Op
-from layoutopt.ops import ChannelMap, Rename, rule_of, rules
+from layoutopt.ops import LinearMap, View, rule_of, rules
 
 MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
 AVERAGES = ("Resize", "Upsample", "AveragePool", "GlobalAveragePool", "MaxPool", "LpPool", "GlobalMaxPool")
-RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, Rename))
+RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, View))
 
 
 def with_constants(sample: Sample, constants: dict[int, Array] | None = None) -> onnx.ModelProto:
@@ -78,7 +78,7 @@ def runnable(kind: str, extra: tuple[Sample, ...] = ()) -> list[Sample]:
     return found
 
 
-def applied(map: ChannelMap, x: Array) -> Array:
+def applied(map: LinearMap, x: Array) -> Array:
     """The definition."""
     result = np.moveaxis(np.tensordot(map.matrix, x.astype(np.float64), axes=(1, map.axis)), 0, map.axis)
     return result + map.shift.reshape([-1 if axis == map.axis else 1 for axis in range(x.ndim)])
@@ -114,7 +114,7 @@ def test_maps_are_what_they_say(kind: str) -> None:
         model, x = with_constants(sample), first(sample)
         op = op_of(model)
         rule = rule_of(op)
-        map = rule.channel_map(op) if rule is not None else None
+        map = rule.linear_map(op) if rule is not None else None
         if rule is None or map is None:
             continue
         assert rule.mapped_axis(op) == map.axis, sample
@@ -122,8 +122,8 @@ def test_maps_are_what_they_say(kind: str) -> None:
         proven += 1
         generator = np.random.default_rng(0)
         for shift in (np.zeros(6), generator.normal(size=6)):
-            other = ChannelMap(map.axis, generator.normal(size=(6, map.extents[1])), shift)
-            constants = rule.with_channel_map(op, other)
+            other = LinearMap(map.axis, generator.normal(size=(6, map.extents[1])), shift)
+            constants = rule.with_linear_map(op, other)
             assert constants is not None or shift.any(), sample
             if constants is not None:
                 rounded = {index: array.astype(np.float32) for index, array in constants.items()}
@@ -146,9 +146,9 @@ def test_averages_commute_with_maps(kind: str) -> None:
         assert averaged or np.array_equal(x, y), sample
         for axis in set(range(x.ndim)) - averaged:
             generator, extent = np.random.default_rng(axis), x.shape[axis]
-            changed = rule.with_extent(op, axis, extent + 3)
+            changed = rule.shape_edits(op, axis, extent + 3)
             wide = extent if changed is None else extent + 3
-            map = ChannelMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
+            map = LinearMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
             after = with_numbers(sample, changed or {})
             try:
                 found = answer(after, applied(map, x).astype(np.float32))
@@ -167,14 +167,14 @@ def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
         model, x = with_constants(sample), first(sample)
         op = op_of(model)
         rule = rule_of(op)
-        for axis in range(x.ndim) if isinstance(rule, Rename) else ():
-            assert isinstance(rule, Rename)
+        for axis in range(x.ndim) if isinstance(rule, View) else ():
+            assert isinstance(rule, View)
             place = rule.same_axis(op, axis)
             if place is None:
                 continue
             for extent, changed in (
                 (x.shape[axis], {}),
-                (x.shape[axis] + 3, rule.with_extent(op, axis, x.shape[axis] + 3)),
+                (x.shape[axis] + 3, rule.shape_edits(op, axis, x.shape[axis] + 3)),
             ):
                 if changed is None:
                     continue

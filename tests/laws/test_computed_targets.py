@@ -87,7 +87,7 @@ def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
     x, y, elements = op.inputs[0], op.outputs[0], op.elements(1)
     assert rule is not None and x is not None and y is not None and elements is not None
     assert x.shape is not None and y.shape is not None
-    changed = rule.with_extent(op, axis, OTHERS)
+    changed = rule.shape_edits(op, axis, OTHERS)
     if changed is None:
         return
     place = rule.same_axis(op, axis)

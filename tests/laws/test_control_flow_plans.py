@@ -19,8 +19,8 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import is_cast
-from layoutopt.ops import Known, Rename, canonical_storage, rule_of
-from layoutopt.ops.bodies import control_flow, expected_runs
+from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
+from layoutopt.ops.region_ops import control_flow, expected_runs
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Nest, make_plan, propose
@@ -43,7 +43,7 @@ FORMATS = {
 class Costs(RandomCosts):
     """Any op may want any format."""
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         rng = self._random("kernels", op.name, op.kind)
         first, result = Slot("in", 0), Slot("out", 0)
         wishes = []
@@ -126,7 +126,7 @@ def built(graph: Graph, model: Costs) -> float:
                 continue
             total += 0.0 if control_flow(op) is not None else runs * model.kernel_seconds(op, op.signature)
             rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
-            if isinstance(rule, Rename) and source[0] is not None and target is not None and y is not None:
+            if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
                 same = rule.forward(op, source[0].format)
                 assert same is not None
                 total += runs * model.conversion_seconds(y, Storage(same, source[0].lanes), target)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layoutopt.cost_models import RooflineModel, load_target, target_names
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Lanes, Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import Known, signature_of
+from layoutopt.ops import OperandFormats, signature_of
 
 Shape4: TypeAlias = tuple[int, int, int, int]
 
@@ -114,7 +114,7 @@ def test_emulation_costs_what_casts_around_a_kernel_cost(
     assert price(model, op, asked) <= min(ways) * 1.011
 
 
-def price(model: RooflineModel, op: Op, known: Known) -> float:
+def price(model: RooflineModel, op: Op, known: OperandFormats) -> float:
     signature = signature_of(op, known)
     assert isinstance(signature, Signature)
     return model.kernel_seconds(op, signature)

@@ -15,7 +15,7 @@ from layoutopt.cost import SizedCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
-from layoutopt.ops import Known, elements
+from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.planner import Option, Problem, Tensor, make_plan
 from layoutopt.planner.guards import _search
 
@@ -76,13 +76,13 @@ class OnlySmall:
     name: str = "only-small"
     dialect: str = "functions"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         return [{Slot("in", 0): NHWC, Slot("out", 0): NHWC}] if op.kind == "Relu" else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         value, storage = op.inputs[0], signature.inputs[0]
         assert value is not None and value.static_shape is not None and storage is not None
-        size = float(elements(value.static_shape))
+        size = float(estimated_volume(value.static_shape))
         if op.kind != "Relu" or storage.format.key(value.static_shape) == Format.canonical(4).key(value.static_shape):
             return size
         return 0.1 * size if size < 1000 else 10 * size
@@ -90,7 +90,7 @@ class OnlySmall:
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         shape = value.static_shape
         assert shape is not None
-        return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(elements(shape))
+        return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(estimated_volume(shape))
 
 
 def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:

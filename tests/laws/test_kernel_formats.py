@@ -14,7 +14,7 @@ from test_rules_handmade import Sample, made, run
 
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.types import Op, Slot
-from layoutopt.ops import Inapplicable, Known, rule_of
+from layoutopt.ops import Inapplicable, OperandFormats, rule_of
 
 X, Y = Slot("in", 0), Slot("out", 0)
 
@@ -55,7 +55,7 @@ def shuffles(rank: int, axis: int, last: bool) -> Iterator[Format]:
         yield Format(tuple(part for group in parts for part in group))
 
 
-def reordered(op: Op) -> Iterator[Known]:
+def reordered(op: Op) -> Iterator[OperandFormats]:
     """Formats of a convolution with channels of x, of y or of both in another order."""
     rule = rule_of(op)
     assert rule is not None
@@ -71,7 +71,7 @@ def reordered(op: Op) -> Iterator[Known]:
                 yield both
 
 
-def completed(op: Op) -> Iterator[Known]:
+def completed(op: Op) -> Iterator[OperandFormats]:
     """Formats of an op that follow from one with digits in another order."""
     rule, x = rule_of(op), op.inputs[0]
     assert rule is not None and x is not None and x.rank is not None
@@ -82,12 +82,12 @@ def completed(op: Op) -> Iterator[Known]:
         signature = rule.complete(op, {X: known})
         if not isinstance(signature, Inapplicable):
             yield {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
-    if rule.is_independent and len(op.inputs[1].shape or ()) > 2:  # type: ignore[union-attr]
+    if rule.has_independent_operands and len(op.inputs[1].shape or ()) > 2:  # type: ignore[union-attr]
         order = Format.plain((1, 0, *range(2, x.rank)))
         yield dict.fromkeys((X, Slot("in", 1), Y), order)
 
 
-def proven(sample: Sample, op: Op, formats: Known) -> bool:
+def proven(sample: Sample, op: Op, formats: OperandFormats) -> bool:
     """Whether the kernel sees other formats; if so, that it computes the same."""
     rule = rule_of(op)
     assert rule is not None

@@ -22,7 +22,7 @@ from layoutopt.formats import Format, pack, unpack
 from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import Array, ArrayData, Attribute
-from layoutopt.ops import Known, Rename, canonical_storage, rule_of
+from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Deadline, Nest, Plan, make_plan, propose
@@ -49,12 +49,12 @@ class RandomCosts:
     def _random(self, *key: object) -> random.Random:
         return random.Random(f"{self.seed} {key}")
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         rng = self._random("kernels", op.name)
         x, y = op.operand(Slot("in", 0)), op.operand(Slot("out", 0))
         if op.op_type not in ("Conv", "MatMul") or x is None or y is None or x.rank is None:
             return []
-        wishes: list[Known] = []
+        wishes: list[OperandFormats] = []
         for _ in range(rng.randint(1, 2)):
             wish = {Slot("in", 0): Format.parse(rng.choice(FORMATS[x.rank]))}
             if rng.random() < 0.4 and y.rank == x.rank:
@@ -290,7 +290,7 @@ def built(graph: Graph, model: CostModel) -> float:
             continue
         total += model.kernel_seconds(op, op.signature)
         rule, source, target = rule_of(op), op.signature.inputs[0], op.signature.outputs[0]
-        if isinstance(rule, Rename) and source is not None and target is not None:
+        if isinstance(rule, View) and source is not None and target is not None:
             same = rule.forward(op, source.format)
             assert same is not None
             total += model.conversion_seconds(y, Storage(same, source.lanes), target)

@@ -24,7 +24,7 @@ from test_rules_samples import Draft, drafts, versions
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Signature
-from layoutopt.ops import is_canonical, rule_of, rules, with_lanes
+from layoutopt.ops import is_canonical, rule_of, rules, with_padding_states
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ def _trial(sample: Sample, *, thorough: bool) -> _Trial:
     if any([np.ndim(array) for array in want] != ranks for want in wants):
         return _Trial(sample, graph, [], [])  # other sizes of the inputs are other ranks of the outputs
     plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
-    laned = [each for signature in plain for each in with_lanes(rule, op, signature)]
+    laned = [each for signature in plain for each in with_padding_states(rule, op, signature)]
     laned.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
     return _Trial(sample, graph, wants, laned)
 
@@ -171,7 +171,7 @@ def _faults(trial: _Trial, chosen: list[Signature]) -> list[str]:
         rule = rule_of(op)
         assert rule is not None
         functions = _FUNCTIONS[zlib.crc32(f"{trial.sample} {signature}".encode()) % len(_FUNCTIONS)]
-        for dialect in ["ops"] if rule.is_direct(op, signature) else ["ops", functions]:
+        for dialect in ["ops"] if rule.is_layout_agnostic(op, signature) else ["ops", functions]:
             try:
                 fault = outcome(forced(trial.graph, signature), trial.sample.feeds, trial.wants, dialect)
             except Exception as error:

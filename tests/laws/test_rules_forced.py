@@ -176,7 +176,7 @@ def signatures(op: Op, *, thorough: bool) -> list[Signature]:
     asked: list[dict[Slot, Format]] = []
     for slot in op.slots():
         asked += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
-    if rule.is_anchor or rule.is_independent:
+    if rule.is_anchor or rule.has_independent_operands:
         asked += _independent(op, thorough)
     found = [rule.complete(op, known) for known in asked]
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))

@@ -7,8 +7,8 @@ from test_rules_forced import lifted, signatures
 from test_rules_samples import drafts
 
 from layoutopt.ir.types import Lanes, Op, Signature
-from layoutopt.ops import has_lanes, is_canonical, rule_of, rules
-from layoutopt.ops.lanes import laned_axes
+from layoutopt.ops import has_padding, is_canonical, rule_of, rules
+from layoutopt.ops.padding_state import padded_axes_of
 
 _SAMPLES = 8
 
@@ -53,9 +53,9 @@ def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]
     rule = rule_of(op)
     assert rule is not None
     inputs = list(zip(op.inputs, signature.inputs, strict=True))
-    laned = [value is not None and not value.is_constant and has_lanes(value, storage) for value, storage in inputs]
-    results = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    axes = {laned_axes(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
+    laned = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
+    results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
     if rule.broadcasts and (not all(laned) or len(axes) > 1):
         return
     for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:

@@ -12,7 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import types as ir
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Lanes, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import Known, canonical_signature, rule_of, signature_of
+from layoutopt.ops import OperandFormats, canonical_signature, rule_of, signature_of
 from layoutopt.planner import make_plan
 
 Op = partial(ir.Op, version=18)
@@ -60,7 +60,7 @@ def matmul(m: int = 512, k: int = 512, n: int = 512, *, dtype: DType = DType.FLO
     return Op("MatMul", operands, (value("y", (1, m, n), dtype),))
 
 
-def seconds(model: RooflineModel, op: ir.Op, known: Known) -> float:
+def seconds(model: RooflineModel, op: ir.Op, known: OperandFormats) -> float:
     signature = signature_of(op, known)
     assert isinstance(signature, Signature)
     return model.kernel_seconds(op, signature)

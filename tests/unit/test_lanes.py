@@ -8,7 +8,7 @@ import pytest
 from layoutopt.formats import Format
 from layoutopt.ir.types import ArrayData, Attribute, DType, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of
-from layoutopt.ops.lanes import lane_cases
+from layoutopt.ops.padding_state import padding_cases
 
 ZERO, FINITE, ANY = Lanes
 X, Y = Slot("in", 0), Slot("out", 0)
@@ -34,7 +34,7 @@ def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
     rule = rule_of(op)
     assert rule is not None
     found = rule.complete(op, {slot: Format.parse(text) for slot, text in known.items()})
-    return [] if isinstance(found, Inapplicable) else lane_cases(rule, op, found)
+    return [] if isinstance(found, Inapplicable) else padding_cases(rule, op, found)
 
 
 def left(op: Op, format: str, *states: Lanes, slot: Slot = X) -> Lanes | None:

@@ -17,7 +17,7 @@ from layoutopt.formats import Format, lookup, pack, unpack
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.types import ArrayData
-from layoutopt.ops import Known, X, Y, is_dequantizer, is_quantizer
+from layoutopt.ops import OperandFormats, X, Y, is_dequantizer, is_quantizer
 from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 
@@ -354,7 +354,7 @@ class ChannelsLast:
 
     name, dialect = "channels-last", "ops"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         return [{X: Format.parse("NHWC"), Y: Format.parse("NHWC")}] if op.op_type == "Conv" else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

@@ -14,7 +14,7 @@ from layoutopt.errors import DimensionError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
-from layoutopt.ops import Known, elements
+from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.sample_inputs import SampleInputs, symbols_of, trials
 from layoutopt.verification import verify_models
 
@@ -84,17 +84,17 @@ class Counting:
     name: str = "counting"
     dialect: str = "functions"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def kernels(self, op: Op) -> Sequence[OperandFormats]:
         return []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         assert op.inputs[0] is not None and op.inputs[0].static_shape is not None
-        return float(elements(op.inputs[0].static_shape))
+        return float(estimated_volume(op.inputs[0].static_shape))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.static_shape is not None
         same = src.format.key(value.static_shape) == dst.format.key(value.static_shape)
-        return 0.0 if same else float(elements(value.static_shape))
+        return 0.0 if same else float(estimated_volume(value.static_shape))
 
 
 def test_a_price_is_the_mean_over_the_sizes() -> None:

@@ -41,7 +41,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.bodies import insides
+from layoutopt.ops.region_ops import insides
 
 __all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 

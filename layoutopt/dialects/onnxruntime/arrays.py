@@ -8,7 +8,7 @@ from typing import TypeAlias
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Attribute, DType, Op, Slot, TensorType, Value
-from layoutopt.ops import extent
+from layoutopt.ops import estimated_extent
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (8, 16)  # without and with AVX-512
@@ -50,7 +50,7 @@ def spell(format: Format, shape: Shape) -> Shape:
     """The shape that an array is declared with: four axes for blocked feature maps and filters; signals are 1 high."""
     if feature_block(format):
         batch, channels, *image, block = format.physical_shape(shape)
-        return (batch, extent(channels) * extent(block), *(1,) * (2 - len(image)), *image)
+        return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
     if filter_block(format):
         filters, channels, *kernel = format.padded_shape(shape)
         return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)

@@ -14,7 +14,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
 )
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, Value
-from layoutopt.ops import X, Y, extent
+from layoutopt.ops import X, Y, estimated_extent
 
 _W = Slot("in", 1)
 _SUM = Slot("in", 3)
@@ -36,7 +36,7 @@ def conv(op: Op, builder: OpBuilder) -> bool:
     depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
     axes = "NCHW" if len(w.shape) == 4 else "NCW"
     blocked = Format.parse(f"{axes}{block}c")
-    plain_input = builder.format(X).is_canonical and extent(x.shape[1]) < BLOCKS[0] and not depthwise
+    plain_input = builder.format(X).is_canonical and estimated_extent(x.shape[1]) < BLOCKS[0] and not depthwise
     filters = Format.parse(f"{axes}{block}n" if depthwise or plain_input else f"{axes}{block}c{block}n")
     if not (_lies(builder, Y, y, blocked) and _lies(builder, _W, w, filters)):
         return False
@@ -45,7 +45,7 @@ def conv(op: Op, builder: OpBuilder) -> bool:
     image, weight = builder.raw(0), builder.raw(1)
     assert image is not None and weight is not None
     target = spell(blocked, y.shape)
-    groups = extent(target[1]) if depthwise else op.integer("group", 1)
+    groups = estimated_extent(target[1]) if depthwise else op.integer("group", 1)
     shape = (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:]) if plain_input else spell(blocked, x.shape)
     image = builder.reshape(image, shape)
     inputs: list[Value | None] = [image, builder.reshape(weight, spell(filters, w.shape))]
@@ -53,12 +53,12 @@ def conv(op: Op, builder: OpBuilder) -> bool:
         bias = op.constant(2)
         if bias is None:
             return False
-        inputs.append(builder.constant(np.pad(bias, (0, extent(target[1]) - bias.size)), "bias"))
+        inputs.append(builder.constant(np.pad(bias, (0, estimated_extent(target[1]) - bias.size)), "bias"))
     if len(op.inputs) > 3 and (added := builder.raw(3)) is not None:
         if builder.format(_SUM) != builder.format(Y):
             return False
         inputs += [*[None] * (3 - len(inputs)), builder.reshape(added, target)]
-    kernel = (*(1,) * (4 - len(w.shape)), *map(extent, w.shape[2:]))
+    kernel = (*(1,) * (4 - len(w.shape)), *map(estimated_extent, w.shape[2:]))
     fields = {**two_dimensional(op), "group": groups, "kernel_shape": kernel}
     result = call(builder, "Conv", inputs, target, **fields)
     builder.set_output(0, result)

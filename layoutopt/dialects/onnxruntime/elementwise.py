@@ -11,7 +11,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
 )
 from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, Op, Slot, TensorType, Value
-from layoutopt.ops import Y, elements, extent
+from layoutopt.ops import Y, estimated_extent, estimated_volume
 
 
 def elementwise(op: Op, builder: OpBuilder) -> bool:
@@ -26,7 +26,7 @@ def elementwise(op: Op, builder: OpBuilder) -> bool:
         alike = value.shape == y.shape and op.signature is not None and op.signature.inputs[index] is not None
         if alike and builder.format(Slot("in", index)) != builder.format(Y):
             return False
-        if not alike and (value.static_shape is None or elements(value.static_shape) != 1):
+        if not alike and (value.static_shape is None or estimated_volume(value.static_shape) != 1):
             return False
     target = declared(op, builder, Y)
     types = [None if each is None or each.dtype is None else TensorType(each.dtype, target) for each in op.outputs]
@@ -54,10 +54,12 @@ def per_channel(op: Op, builder: OpBuilder) -> bool:
         if x is None or other is None or x.shape != y.shape or builder.format(Slot("in", index)) != builder.format(Y):
             continue
         shape = declared(op, builder, Y)
-        filters = _scale_and_shift(op, builder, 1 - index, extent(shape[1])) or _gate(op, builder, 1 - index, shape)
+        filters = _scale_and_shift(op, builder, 1 - index, estimated_extent(shape[1])) or _gate(
+            op, builder, 1 - index, shape
+        )
         if filters is None or array is None or filters[0].shape is None:
             continue
-        groups = extent(filters[0].shape[0])
+        groups = estimated_extent(filters[0].shape[0])
         folded = shape if groups == shape[1] else (1, groups, *shape[2:])
         operands = [builder.reshape(array, folded), *filters]
         result = call(builder, "Conv", operands, folded, group=groups, kernel_shape=(1, 1))
@@ -92,8 +94,8 @@ def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] |
         return None
     batch, channels = (part.axis for part in builder.format(Y).parts[:2])
     wanted = tuple(y.shape[place] if place in (batch, channels) else 1 for place in range(len(y.shape)))
-    groups = shape[0] * extent(shape[1])
-    if _aligned(value.shape, len(y.shape)) != wanted or elements(gate.shape or ()) != groups:
+    groups = shape[0] * estimated_extent(shape[1])
+    if _aligned(value.shape, len(y.shape)) != wanted or estimated_volume(gate.shape or ()) != groups:
         return None
     return [builder.reshape(gate, (groups, 1, 1, 1))]
 

@@ -15,7 +15,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, TensorType, Value
-from layoutopt.ops import extent
+from layoutopt.ops import estimated_extent
 
 # Seconds per element and per op, measured with onnxruntime 1.31.1 on one thread of an AMD EPYC with AVX-512.
 _IMAGE = 0.28e-9  # a depthwise 1x1 convolution
@@ -80,7 +80,9 @@ def _reader(graph: Graph, gate: Op) -> Op | None:
 def _is_less_work(gate: Op, reader: Op) -> bool:
     image, filters = gate.outputs[0], reader.inputs[1]
     assert image is not None and image.shape is not None and filters is not None and filters.shape is not None
-    return prod(map(extent, image.shape)) * _IMAGE > prod(map(extent, filters.shape)) * _FILTER + _OPS
+    return (
+        prod(map(estimated_extent, image.shape)) * _IMAGE > prod(map(estimated_extent, filters.shape)) * _FILTER + _OPS
+    )
 
 
 def _move(graph: Graph, gate: Op, reader: Op, block: int) -> None:

@@ -25,7 +25,7 @@ from layoutopt.dialects.onnxruntime.arrays import call, floats, is_block, native
 from layoutopt.formats import Format, Part, Shape, pack
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
-from layoutopt.ops import X, Y, extent
+from layoutopt.ops import X, Y, estimated_extent
 from layoutopt.ops.group_normalization import KIND, normalized, per_channel
 
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
@@ -95,7 +95,7 @@ def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: fl
     Every product is of as few channels as are whole groups and whole blocks.
     """
     assert value.shape is not None
-    channels, block = extent(value.shape[1]), _block(builder.format(X))
+    channels, block = estimated_extent(value.shape[1]), _block(builder.format(X))
     size = channels // op.integer("num_groups")
     together = lcm(size, block)
     alike = np.kron(np.eye(together // size, dtype=np.float32), np.full((size, size), factor / size, dtype=np.float32))
@@ -124,7 +124,7 @@ def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tu
 def _reordered(op: Op, builder: OpBuilder, x: Value, type: TensorType) -> Value:
     """In plain order, where filters cannot be computed: a batch or an image of unknown size."""
     assert x.shape is not None and type.shape is not None
-    plain = call(builder, "ReorderOutput", [x], x.shape, channels=extent(x.shape[1]), channels_last=0)
+    plain = call(builder, "ReorderOutput", [x], x.shape, channels=estimated_extent(x.shape[1]), channels_last=0)
     blocked = call(builder, "ReorderInput", [normalized(op, builder, plain, type)], type.shape, channels_last=0)
     return _scaled_and_shifted(op, builder, blocked)
 
@@ -132,7 +132,7 @@ def _reordered(op: Op, builder: OpBuilder, x: Value, type: TensorType) -> Value:
 def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
     """A depthwise 1x1 convolution, unless it would do nothing."""
     assert x.shape is not None
-    scale, bias, channels = op.constant(1), op.constant(2), extent(x.shape[1])
+    scale, bias, channels = op.constant(1), op.constant(2), estimated_extent(x.shape[1])
     if scale is not None and bias is not None and bool((scale == 1).all()) and not bias.any():
         return x
     operands = [x, per_channel(op, builder, 1, (channels, 1, 1, 1)), per_channel(op, builder, 2, (channels,))]

@@ -15,8 +15,8 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import extent
-from layoutopt.ops.bodies import insides
+from layoutopt.ops import estimated_extent
+from layoutopt.ops.region_ops import insides
 
 CHANNELS = {8: 24, 16: 12}
 """By block size: channels that a convolution takes there, and not where the block is the other one."""
@@ -74,7 +74,7 @@ def _bias(conv: Op) -> Array | None:
     weight = conv.inputs[1]
     assert weight is not None and weight.shape is not None
     if len(conv.inputs) < 3 or conv.inputs[2] is None:
-        return np.zeros(extent(weight.shape[0]), dtype=np.float32)
+        return np.zeros(estimated_extent(weight.shape[0]), dtype=np.float32)
     return conv.constant(2)
 
 

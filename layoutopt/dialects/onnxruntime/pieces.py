@@ -11,7 +11,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
     native,
 )
 from layoutopt.ir.types import Attribute, Op, Slot
-from layoutopt.ops import X, Y, extent, rule_of
+from layoutopt.ops import X, Y, estimated_extent, rule_of
 from layoutopt.ops.rearrangement import Slice
 
 
@@ -35,7 +35,7 @@ def along_channels(op: Op, builder: OpBuilder) -> bool:
     else:
         attributes.pop("split", None)
         attributes.pop("num_outputs", None)
-        lengths = np.asarray([extent(shape[place]) for shape in shapes], dtype=np.int64)
+        lengths = np.asarray([estimated_extent(shape[place]) for shape in shapes], dtype=np.int64)
         if op.version < 13:
             inputs, attributes["split"] = [builder.raw(0)], tuple(int(length) for length in lengths)
         else:

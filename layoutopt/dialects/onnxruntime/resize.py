@@ -10,7 +10,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import call, declared, feature_block, floats, native
 from layoutopt.formats import Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, TensorType, Value
-from layoutopt.ops import X, Y, extent, rule_of
+from layoutopt.ops import X, Y, estimated_extent, rule_of
 from layoutopt.ops.resize import Resize
 
 # With whole scales the others are one of these: they differ from half_pixel where the result has a single element, or
@@ -105,7 +105,7 @@ def _numbers(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) 
         if any(scale != 1.0 for scale in others):
             return None
         return np.asarray([1.0 if axis is None else scales.get(axis, 1.0) for axis in axes], dtype=np.float32)
-    sizes = [extent(dim) for dim in target]
+    sizes = [estimated_extent(dim) for dim in target]
     needed = target[1:3] if op.version >= 18 else target
     return np.asarray(sizes, dtype=np.int64) if all(isinstance(dim, int) for dim in needed) else None
 

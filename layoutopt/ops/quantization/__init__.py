@@ -6,24 +6,24 @@ from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family re
     linear,
     matmul,
 )
-from layoutopt.ops.quantization.crossing import undoes
-from layoutopt.ops.quantization.outward import move_outward
-from layoutopt.ops.quantization.unit import (
-    IntegerUnits,
-    find_units,
+from layoutopt.ops.quantization.commute import undoes
+from layoutopt.ops.quantization.hoist import hoist_data_movement
+from layoutopt.ops.quantization.qdq_group import (
+    QdqGroups,
+    find_qdq_groups,
     is_dequantizer,
-    is_in_unit,
+    is_in_qdq_group,
     is_quantizer,
     respelled,
 )
 
 __all__ = [
-    "IntegerUnits",
-    "find_units",
+    "QdqGroups",
+    "find_qdq_groups",
+    "hoist_data_movement",
     "is_dequantizer",
-    "is_in_unit",
+    "is_in_qdq_group",
     "is_quantizer",
-    "move_outward",
     "respelled",
     "undoes",
 ]

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
-from layoutopt.ops.affine import Affine
-from layoutopt.ops.base import Padding, Side, register
-from layoutopt.ops.channel_map import ChannelMap
+from layoutopt.ops.base import Pads, Side, register
 from layoutopt.ops.conv import Convolution
-from layoutopt.ops.lanes import laned_axes
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.interfaces.affine import Affine
+from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.quantization.linear import is_zero
-from layoutopt.ops.signatures import Inapplicable, Known, X, elements, extent
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, estimated_extent, estimated_volume
 
 
 class IntegerConvolution(Convolution):
@@ -34,7 +34,7 @@ class IntegerConvolution(Convolution):
     result_zero: ClassVar[int | None]
     per_channel: ClassVar[tuple[int, ...]]
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for any convolution, unless its image has channels last already."""
         if op.integer("channels_last"):
             return Inapplicable("its channels come last already")
@@ -58,8 +58,8 @@ class IntegerConvolution(Convolution):
         if any(state for index, state in enumerate(inputs) if index):
             return None
         clean = is_zero(op, self.zero_points[1])
-        filter = laned_axes(op.inputs[self.weight], signature[Slot("in", self.weight)])
-        if not clean and 1 in laned_axes(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
+        filter = padded_axes_of(op.inputs[self.weight], signature[Slot("in", self.weight)])
+        if not clean and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
             return None
         if self.result_zero is not None:
             return (Lanes.ZERO if clean and is_zero(op, self.result_zero) else Lanes.FINITE,)
@@ -70,13 +70,13 @@ class IntegerConvolution(Convolution):
         w, y = op.inputs[self.weight], op.outputs[0]
         assert w is not None and y is not None and w.shape is not None and y.shape is not None
         channels = y.shape[-1 if op.integer("channels_last") else 1]
-        return 2.0 * elements(w.shape) * elements(y.shape) / max(extent(channels), 1)
+        return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(channels), 1)
 
-    def take_padding(self, op: Op, padding: Padding) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
         """It pads with its zero point."""
-        return super().take_padding(op, padding) if is_zero(op, self.zero_points[0]) else None
+        return super().fold_pads(op, padding) if is_zero(op, self.zero_points[0]) else None
 
-    def absorb(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """Integers take nothing in."""
         del op, affine, side
         return None
@@ -86,7 +86,7 @@ class IntegerConvolution(Convolution):
         del op
         return None
 
-    def channel_map(self, op: Op) -> ChannelMap | None:
+    def linear_map(self, op: Op) -> LinearMap | None:
         """It rounds, so it is no linear map."""
         del op
         return None
@@ -101,7 +101,7 @@ class QLinearConvolution(IntegerConvolution):
     zero_points = (2, 5)
     result_zero = 7
     per_channel = (4, 5, 8)
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
 
 
 @register
@@ -112,4 +112,6 @@ class ConvInteger(IntegerConvolution):
     zero_points = (2, 3)
     result_zero = None
     per_channel = (3,)
-    becomes = Passage(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; they must have zeros")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; they must have zeros"
+    )

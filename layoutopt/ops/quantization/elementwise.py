@@ -12,10 +12,10 @@ from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import Elementwise
-from layoutopt.ops.passage import KEPT, Passage
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import Spatial
 from layoutopt.ops.quantization.linear import is_zero
-from layoutopt.ops.signatures import Inapplicable, X, Y, elements
+from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
 
 
 @register
@@ -23,7 +23,7 @@ class IntegerElementwise(Elementwise):
     """One or two tensors, broadcast; a condition before them."""
 
     is_quantised = True
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
         "QLinearMul": (0, 3),
@@ -66,7 +66,7 @@ class IntegerConcat(OneAxis):
 
     family = "rearrangement"
     is_quantised = True
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
     def axis(self, op: Op) -> int:
@@ -105,7 +105,7 @@ class IntegerSoftmax(OneAxis):
 
     family = "softmax"
     is_quantised = True
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -117,9 +117,9 @@ class IntegerSoftmax(OneAxis):
         flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in x.shape[self.axis(op) + 1 :])
         return Inapplicable("before opset 13 it works along several axes") if flattened else axes
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """From opset 13 on; before, only in canonical order."""
-        return op.integer("opset", 13) >= 13 or AxiswiseRule.is_direct(self, op, signature)
+        return op.integer("opset", 13) >= 13 or AxiswiseRule.is_layout_agnostic(self, op, signature)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis, or emulated where it flattens."""
@@ -128,7 +128,7 @@ class IntegerSoftmax(OneAxis):
         else:
             AxiswiseRule.lower(self, op, build)
 
-    def squashes(self, op: Op) -> bool:
+    def is_saturating(self, op: Op) -> bool:
         """A distribution is near zero nearly everywhere."""
         return True
 
@@ -166,7 +166,7 @@ class ChannelsAnywhere(Spatial):
         """Batch and channels only."""
         return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> None:
         """Nobody asks."""
         del op, axis, extent
 
@@ -176,7 +176,7 @@ class IntegerPooling(ChannelsAnywhere):
     """Averages of integers, quantised anew."""
 
     family = "pooling"
-    becomes = Passage(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
@@ -186,7 +186,7 @@ class IntegerPooling(ChannelsAnywhere):
     def flops(self, op: Op) -> float:
         """One per element of the input; windows that overlap read more, in little time."""
         x = op.inputs[0]
-        return float(elements(x.shape)) if x is not None and x.shape is not None else 0.0
+        return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
 
 
 @register
@@ -194,7 +194,7 @@ class MaxPoolingChannelsLast(ChannelsAnywhere):
     """The largest integer of a window, on (N, *spatial, C)."""
 
     family = "pooling"
-    becomes = KEPT
+    becomes = PADDING_KEPT
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
 
     def is_last(self, op: Op) -> bool:

@@ -20,8 +20,8 @@ from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import Elementwise
-from layoutopt.ops.lanes import laned_axes
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
 
 SCALE, ZERO_POINT = 1, 2
@@ -97,7 +97,7 @@ class Linear(AxiswiseRule):
         in_blocks = axis == self.axis(op) and not self.is_vector(op)
         return "an axis that is quantised in blocks cannot be blocked" if in_blocks else ""
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Unless the scale runs along two physical axes."""
         storage = signature.inputs[0]
         if storage is None or is_canonical(signature):
@@ -136,10 +136,12 @@ class Linear(AxiswiseRule):
         """Scale and zero point along the padded axis."""
         return [build.padded(index) for index in range(1, len(op.inputs))]
 
-    def has_own_lanes(self, op: Op, signature: Signature) -> bool:
+    def has_own_padding(self, op: Op, signature: Signature) -> bool:
         """Whether wherever x has lanes the scale has them too."""
         axis = self.axis(op)
-        return axis is not None and self.is_vector(op) and set(laned_axes(op.inputs[0], signature.inputs[0])) <= {axis}
+        return (
+            axis is not None and self.is_vector(op) and set(padded_axes_of(op.inputs[0], signature.inputs[0])) <= {axis}
+        )
 
 
 @register
@@ -147,7 +149,7 @@ class Quantize(Linear):
     """Fractions in, integers out; or narrow fractions."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero becomes the zero point. An integer is finite even if it was made of garbage."""
@@ -178,7 +180,7 @@ class Dequantize(Linear):
     """Integers in, fractions out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    becomes = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero where the scale is, or where the zero point is zero; else as large as data."""
@@ -186,7 +188,7 @@ class Dequantize(Linear):
             return None
         x = op.inputs[0]
         is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        if self.has_own_lanes(op, signature) and (is_integer or inputs[0] is not Lanes.ANY):
+        if self.has_own_padding(op, signature) and (is_integer or inputs[0] is not Lanes.ANY):
             return (Lanes.ZERO,)
         if inputs[0] is Lanes.ZERO and is_zero(op, ZERO_POINT):
             return (Lanes.ZERO,)
@@ -201,7 +203,7 @@ class DynamicQuantize(Elementwise):
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
     is_quantised = True
     formats = "any"
-    becomes = Passage(Lanes.FINITE, None, None)
+    becomes = PaddingTransfer(Lanes.FINITE, None, None)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Scale and zero point are scalars."""

@@ -13,16 +13,16 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.lanes import laned_axes
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_state import padded_axes_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.quantization.linear import is_one_number, is_zero
 from layoutopt.ops.signatures import (
     Inapplicable,
-    Known,
+    OperandFormats,
     X,
     Y,
-    elements,
-    extent,
+    estimated_extent,
+    estimated_volume,
     is_canonical,
     padded_type,
     signature_of,
@@ -42,10 +42,10 @@ class IntegerProduct(LayoutRule):
     """
 
     family = "matmul"
-    is_independent = True
+    has_independent_operands = True
     is_quantised = True
     formats = "any; matrices may be blocked"
-    becomes = Passage(
+    becomes = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero times a zero point of zero where it is summed over"
     )
     factors: ClassVar[tuple[int, int]] = (0, 3)
@@ -60,7 +60,7 @@ class IntegerProduct(LayoutRule):
         a, b = self.factors
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the rest."""
         if reason := self._unknown(op):
             return Inapplicable(reason)
@@ -113,7 +113,7 @@ class IntegerProduct(LayoutRule):
         if any(state for index, state in enumerate(inputs) if index not in self.factors):
             return None
         (_, ka), (kb, _) = self.axes(op)
-        of_a, of_b = (laned_axes(op.inputs[each], signature.inputs[each]) for each in self.factors)
+        of_a, of_b = (padded_axes_of(op.inputs[each], signature.inputs[each]) for each in self.factors)
         zeros = [
             inputs[each] is Lanes.ZERO and is_zero(op, point)
             for each, point in zip(self.factors, self.zero_points, strict=True)
@@ -167,7 +167,7 @@ class IntegerProduct(LayoutRule):
         a, y = op.inputs[self.factors[0]], op.outputs[0]
         if a is None or y is None or a.rank is None or a.rank < 2 or a.shape is None or y.shape is None:
             return 0.0
-        return 2.0 * elements(y.shape) * extent(a.shape[a.rank - (2 if op.integer("transA") else 1)])
+        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[a.rank - (2 if op.integer("transA") else 1)])
 
 
 def _is_known(shape: Shape | None, axis: int) -> bool:
@@ -189,7 +189,9 @@ class MatMulInteger(IntegerProduct):
     """The sums as they are, in 32 bits."""
 
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
-    becomes = Passage(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero times a zero point of zero where it is summed over")
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero times a zero point of zero where it is summed over"
+    )
     factors = (0, 1)
     zero_points = (2, 3)
     numbers = (2,)
@@ -217,15 +219,15 @@ class PackedProduct(AxiswiseRule):
     family = "packed_matmul"
     is_quantised = True
     formats = "any; what is summed over and columns must not be blocked"
-    becomes = Passage(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    becomes = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(
         f"com.microsoft::{kind}"
         for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
     )
 
-    def passage(self, kind: str) -> Passage:
+    def passage(self, kind: str) -> PaddingTransfer:
         """Rows that are quantised together see each other."""
-        return Passage(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.becomes
+        return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.becomes
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """Rows and result."""
@@ -256,7 +258,7 @@ class PackedProduct(AxiswiseRule):
             return None
         return (Lanes.ANY,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows are contiguous on both sides."""
         storages = (signature.inputs[0], signature.outputs[0])
         return is_canonical(signature) or all(
@@ -270,7 +272,7 @@ class PackedProduct(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the rows in their order, or emulated."""
         assert op.signature is not None
-        if not self.is_direct(op, op.signature):
+        if not self.is_layout_agnostic(op, op.signature):
             super().lower(op, build)
             return
         inputs = [build.input(index) for index in range(len(op.inputs))]
@@ -282,4 +284,4 @@ class PackedProduct(AxiswiseRule):
         a, y = op.inputs[0], op.outputs[0]
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0
-        return 2.0 * elements(y.shape) * extent(a.shape[-1])
+        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[-1])

@@ -33,7 +33,7 @@ from layoutopt.dialects.onnxruntime.winograd.selection import Option, record, se
 from layoutopt.dialects.onnxruntime.winograd.site import Axis, Site, Tiles, can_be_tiled, site_of
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.ops.bodies import expected_runs, insides
+from layoutopt.ops.region_ops import expected_runs, insides
 
 __all__ = ["Speeds", "choose", "tilings", "winograd"]
 

@@ -16,7 +16,7 @@ from layoutopt.ir.types import Array, Op, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChannelMap:
+class LinearMap:
     """A linear map over one axis of the first input, which is that axis of the result too.
 
     Attributes:
@@ -34,18 +34,18 @@ class ChannelMap:
         """The extents of the axis in the result and in the input."""
         return int(self.matrix.shape[0]), int(self.matrix.shape[1])
 
-    def after(self, first: "ChannelMap") -> "ChannelMap":
+    def after(self, first: "LinearMap") -> "LinearMap":
         """This map of the result of `first`, as one map along the axis of this one."""
-        return ChannelMap(self.axis, self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+        return LinearMap(self.axis, self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
 
-    def scaled(self, scale: Array, shift: Array) -> "ChannelMap":
+    def scaled(self, scale: Array, shift: Array) -> "LinearMap":
         """This map of x * scale + shift, both of shape (extent in the input,)."""
-        return ChannelMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
+        return LinearMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
 
-    def of_pieces(self, pieces: Sequence[tuple[int, int]]) -> "ChannelMap":
+    def of_pieces(self, pieces: Sequence[tuple[int, int]]) -> "LinearMap":
         """What some ranges (start, stop) of the axis contribute, put together; the shift goes with the first element."""
         shift = self.shift if any(start == 0 for start, _ in pieces) else np.zeros_like(self.shift)
-        return ChannelMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
+        return LinearMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
 
 
 def sum_of(one: Value, other: Value, result: Value, version: int) -> Op:

@@ -14,7 +14,7 @@ _JUMPS = frozenset({"Ceil", "Floor", "Hardmax", "MaxRoiPool", "Mod", "Round", "S
 """Op types that give fractions which jump; those that make integers or booleans of fractions jump too."""
 
 
-def decided_by(op: Op) -> list[Value]:
+def discontinuous_inputs(op: Op) -> list[Value]:
     """The fractions by which an op decides; none if it does not, or if it is a step of quantisation."""
     rule = rule_of(op)
     if isinstance(rule, ShapeOf) or (rule is not None and rule.is_quantised):
@@ -25,4 +25,4 @@ def decided_by(op: Op) -> list[Value]:
     return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]
 
 
-__all__ = ["decided_by"]
+__all__ = ["discontinuous_inputs"]

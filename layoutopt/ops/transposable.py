@@ -30,12 +30,12 @@ class Operands(Protocol):
         """The slots that hold a value."""
 
 
-def is_restricted(op: Operands) -> bool:
+def has_untransposable_type(op: Operands) -> bool:
     """Whether an op has operands of such types."""
     return any(value is not None and value.dtype in _FIXED for value in (*op.inputs, *op.outputs))
 
 
-def unmovable(op: Operands, signature: Signature) -> str:
+def untransposable(op: Operands, signature: Signature) -> str:
     """Why an operand cannot be brought into the format that a signature has for it; nothing if all can."""
     for slot in op.slots():
         value, storage = op.operand(slot), signature[slot]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Op, Slot
-from layoutopt.ops.signatures import Known
+from layoutopt.ops.signatures import OperandFormats
 
 Channels: TypeAlias = Sequence[tuple[Slot, int]]
 """Axes of operands that are the same channels."""
@@ -38,7 +38,7 @@ def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     return Format((*before, *renamed, *behind))
 
 
-def reordered(op: Op, base: Known, slot: Slot, format: Format, channels: Channels) -> Known | None:
+def reordered(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:
     """Formats of a kernel with some channels in the order that an operand has them in.
 
     Args:
@@ -67,7 +67,7 @@ def reordered(op: Op, base: Known, slot: Slot, format: Format, channels: Channel
     return found if found[slot] == format else None
 
 
-def regular(op: Op, formats: Known, channels: Channels) -> Known:
+def regular(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
     """The formats with channels in their own order, where all operands have them in another one."""
     shapes = _shapes(op, channels)
     if any(slot not in formats or slot not in shapes for slot, _ in channels):
@@ -79,7 +79,7 @@ def regular(op: Op, formats: Known, channels: Channels) -> Known:
     return {**formats, **_whole(formats, channels)}
 
 
-def _whole(formats: Known, channels: Channels) -> Mapping[Slot, Format]:
+def _whole(formats: OperandFormats, channels: Channels) -> Mapping[Slot, Format]:
     found: dict[Slot, Format] = {}
     for slot, axis in channels:
         found[slot] = with_digits(found.get(slot, formats[slot]), axis, (Part(axis),))

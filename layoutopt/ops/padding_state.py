@@ -11,13 +11,13 @@ import numpy as np
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ops.base import LayoutRule, rule_of
-from layoutopt.ops.movable import unmovable
 from layoutopt.ops.signatures import Inapplicable
+from layoutopt.ops.transposable import untransposable
 
 LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in a mask, say
 
 
-def laned_axes(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
+def padded_axes_of(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
     """The axes of a value that are padded in a storage."""
     if value is None or value.shape is None or storage is None or 0 in value.shape:
         return ()
@@ -25,9 +25,9 @@ def laned_axes(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
     return tuple(axis for axis, dim in enumerate(value.shape) if dim != padded[axis])
 
 
-def has_lanes(value: Value | None, storage: Storage | None) -> bool:
+def has_padding(value: Value | None, storage: Storage | None) -> bool:
     """Whether a value has lanes in a storage."""
-    return bool(laned_axes(value, storage))
+    return bool(padded_axes_of(value, storage))
 
 
 def state_of(numbers: Array) -> Lanes:
@@ -37,7 +37,9 @@ def state_of(numbers: Array) -> Lanes:
     return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
 
 
-def with_lanes(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:
+def with_padding_states(
+    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
+) -> list[Signature]:
     """The signatures for the lane states that the inputs may have, without those that another one makes pointless.
 
     Args:
@@ -46,26 +48,28 @@ def with_lanes(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[L
         signature: its formats.
         worst: the largest state that each input can be in; ANY by default. Constants have zero lanes always.
     """
-    return _undominated(lane_cases(rule, op, signature, worst))
+    return _undominated(padding_cases(rule, op, signature, worst))
 
 
 def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
     """The signature of an op with an operand in a format, whose inputs have zero lanes; None if it has none."""
     rule = rule_of(op)
     found = rule.complete(op, {slot: format}) if rule is not None else None
-    if rule is None or found is None or isinstance(found, Inapplicable) or unmovable(op, found):
+    if rule is None or found is None or isinstance(found, Inapplicable) or untransposable(op, found):
         return None
-    return next(iter(lane_cases(rule, op, found, [Lanes.ZERO] * len(op.inputs))), None)
+    return next(iter(padding_cases(rule, op, found, [Lanes.ZERO] * len(op.inputs))), None)
 
 
-def lane_cases(rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None) -> list[Signature]:
+def padding_cases(
+    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
+) -> list[Signature]:
     """A signature once for every lane state that its inputs may have and that the op works on."""
     inputs = [
         (index, value)
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
-        if value is not None and has_lanes(value, storage)
+        if value is not None and has_padding(value, storage)
     ]
-    laned_outputs = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    laned_outputs = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     if not inputs and not any(laned_outputs):
         return [signature]
     laned = [index for index, value in inputs if not value.is_constant]

@@ -118,9 +118,9 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-LEFT_CANONICAL: Mapping[str, str] = MappingProxyType(
+OPS_WITHOUT_RULE: Mapping[str, str] = MappingProxyType(
     dict(sorted((kind, reason) for reason, kinds in _REASONS.items() for kind in kinds))
 )
 """The reason, by kind: the op type, with its domain in front unless it is ai.onnx."""
 
-__all__ = ["LEFT_CANONICAL"]
+__all__ = ["OPS_WITHOUT_RULE"]

@@ -1,6 +1,6 @@
 """Per-channel affines: y = x * scale + shift, with numbers along one axis; what BatchNormalization is at inference.
 
-A rule may say that its op *is* one (`affine`), and that its op can *take one in* (`absorb`): a convolution with its
+A rule may say that its op *is* one (`affine`), and that its op can *take one in* (`fold_affine`): a convolution with its
 output scaled is the convolution with scaled weights. The arithmetic is done in float64 and rounded once.
 """
 

@@ -1,4 +1,4 @@
-"""Modes: what a product of two tensors is to kernels, in some formats of its operands.
+"""ContractionModes: what a product of two tensors is to kernels, in some formats of its operands.
 
 Every axis is in two or three of the operands, and by which it is a row, a column, summed or a batch:
 
@@ -39,7 +39,7 @@ Digit: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Modes:
+class ContractionModes:
     """How many modes of each kind a contraction has with its operands in some formats.
 
     Attributes:
@@ -75,7 +75,7 @@ class Modes:
 
 def modes_of(
     axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
-) -> Modes | None:
+) -> ContractionModes | None:
     """The modes of a contraction.
 
     Args:
@@ -91,7 +91,7 @@ def modes_of(
 
 
 @lru_cache(maxsize=1 << 14)
-def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...]) -> Modes | None:
+def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...]) -> ContractionModes | None:
     """Remembered: every row of a target asks for the same ones."""
     axes = {slot: numbers for slot, numbers, _, _ in operands}
     digits = digits_of(
@@ -114,7 +114,7 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
         if holders[left] == holders[right] and count == len(holders[left]):
             counts[kinds[left]] -= 1
     innermost = {slot: kind for slot, row in digits.items() if row and (kind := kinds[row[-1]]) is not None}
-    return Modes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
+    return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
 
 
 def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> Kind | None:
@@ -153,4 +153,4 @@ def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, S
                 yield axis, cut
 
 
-__all__ = ["Digit", "Kind", "Modes", "digits_of", "kind_of", "modes_of"]
+__all__ = ["ContractionModes", "Digit", "Kind", "digits_of", "kind_of", "modes_of"]

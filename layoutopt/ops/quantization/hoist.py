@@ -9,12 +9,12 @@ A runtime that looks for DequantizeLinear -> Conv -> QuantizeLinear finds it the
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, TensorType, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.crossing import Crossed, crossed
-from layoutopt.ops.quantization.unit import is_dequantizer, is_quantizer
-from layoutopt.ops.rename import Rename
+from layoutopt.ops.quantization.commute import Crossed, crossed
+from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.view import View
 
 
-def move_outward(graph: Graph, *, only_names: bool) -> None:
+def hoist_data_movement(graph: Graph, *, only_names: bool) -> None:
     """Everything that can be, in one graph.
 
     Args:
@@ -26,7 +26,7 @@ def move_outward(graph: Graph, *, only_names: bool) -> None:
 
 
 def _cross(step: Op, mover: Op, only_names: bool) -> Crossed | None:
-    return None if only_names and not isinstance(rule_of(mover), Rename) else crossed(step, mover)
+    return None if only_names and not isinstance(rule_of(mover), View) else crossed(step, mover)
 
 
 def _move_behind(graph: Graph, only_names: bool) -> None:
@@ -92,7 +92,7 @@ def _on_integers(mover: Op, integers: Value, there: Crossed) -> tuple[Value | No
 def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | None:
     """Scales or zero points under the new names of their axes."""
     rule = rule_of(rename)
-    assert isinstance(rule, Rename) and numbers is not None and numbers.shape is not None
+    assert isinstance(rule, View) and numbers is not None and numbers.shape is not None
     assert isinstance(numbers.type, TensorType)
     shape = list(numbers.shape)
     for before, dim in enumerate(numbers.shape):

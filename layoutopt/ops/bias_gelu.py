@@ -5,7 +5,7 @@ from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import Elementwise, met
-from layoutopt.ops.passage import Passage
+from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import is_canonical
 
 
@@ -16,12 +16,12 @@ def ends_with_last(format: Format) -> bool:
 
 
 @register
-class BiasedGate(Elementwise):
+class BiasGelu(Elementwise):
     """GELU of x + bias; the bias of the approximated one is optional."""
 
     ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
     formats = "any; one kernel where the last axis is the innermost one"
-    becomes = Passage(
+    becomes = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; two finite ones add up to any"
     )
 
@@ -30,7 +30,7 @@ class BiasedGate(Elementwise):
         states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
         return (max(states) if states.count(Lanes.ZERO) >= len(states) - 1 else Lanes.ANY,)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the axis of the bias is the innermost one, or there is none."""
         if len(op.inputs) == 1 or is_canonical(signature):
             return True
@@ -40,7 +40,7 @@ class BiasedGate(Elementwise):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical arrays, or emulated."""
         assert op.signature is not None
-        if not self.is_direct(op, op.signature):
+        if not self.is_layout_agnostic(op, op.signature):
             AxiswiseRule.lower(self, op, build)
             return
         inputs = [build.input(index) for index in range(len(op.inputs))]
@@ -48,4 +48,4 @@ class BiasedGate(Elementwise):
         build.set_output(0, result)
 
 
-__all__ = ["BiasedGate", "ends_with_last"]
+__all__ = ["BiasGelu", "ends_with_last"]

@@ -12,11 +12,11 @@ from math import prod
 from layoutopt.formats import Format, Part, Shape, quotient
 from layoutopt.ir.types import Slot
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.signatures import Known
+from layoutopt.ops.signatures import OperandFormats
 
 
 @dataclass(frozen=True, slots=True)
-class Peeled:
+class CollapsedBatch:
     """What is left of a product.
 
     Attributes:
@@ -27,7 +27,7 @@ class Peeled:
     """
 
     outside: tuple[Part, ...]
-    formats: Known
+    formats: OperandFormats
     is_whole: bool
 
     def shape(self, axes: Sequence[int], shape: Shape) -> Shape:
@@ -42,7 +42,9 @@ class Peeled:
         return (*((part.block or held[part.axis]) if part.axis in held else 1 for part in self.outside), *matrix)
 
 
-def peeled(axes: Axes, formats: Known, shapes: Mapping[Slot, Shape], outside: Collection[int]) -> Peeled | None:
+def collapse_batch(
+    axes: Axes, formats: OperandFormats, shapes: Mapping[Slot, Shape], outside: Collection[int]
+) -> CollapsedBatch | None:
     """The product without some axes; None if they do not lie outside of the others, in one order in all operands."""
     orders: dict[Slot, list[Part]] = {}
     inner: dict[Slot, Format] = {}
@@ -62,7 +64,7 @@ def peeled(axes: Axes, formats: Known, shapes: Mapping[Slot, Shape], outside: Co
         held = {axis for axis, dim in zip(axes[slot], shape, strict=True) if dim != 1}
         if orders[slot] != [part for part in longest if part.axis in held]:
             return None
-    return Peeled(tuple(longest), inner, all(order in ([], longest) for order in orders.values()))
+    return CollapsedBatch(tuple(longest), inner, all(order in ([], longest) for order in orders.values()))
 
 
-__all__ = ["Peeled", "peeled"]
+__all__ = ["CollapsedBatch", "collapse_batch"]

@@ -10,7 +10,7 @@ from layoutopt.ir.types import Lanes
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class PaddingTransfer:
     """The lane state of a result, where the lanes of all inputs are zero, finite or anything.
 
     Attributes:
@@ -44,7 +44,7 @@ def _listed(states: Sequence[Lanes]) -> str:
     return "all" if len(states) == len(Lanes) else " and ".join(map(str, states))
 
 
-KEPT = Passage(Lanes.ZERO, Lanes.FINITE, Lanes.ANY)
-NO_LANES = Passage(None, None, None)
+PADDING_KEPT = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY)
+PADDING_REFUSED = PaddingTransfer(None, None, None)
 
-__all__ = ["KEPT", "NO_LANES", "Passage"]
+__all__ = ["PADDING_KEPT", "PADDING_REFUSED", "PaddingTransfer"]

@@ -23,7 +23,7 @@ ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
 
 
 @dataclass(slots=True)
-class IntegerUnits:
+class QdqGroups:
     """The quantised units of a graph.
 
     Attributes:
@@ -51,7 +51,7 @@ def is_quantizer(op: Op | None) -> bool:
     return op is not None and isinstance(rule_of(op), Quantize)
 
 
-def is_in_unit(graph: Graph, op: Op) -> bool:
+def is_in_qdq_group(graph: Graph, op: Op) -> bool:
     """Whether an op reads what was dequantised, or computes what will be quantised."""
     if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
         return True
@@ -59,20 +59,20 @@ def is_in_unit(graph: Graph, op: Op) -> bool:
     return any(is_quantizer(use.op) and use.index == 0 for value in outputs for use in graph.uses(value))
 
 
-def find_units(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> IntegerUnits:
+def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> QdqGroups:
     """The units of some graphs.
 
     Args:
         graphs: where to look.
         has_kernel: whether there is a kernel for an op on integers, given the op and the same op on integers.
     """
-    units = IntegerUnits()
+    units = QdqGroups()
     for graph in graphs:
         _add_units(graph, has_kernel, units)
     return units
 
 
-def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: IntegerUnits) -> None:
+def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: QdqGroups) -> None:
     taken: set[tuple[Op, int]] = set()
     for op in graph.ops:
         for index, value in enumerate(op.inputs):
@@ -176,7 +176,7 @@ def _chain(graph: Graph, value: Value) -> list[Op] | None:
         value = result
 
 
-def respelled(graphs: Iterable[Graph], units: IntegerUnits, signatures: Mapping[Op, Signature]) -> dict[Op, Signature]:
+def respelled(graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op, Signature]) -> dict[Op, Signature]:
     """Call the formats of both ends of an inner read by one name, where they are the same bytes under two.
 
     What is agnostic takes the name of what is not: a dequantisation that of its reader, others that of what they read.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from layoutopt.ir.types import Lanes, Op
-from layoutopt.ops.lanes import state_of
+from layoutopt.ops.padding_state import state_of
 
 _KEEP = frozenset({"", "HardSwish", "Relu", "Tanh"})  # |f(x)| is at most |x|
 _BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})

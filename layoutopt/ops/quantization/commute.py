@@ -12,7 +12,7 @@ from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.quantization.linear import SCALE, ZERO_POINT, Dequantize, Linear, Quantize, is_zero
 from layoutopt.ops.rearrangement import Slice
-from layoutopt.ops.rename import Rename
+from layoutopt.ops.view import View
 
 _BYTE = 8
 _EXACT_BITS = 16  # so many bits times a float32 and divided by it are what they were, once rounded
@@ -48,16 +48,16 @@ def crossed(step: Op, mover: Op) -> Crossed | None:
     dtype = integers.dtype if integers is not None else None
     if dtype is None or not _takes(mover, dtype):
         return None
-    if isinstance(other, Rename):
+    if isinstance(other, View):
         return _renamed(step, rule, mover, other)
     if rule.axis(step) is not None:
         return None
     if isinstance(other, Slice):
         return Crossed(dict(step.attributes))
-    return _padded(step, mover, dtype) if other.zero_padding(mover) is not None else None
+    return _padded(step, mover, dtype) if other.zero_pads(mover) is not None else None
 
 
-def _renamed(step: Op, rule: Linear, rename: Op, names: Rename) -> Crossed | None:
+def _renamed(step: Op, rule: Linear, rename: Op, names: View) -> Crossed | None:
     """Its axis under the other name; in blocks the scales have all axes, so each has to stay one."""
     axis = rule.axis(step)
     if axis is None:

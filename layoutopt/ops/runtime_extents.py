@@ -18,7 +18,7 @@ def read_from(op: Op) -> frozenset[str]:
     return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, str))
 
 
-def is_readable(dim: Dim, known: Collection[str]) -> bool:
+def is_computable(dim: Dim, known: Collection[str]) -> bool:
     """Whether an extent can be computed from extents that are known when the op runs."""
     if isinstance(dim, int) or dim in known:
         return True
@@ -33,11 +33,11 @@ def _is_computed(atom: Atom, known: Collection[str]) -> bool:
     if isinstance(atom, Ratio):
         low = atom.dividend.low()
         whole = low is not None and low >= 0  # integers are divided towards zero
-        return whole and is_readable(atom.dividend.dim, known) and is_readable(atom.divisor.dim, known)
-    return is_readable(atom.dim, known)
+        return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
+    return is_computable(atom.dim, known)
 
 
-def hidden(op: Op, shape: Shape) -> list[Dim]:
+def unresolved(op: Op, shape: Shape) -> list[Dim]:
     """The extents in a shape that cannot be computed."""
     known = read_from(op)
-    return [dim for dim in shape if not is_readable(dim, known)]
+    return [dim for dim in shape if not is_computable(dim, known)]

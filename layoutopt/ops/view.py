@@ -11,17 +11,17 @@ from abc import abstractmethod
 from layoutopt.formats import Format, Shape, carry, volume
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
-from layoutopt.ops.passage import KEPT
-from layoutopt.ops.readable import hidden
-from layoutopt.ops.signatures import Inapplicable, Known, X, Y, signature_of
+from layoutopt.ops.padding_transfer import PADDING_KEPT
+from layoutopt.ops.runtime_extents import unresolved
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
 
 
-class Rename(LayoutRule):
+class View(LayoutRule):
     """The same bytes under other axes."""
 
     family = "rename"
     formats = "any on one side; the other has the same bytes"
-    becomes = KEPT
+    becomes = PADDING_KEPT
     is_rename = True
 
     @abstractmethod
@@ -32,12 +32,12 @@ class Rename(LayoutRule):
     def backward(self, op: Op, format: Format) -> Format | None:
         """The format of the input for a format of the output."""
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """One side from the other."""
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return Inapplicable("the rank of an operand is unknown")
-        if len(unknown := hidden(op, y.shape)) > 1:
+        if len(unknown := unresolved(op, y.shape)) > 1:
             return Inapplicable(f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands")
         given = known.get(X) or known.get(Y)
         if given is None:
@@ -53,7 +53,7 @@ class Rename(LayoutRule):
         """The same bytes."""
         return (inputs[0],)
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """There is nothing to do, or bytes move and one Transpose does it."""
         return True
 
@@ -96,7 +96,7 @@ class Rename(LayoutRule):
 
 
 @register
-class Transpose(Rename):
+class Transpose(View):
     """Other names for the axes."""
 
     ops = ("Transpose",)
@@ -118,7 +118,7 @@ class Transpose(Rename):
         """Where perm puts it."""
         return self.axis_after(op, axis)
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """It speaks of no extents."""
         return {}
 
@@ -129,12 +129,12 @@ class Transpose(Rename):
 
 
 @register
-class Reshape(Rename):
+class Reshape(View):
     """Axes split and merged; what the shape input says is known from the shape of the output."""
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-    def with_extent(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """A Reshape names it, unless it copies it or infers it; the others name axes.
 
         What else copies the axis, since it stands in the same place, is named as it was.

@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, rule_of
-from layoutopt.ops.signatures import Inapplicable, Known, canonical_storage
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, canonical_storage
 
 ShapeOf: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
@@ -87,7 +87,7 @@ class ControlFlow(LayoutRule):
     """A rule for ops with bodies. What it lists of an op is legal only if `is_sound` holds of it."""
 
     family = "control_flow"
-    is_independent = True
+    has_independent_operands = True
 
     @abstractmethod
     def is_sound(self, op: Op) -> bool:
@@ -116,7 +116,7 @@ class ControlFlow(LayoutRule):
         del signature
         return op.attributes
 
-    def complete(self, op: Op, known: Known) -> Signature | Inapplicable:
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Each crossing in the format that is known of it, else canonical."""
         if not self.is_sound(op):
             return Inapplicable("its bodies do not have the operands that they should have")
@@ -142,7 +142,7 @@ class ControlFlow(LayoutRule):
             states |= {place.slot: worst for place in crossing.targets if not place.body}
         return tuple(states.get(Slot("out", index), Lanes.ZERO) for index in range(len(op.outputs)))
 
-    def is_direct(self, op: Op, signature: Signature) -> bool:
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the arrays are handed on as they lie."""
         return True
 
