@@ -22,7 +22,8 @@ from layoutopt.cost_models.templates import expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, estimated_volume
-from layoutopt.ops.interfaces.contraction_modes import Kind
+from layoutopt.ops.interfaces.contraction_modes import ContractionOp, Kind
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 
 _INNERMOST: dict[tuple[str, str], Kind] = {
     ("a", "M"): "rows",
@@ -67,12 +68,13 @@ class BoundKernel:
             return is_layout_agnostic
         if self.kernel.strided:
             return self._strides_suit(formats)
-        formats = self.rule.kernel_formats(self.op, formats)
+        if isinstance(self.rule, KernelFormats):
+            formats = self.rule.kernel_formats(self.op, formats)
         return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
 
     def _strides_suit(self, formats: Formats) -> bool:
         """Whether the kernel has strides for all modes of the operands, and stride 1 where it wants it."""
-        modes = self.rule.modes(self.op, formats)
+        modes = self.rule.modes(self.op, formats) if isinstance(self.rule, ContractionOp) else None
         if modes is None or not modes.contiguous:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
@@ -176,10 +178,13 @@ def _bind_row(
             return None
         slot = roles[role]
         shape = shapes[slot]
-        swapped = rule.family == "transposed_convolution" if role == "w" else rule.is_swapped(op, slot)
-        if swapped is None and not kernel.strided:
+        if role == "w":
+            is_transposed: bool | None = rule.family == "transposed_convolution"
+        else:
+            is_transposed = rule.is_transposed(op, slot) if isinstance(rule, ContractionOp) else False
+        if is_transposed is None and not kernel.strided:
             return None
-        format = expand(text, len(shape), spec.block(dtypes[slot]), bool(swapped))
+        format = expand(text, len(shape), spec.block(dtypes[slot]), bool(is_transposed))
         if format is None or not format.fits(shape):
             return None
         formats[slot] = format

@@ -28,6 +28,7 @@ from layoutopt.cost_models.spec import Kernel, TargetSpec
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume, rule_of
+from layoutopt.ops.view import View
 
 Structure: TypeAlias = tuple[Any, ...]
 
@@ -181,7 +182,7 @@ class RooflineModel:
         profile = self._profiles.get(key)
         if profile is None:
             rule = rule_of(op)
-            rows = bind(self.spec, op, rule) if rule is not None and not rule.is_rename else []
+            rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
             known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
             flops = rule.flops(op) if rule is not None and known else 0.0
             profile = self._profiles[key] = _Profile(rows, flops)
@@ -199,7 +200,7 @@ class RooflineModel:
 
     def _price(self, op: Op, signature: Signature, profile: "_Profile") -> float:
         rule = rule_of(op)
-        if rule is not None and rule.is_rename:
+        if isinstance(rule, View):
             return 0.0
         formats = formats_of(op, signature)
         native = self._native(op, signature, profile, formats)
@@ -210,7 +211,7 @@ class RooflineModel:
     def hidden_conversions(self, op: Op, signature: Signature) -> int:
         """How many operands are converted within the op under a signature that no kernel has, constants aside."""
         rule = rule_of(op)
-        if rule is not None and rule.is_rename:
+        if isinstance(rule, View):
             return 0
         profile, formats = self._profile(op), formats_of(op, signature)
         if self._native(op, signature, profile, formats):
@@ -244,7 +245,7 @@ class RooflineModel:
     def work(self, op: Op, signature: Signature) -> Work | None:
         """What the op is to the fastest kernel that takes it under a signature; None where it is emulated, or a rename."""
         rule = rule_of(op)
-        if rule is not None and rule.is_rename:
+        if isinstance(rule, View):
             return None
         native = self._native(op, signature, self._profile(op), formats_of(op, signature))
         return min(native, key=self.seconds, default=None)

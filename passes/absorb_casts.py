@@ -10,6 +10,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import is_canonical, rule_of
+from layoutopt.ops.view import View
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -24,7 +25,7 @@ class AbsorbCasts(Pass):
         """Only where the cast is the rename's one reader, and both ends are canonical then."""
         for op in graph.ops:
             rule = rule_of(op)
-            if rule is None or not rule.is_rename or op.signature is None:
+            if not isinstance(rule, View) or op.signature is None:
                 continue
             cast = self._only_cast(graph, op)
             if cast is None or cast.signature is None:

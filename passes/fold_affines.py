@@ -18,6 +18,7 @@ from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule_of
+from layoutopt.ops.interfaces.affine import affine_of, folded_affine
 from layoutopt.passes.base import Pass, PassContext
 
 _HELD = 64 << 20  # bytes of folded constants that are held in memory; others are computed whenever they are read
@@ -91,8 +92,7 @@ class FoldAffines(Pass):
 
 def _affine(op: Op) -> Affine | None:
     """What an op does to one of its inputs, if that is an affine."""
-    rule = rule_of(op)
-    affine = rule.affine(op) if rule is not None else None
+    affine = affine_of(op)
     return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
 
 
@@ -141,8 +141,7 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
 
     The values `between` them are other tensors from now on, so they get names of their own.
     """
-    rule = rule_of(host)
-    constants = rule.fold_affine(host, affine, side) if rule is not None else None
+    constants = folded_affine(host, affine, side)
     weight = host.inputs[1] if len(host.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{host.kind} cannot take it in"
@@ -184,8 +183,7 @@ class _Absorbed:
 
     def numpy(self) -> Array:
         """The elements, computed."""
-        rule = rule_of(self.host)
-        constants = rule.fold_affine(self.host, self.affine, self.side) if rule is not None else None
+        constants = folded_affine(self.host, self.affine, self.side)
         numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
         assert numbers is not None
         return numbers[self.index]

@@ -10,6 +10,7 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -24,7 +25,7 @@ class FoldBroadcasts(Pass):
         for op in graph.ops:
             rule = rule_of(op)
             x, y = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-            if rule is None or not rule.is_broadcast or x is None or y is None:
+            if not isinstance(rule, PureBroadcast) or x is None or y is None:
                 continue
             for use in graph.uses(y):
                 if _broadcasts(use, x):  # asked one by one: the other operands decide the shape of the result
@@ -36,7 +37,7 @@ def _broadcasts(use: Use, x: Value) -> bool:
     op: Op = use.op
     rule = rule_of(op)
     result = op.outputs[0] if op.outputs else None
-    if rule is None or not rule.broadcasts or result is None or result.shape is None:
+    if not isinstance(rule, BroadcastingOp) or result is None or result.shape is None:
         return False
     operands = [x if index == use.index else value for index, value in enumerate(op.inputs)]
     shapes = [value.shape for value in operands if value is not None and value.shape is not None]

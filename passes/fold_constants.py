@@ -19,6 +19,7 @@ from layoutopt.ir.content import LARGE
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
+from layoutopt.ops.interfaces.shape_query import ShapeQuery
 from layoutopt.ops.region_ops import control_flow, unwrap
 from layoutopt.passes.base import Pass, PassContext
 
@@ -88,7 +89,7 @@ class FoldConstants(Pass):
         found = False
         for op in graph.ops:
             rule = rule_of(op)
-            result = rule.result_from_types(op) if rule is not None else None
+            result = rule.result_from_types(op) if isinstance(rule, ShapeQuery) else None
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = result if result is not None or value is None else value.known

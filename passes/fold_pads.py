@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
-from layoutopt.ops import Pads, View, rule_of
+from layoutopt.ops import View, rule_of
+from layoutopt.ops.interfaces.pads import Pads, folded_pads, zero_pads_of
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -21,8 +22,7 @@ class FoldPads(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Every op that does nothing but pad with zeros, if that."""
         for op in graph.ops:
-            rule = rule_of(op)
-            padding = rule.zero_pads(op) if rule is not None else None
+            padding = zero_pads_of(op)
             if padding is None:
                 continue
             reason = self._fold(graph, op, padding) if padding else self._drop(graph, op)
@@ -57,7 +57,7 @@ class FoldPads(Pass):
             if len(padding) < len(moved) or value is None or value.shape is None:
                 return f"{use.op.kind} behind it splits or merges axes"
             between.append((value, padding))
-        attributes = rule.fold_pads(use.op, padding) if rule is not None and use.index == 0 else None
+        attributes = folded_pads(use.op, padding) if use.index == 0 else None
         if attributes is None:
             return f"{use.op.kind} behind it does not pad with zeros"
         use.op.attributes = {**use.op.attributes, **attributes}

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops import LinearMap, rule_of
+from layoutopt.ops import LinearMap
+from layoutopt.ops.interfaces.affine import affine_of
+from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, with_linear_map
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to, substitute
 
@@ -28,8 +30,7 @@ class MergeMaps(Pass):
         if context.mode == "training":
             return
         for op in graph.ops:
-            rule = rule_of(op)
-            axis = rule.mapped_axis(op) if rule is not None and op in graph else None
+            axis = mapped_axis_of(op) if op in graph else None
             if axis is not None and (reason := _merge(graph, op, axis)):
                 context.note(self, op.name or op.kind, reason)
 
@@ -43,13 +44,12 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     at = axis
     while True:
         first = graph.producer(value) if graph.is_private(value) else None
-        rule = rule_of(first) if first is not None else None
-        if first is None or rule is None:
+        if first is None:
             return ""
-        if rule.mapped_axis(first) == at:
+        if mapped_axis_of(first) == at:
             break
         step = step_to(first, at) if is_rename(first) else None
-        affine = rule.affine(first)
+        affine = affine_of(first)
         if step is not None:
             steps.append(step)
             value, at = step.source, step.before
@@ -65,8 +65,8 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         return "an extent is unknown"
     if inside * outside * MARGIN > between * (inside + outside):
         return "one map in the place of two would not be much less work"
-    whole, rule = _product(op, affines, first), rule_of(op)
-    if whole is None or rule is None or rule.with_linear_map(op, whole) is None:
+    whole = _product(op, affines, first)
+    if whole is None or with_linear_map(op, whole) is None:
         return f"{op.kind} cannot be the product"
     result = map_by(graph, op, whole, replay(graph, steps[::-1], source))
     if result is None:
@@ -77,15 +77,11 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
 
 def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
     """The map that the chain is."""
-    rules = rule_of(op), rule_of(first)
-    last, start = (
-        rule.linear_map(each) if rule is not None else None for rule, each in zip(rules, (op, first), strict=True)
-    )
+    last, start = linear_map_of(op), linear_map_of(first)
     if last is None or start is None:
         return None
     for each in affines:
-        rule = rule_of(each)
-        affine = rule.affine(each) if rule is not None else None
+        affine = affine_of(each)
         assert affine is not None
         last = last.scaled(*affine.along(last.extents[1]))
     return last.after(start)

@@ -15,6 +15,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import LinearMap, rule_of, sum_of
+from layoutopt.ops.interfaces.concatenation import ConcatenationOp
+from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of
+from layoutopt.ops.interfaces.resampling import averaged_axes_of
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.paths import (
     Step,
@@ -68,8 +71,7 @@ class MoveMaps(Pass):
         while new := [op for op in graph.ops if op not in seen]:
             seen.update(new)
             for op in new:
-                rule = rule_of(op)
-                axis = rule.mapped_axis(op) if op in graph and rule is not None else None
+                axis = mapped_axis_of(op) if op in graph else None
                 if axis is None:
                     continue
                 reason = _move_back(graph, op, axis, context.sizes) or (
@@ -87,15 +89,14 @@ def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     top, at = (tail[-1].source, tail[-1].before) if tail else (x, axis)
     joiner = graph.producer(top) if graph.is_private(top) else None
     rule = rule_of(joiner) if joiner is not None else None
-    if joiner is None or rule is None or rule.concatenated_axis(joiner) != at:
+    if joiner is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(joiner) != at:
         joiner, tail, top, at = None, [], x, axis
     branches = _branches(graph, (top,) if joiner is None else joiner.inputs, at, (x.rank, axis), sizes)
     moved = [branch for branch in branches if branch.steps]
     rest = [branch for branch in branches if not branch.steps]
     if not moved:
         return ""
-    rule = rule_of(op)
-    map = rule.linear_map(op) if rule is not None else None
+    map = linear_map_of(op)
     if map is None or _work_apart(map, x, moved, rest, sizes) * MARGIN > _work_together(map, x, moved, joiner, sizes):
         return "to move it before what enlarges its input would not be much less work"
     summands = []
@@ -138,8 +139,7 @@ def _move_on(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         at = step.after
     if at != axis or value.rank != x.rank or _places(value, at, sizes) >= _places(x, axis, sizes):
         return ""
-    rule = rule_of(op)
-    map = rule.linear_map(op) if rule is not None else None
+    map = linear_map_of(op)
     if map is None:
         return ""
     outside, inside = map.extents
@@ -220,8 +220,8 @@ def _places(value: Value, axis: int, sizes: Sizes) -> float:
 
 def _take_out_identity(graph: Graph, op: Op) -> None:
     """Let what reads the average over no axes read what it was made from."""
-    rule, x, y = rule_of(op), op.inputs[0] if op.inputs else None, op.outputs[0]
-    if rule is None or x is None or y is None or rule.averaged_axes(op) != frozenset() or x.shape != y.shape:
+    x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
+    if x is None or y is None or averaged_axes_of(op) != frozenset() or x.shape != y.shape:
         return
     if not graph.is_output(y):
         graph.replace_uses(y, x)

@@ -11,6 +11,8 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
 from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_of
+from layoutopt.ops.interfaces.linear_map import with_linear_map
+from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +38,21 @@ def is_rename(op: Op) -> bool:
 
 def is_average(op: Op) -> bool:
     """Whether an op makes means of elements along some axes."""
-    rule = rule_of(op)
-    return rule is not None and rule.averaged_axes(op) is not None
+    return averaged_axes_of(op) is not None
 
 
 def step_from(op: Op, before: int) -> Step | None:
     """An op as a step from an axis of its first input; None if it does not leave that axis alone."""
     rule, x = rule_of(op), op.inputs[0] if op.inputs else None
-    if rule is None or x is None or x.shape is None or len(op.outputs) != 1:
+    if x is None or x.shape is None or len(op.outputs) != 1:
         return None
-    averaged = rule.averaged_axes(op)
+    averaged = averaged_axes_of(op)
     if isinstance(rule, View):
         after = rule.same_axis(op, before)
     else:
         after = before if averaged is not None and before not in averaged else None
     channels = x.shape[before]
-    if after is None or not isinstance(channels, int) or rule.shape_edits(op, before, channels) is None:
+    if after is None or not isinstance(channels, int) or shape_edits_of(op, before, channels) is None:
         return None
     return Step(op, before, after)
 
@@ -77,10 +78,10 @@ def climb(graph: Graph, value: Value, axis: int, wanted: Callable[[Op], bool]) -
 def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
     """The same steps, the first one first, from a value that may have another extent of the axis."""
     for step in steps:
-        rule, old = rule_of(step.op), step.op.outputs[0]
-        assert rule is not None and old is not None and value.shape is not None
+        old = step.op.outputs[0]
+        assert old is not None and value.shape is not None
         channels = estimated_extent(value.shape[step.before])
-        changed = rule.shape_edits(step.op, step.before, channels)
+        changed = shape_edits_of(step.op, step.before, channels)
         assert changed is not None
         inputs = [value, *step.op.inputs[1:]]
         for index, numbers in changed.items():
@@ -91,8 +92,7 @@ def replay(graph: Graph, steps: Sequence[Step], value: Value) -> Value:
 
 def map_by(graph: Graph, op: Op, map: LinearMap, value: Value) -> Value | None:
     """Another map of a value, by an op like `op`; None if it cannot be that map, or the numbers are too large."""
-    rule, weight = rule_of(op), op.inputs[1]
-    constants = rule.with_linear_map(op, map) if rule is not None else None
+    weight, constants = op.inputs[1], with_linear_map(op, map)
     if constants is None or weight is None or weight.dtype is None:
         return None
     numbers = rounded(constants, weight.dtype)

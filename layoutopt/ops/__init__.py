@@ -7,12 +7,12 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     cache,
     center_crop,
     control_flow,
-    conv,
     deformable,
     depth_to_space,
     einsum,
     elementwise,
     fill,
+    float_conv,
     fused_convolution,
     fused_product,
     group_normalization,
@@ -37,9 +37,9 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     triangle,
     view,
 )
-from layoutopt.ops.base import Builder, LayoutRule, Pads, Side, register, rule_of, rules
+from layoutopt.ops.base import Builder, LayoutRule, register, rule_of, rules
 from layoutopt.ops.copying import is_copy, is_type_conversion
-from layoutopt.ops.interfaces.affine import Affine, rounded
+from layoutopt.ops.interfaces.affine import Affine, Side, rounded
 from layoutopt.ops.interfaces.linear_map import LinearMap, sum_of
 from layoutopt.ops.interfaces.numerics import discontinuous_inputs
 from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
@@ -80,7 +80,6 @@ __all__ = [
     "LayoutRule",
     "LinearMap",
     "OperandFormats",
-    "Pads",
     "QdqGroups",
     "Side",
     "View",

@@ -27,7 +27,6 @@ class Attention(LayoutRule):
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
     formats = "canonical"
     becomes = PADDING_REFUSED
-    is_fixed = True
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the model has it."""

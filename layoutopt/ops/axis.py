@@ -6,6 +6,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.interfaces.numerics import SaturatingOp
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, is_canonical
@@ -154,7 +155,7 @@ class OneAxis(AxiswiseRule):
 
 
 @register
-class Softmax(OneAxis):
+class Softmax(OneAxis, SaturatingOp):
     """Softmax, LogSoftmax, Hardmax. Before opset 13 they work along all axes from `axis` on, flattened."""
 
     family = "softmax"
@@ -174,10 +175,6 @@ class Softmax(OneAxis):
         if any(dim != 1 for dim in flattened):
             return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
-
-    def is_saturating(self, op: Op) -> bool:
-        """A distribution is near zero nearly everywhere."""
-        return True
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Lanes are rows of their own: a distribution each, or its logarithm."""

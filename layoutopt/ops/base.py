@@ -14,19 +14,13 @@ An op type without a rule runs in the canonical format on all its tensors. That 
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Protocol
 
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
-from layoutopt.ops.interfaces.affine import Affine
-from layoutopt.ops.interfaces.contraction_modes import ContractionModes
-from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ops.interfaces.kernel_profile import KernelProfile
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, is_canonical, padded_type
-
-Side: TypeAlias = Literal["in", "out"]
-Pads: TypeAlias = dict[int, tuple[int, int]]
-"""What is put before and behind an axis; axes that are left as they are do not appear."""
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, is_canonical, padded_type
 
 OLDEST_OPSET = 7
 
@@ -77,34 +71,22 @@ class Builder(Protocol):
         """The output in canonical order, its axes padded up to their blocks."""
 
 
-class LayoutRule(ABC):
+class LayoutRule(KernelProfile, ABC):
     """The layout knowledge about a family of op types.
 
     Attributes:
-        family: what cost models call these ops.
         ops: the op types, with their domain in front unless it is ai.onnx.
         is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
-        is_rename: the op moves no bytes; it gives the same bytes other axes.
         is_pseudo_op: no runtime has the op, so that it is always respelled.
-        is_fixed: the op runs in canonical formats alone; its rule is there for what else it says.
-        is_quantised: the op is a step to or from integers of few bits, or one on such integers with their scales.
         has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
-        broadcasts: every operand is broadcast to the shape of the result, as numpy does.
-        is_broadcast: the op does nothing but broadcast its first input.
         formats: in words, which formats its operands may have.
         becomes: in short, what becomes of lanes.
     """
 
-    family: ClassVar[str]
     ops: ClassVar[tuple[str, ...]]
     is_anchor: ClassVar[bool] = False
-    is_rename: ClassVar[bool] = False
     is_pseudo_op: ClassVar[bool] = False
-    is_fixed: ClassVar[bool] = False
-    is_quantised: ClassVar[bool] = False
     has_independent_operands: ClassVar[bool] = False
-    broadcasts: ClassVar[bool] = False
-    is_broadcast: ClassVar[bool] = False
     formats: ClassVar[str] = ""
     becomes: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
 
@@ -167,107 +149,6 @@ class LayoutRule(ABC):
     def padded_attributes(self, op: Op) -> Mapping[str, Attribute]:
         """The attributes of the op when it runs on padded arrays in canonical order."""
         return op.attributes
-
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """The operands that cost models speak of: activation x, weight w, result y."""
-        del op
-        return {"x": X, "w": Slot("in", 1), "y": Y}
-
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats as a kernel sees them, where it does not tell some others from them."""
-        del op
-        return formats
-
-    def reordered(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """Formats of a kernel with an axis in an order of digits that an operand has and the kernel does not tell."""
-        del op, base, slot, format
-        return None
-
-    def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
-        """What the op is as a contraction of two operands in these formats; None if it is none."""
-        del op, formats
-        return None
-
-    def is_swapped(self, op: Op, slot: Slot) -> bool | None:
-        """Whether the last two axes of an operand are a matrix the other way round; None if they are not a matrix."""
-        del op, slot
-        return False
-
-    def variant(self, op: Op) -> str:
-        """A kind within the family that kernels tell apart, a depthwise convolution for example."""
-        del op
-        return ""
-
-    def is_saturating(self, op: Op) -> bool:
-        """Whether the op makes large differences small, so that errors have to be looked for before it."""
-        del op
-        return False
-
-    def affine(self, op: Op) -> Affine | None:
-        """The per-channel affine that the op is, if it is one."""
-        del op
-        return None
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """New constant inputs with which the op does the affine's work too, on its input or output; None if not."""
-        del op, affine, side
-        return None
-
-    def result_from_types(self, op: Op) -> Array | None:
-        """The result, if it follows from the types of the inputs alone."""
-        del op
-        return None
-
-    def zero_pads(self, op: Op) -> Pads | None:
-        """The zeros that the op puts around its input, if it does nothing else, on axes of known extents."""
-        del op
-        return None
-
-    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
-        """New attributes with which the op puts these zeros around its input itself; None if it cannot."""
-        del op, padding
-        return None
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """The axis over which the op is a linear map of constants, going by its shapes and attributes alone."""
-        del op
-        return None
-
-    def linear_map(self, op: Op) -> LinearMap | None:
-        """The linear map over one axis that the op is, if it is one and its numbers are finite."""
-        del op
-        return None
-
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """New constant inputs with which the op is another map over the same axis; None if it cannot be."""
-        del op, map
-        return None
-
-    def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        """The axes along which the elements of the result are means of those of x, with weights that sum to one.
-
-        Other axes stay as they are, so the result is x if there are none; None if the op is anything else.
-        """
-        del op
-        return None
-
-    def concatenated_axis(self, op: Op) -> int | None:
-        """The axis along which the result is the inputs put together, if it is that."""
-        del op
-        return None
-
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """Which elements of lists, by input and place, are others where x has another extent of an axis that is left alone.
-
-        They are numbers now, whether the list is given or computed. None if the op cannot do the same to such an x.
-        """
-        del op, axis, extent
-        return None
-
-    def flops(self, op: Op) -> float:
-        """Arithmetic operations, a multiply-add being two."""
-        shapes = [value.shape for value in op.outputs if value is not None and value.shape is not None]
-        return float(sum(map(estimated_volume, shapes)))
 
 
 # --- the registry ------------------------------------------------------------------------------------------------

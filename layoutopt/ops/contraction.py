@@ -7,7 +7,7 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import LayoutRule
-from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, Kind, kind_of, modes_of
+from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, Kind, kind_of, modes_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, signature_of
@@ -15,7 +15,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, signature_
 _MATRICES: dict[Slot, tuple[Kind, Kind]] = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
 
-class Contraction(LayoutRule):
+class Contraction(LayoutRule, ContractionOp):
     """A product of two tensors; each operand has a format of its own."""
 
     family = "matmul"
@@ -79,7 +79,7 @@ class Contraction(LayoutRule):
         del op, slot
         return ()
 
-    def is_swapped(self, op: Op, slot: Slot) -> bool | None:
+    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
         """By what the last two axes are."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable) or len(axes[slot]) < 2:

@@ -11,14 +11,12 @@ zero.
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
+from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType
-from layoutopt.ops.base import Builder, LayoutRule, Pads, Side, register
-from layoutopt.ops.interfaces.affine import Affine, float_constant
-from layoutopt.ops.interfaces.channel_permutation import Channels, regular, reordered
-from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, TensorType
+from layoutopt.ops.base import Builder, LayoutRule
+from layoutopt.ops.interfaces.channel_permutation import Channels, PermutableChannels, permuted, unpermuted
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import (
@@ -34,16 +32,14 @@ from layoutopt.ops.signatures import (
 )
 
 
-@register
-class Convolution(LayoutRule):
-    """Conv: an anchor; its formats are those of the target's kernels.
+class Convolution(LayoutRule, PermutableChannels):
+    """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
     Attributes:
         weight: which input the filter is.
     """
 
     family = "convolution"
-    ops: ClassVar[tuple[str, ...]] = ("Conv",)
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
@@ -116,17 +112,17 @@ class Convolution(LayoutRule):
             [[(X, 1), (weight, in_axis)], [(weight, out_axis), (Y, 1), *numbers]] if self.variant(op) == "dense" else []
         )
 
-    def reordered(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
+    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
         """Channels of x in another order meet weights in that order; so do those of y, and come out in it."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
         known = {each: lies for each, lies in base.items() if each in kept}
-        found = (reordered(op, known, slot, format, group) for group in self.channels(op))
+        found = (permuted(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         for group in self.channels(op):
-            formats = regular(op, formats, group)
+            formats = unpermuted(op, formats, group)
         return formats
 
     def variant(self, op: Op) -> str:
@@ -186,74 +182,6 @@ class Convolution(LayoutRule):
 
     weight_axes = (1, 0)
 
-    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
-        """Zeros around the image are what a convolution pads with."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-            return None
-        if any(axis < 2 for axis in padding):
-            return None
-        image = x.rank - 2
-        own = op.integers("pads") or (0,) * (2 * image)
-        ends = [padding.get(axis, (0, 0)) for axis in range(2, x.rank)]
-        added = [before for before, _ in ends] + [behind for _, behind in ends]
-        return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """Scaled weights; what is added goes into the bias, on the input side only if no zeros are padded."""
-        w = float_constant(op, 1)
-        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
-        if w is None or b is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
-            return None
-        if side == "out":
-            scale, shift = affine.along(self._channels(op, w, "out"))
-            bias = np.broadcast_to(b, scale.shape) * scale + shift
-            return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **self._bias(op, bias)}
-        scale, shift = affine.along(self._channels(op, w, "in"))
-        axis = self._weight_axis(op, "in")
-        if affine.only_scales:
-            return {1: w * _along(scale, axis, w.ndim)}
-        pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
-        if self.family != "convolution" or pads:
-            return None
-        added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
-        return {1: w * _along(scale, axis, w.ndim), **self._bias(op, np.broadcast_to(b, added.shape) + added)}
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """The channels, if it is dense and its kernel is one element that stands on every element once."""
-        x, w = op.inputs[0], op.inputs[1]
-        if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
-            return None
-        on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
-        single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
-        return 1 if single and on_every else None
-
-    def linear_map(self, op: Op) -> LinearMap | None:
-        """The weight and the bias."""
-        w = float_constant(op, 1)
-        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
-        if w is None or b is None or self.mapped_axis(op) is None:
-            return None
-        return LinearMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
-
-    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """Weight and bias."""
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **self._bias(op, map.shift)}
-
-    def _weight_axis(self, op: Op, side: Side) -> int:
-        """The axis of the weight that runs along the channels of x or y; a depthwise one has one for both."""
-        if self.variant(op) == "depthwise":
-            return 0
-        return self.weight_axes[0] if side == "in" else self.weight_axes[1]
-
-    def _channels(self, op: Op, w: Array, side: Side) -> int:
-        return int(w.shape[self._weight_axis(op, side)])
-
-    def _bias(self, op: Op, bias: Array) -> dict[int, Array]:
-        """The bias, unless there was none and none is needed."""
-        return {2: bias} if bias.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
-
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output."""
         w, y = op.inputs[self.weight], op.outputs[0]
@@ -261,31 +189,15 @@ class Convolution(LayoutRule):
         return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)
 
 
-def _along(numbers: Array, axis: int, rank: int) -> Array:
-    """Numbers shaped to broadcast along one axis."""
-    return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
-
-
-@register
 class TransposedConvolution(Convolution):
-    """ConvTranspose: the weight has the input channels first."""
+    """The weight has the input channels first."""
 
     family = "transposed_convolution"
-    ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     weight_axes = (0, 1)
 
-    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
-        """Its pads cut the result."""
-        del op, padding
-        return None
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """None: with a kernel of one element it is a rare way to write a Conv."""
-        del op
-        return None
-
+    @override
     def variant(self, op: Op) -> str:
-        """Depthwise ones count as grouped: no kernel tells them apart."""
+        # Depthwise ones count as grouped: no kernel distinguishes them.
         return "dense" if op.integer("group", 1) == 1 else "grouped"
 
     def flops(self, op: Op) -> float:

@@ -12,7 +12,9 @@ import numpy as np
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.interfaces.affine import Affine, along_one_axis, float_constant
+from layoutopt.ops.interfaces.affine import Affine, AffineOp, along_one_axis, float_constant
+from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
+from layoutopt.ops.interfaces.numerics import SaturatingOp
 from layoutopt.ops.padding_state import has_padding, padded_axes_of, state_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, Y
@@ -75,7 +77,7 @@ _BROADCAST = "elements that broadcast over a block count as finite"
 
 
 @register
-class Unary(Elementwise):
+class Unary(Elementwise, SaturatingOp):
     """One tensor in, one out."""
 
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
@@ -224,14 +226,13 @@ class Dropout(Elementwise):
 
 
 @register
-class Nary(Elementwise):
+class Nary(Elementwise, BroadcastingOp, AffineOp):
     """Several tensors in, one out.
 
     An operand without lanes meets those of the others with its own values where it broadcasts over the blocked axis.
     These count as FINITE lanes: they are finite as long as the data is. Of a constant it is known.
     """
 
-    broadcasts = True
     ops = (
         *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
         *_TRUTHS,
@@ -291,14 +292,13 @@ class Nary(Elementwise):
 
 
 @register
-class Expand(Elementwise):
+class Expand(Elementwise, PureBroadcast):
     """A tensor broadcast to a shape, as an operand of the others is."""
 
     ops = ("Expand",)
     becomes = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
-    is_broadcast = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the shape. What it is broadcast along has to be known."""

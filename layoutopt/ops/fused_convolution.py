@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage
-from layoutopt.ops.base import Side, register
-from layoutopt.ops.conv import Convolution, TransposedConvolution
+from layoutopt.ops.base import register
+from layoutopt.ops.conv import TransposedConvolution
+from layoutopt.ops.float_conv import ScalableConvolution, ZeroPadding
 from layoutopt.ops.fused_activation import activated
-from layoutopt.ops.interfaces.affine import Affine
+from layoutopt.ops.interfaces.affine import Affine, Side
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y
 
@@ -20,7 +21,7 @@ _SUM = Slot("in", 3)
 
 
 @register
-class FusedConvolution(Convolution):
+class FusedConvolution(ZeroPadding, ScalableConvolution):
     """FusedConv: as Conv, with a sum in the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
@@ -54,11 +55,6 @@ class FusedConvolution(Convolution):
         """An affine of the input, as for Conv."""
         return super().fold_affine(op, affine, side) if side == "in" else None
 
-    def mapped_axis(self, op: Op) -> int | None:
-        """None: it is no linear map."""
-        del op
-        return None
-
 
 @register
 class PaddedTransposedConvolution(TransposedConvolution):
@@ -69,11 +65,6 @@ class PaddedTransposedConvolution(TransposedConvolution):
     def along_channels(self, op: Op) -> tuple[int, ...]:
         """The bias."""
         return (3,) if len(op.inputs) > 3 else ()
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """None: its bias is not where that of the others is."""
-        del op, affine, side
-        return None
 
 
 __all__ = ["FusedConvolution", "PaddedTransposedConvolution"]

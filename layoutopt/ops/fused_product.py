@@ -8,16 +8,16 @@ Alphas and transpositions stay what they are; only matrices in canonical order a
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Side, register
+from layoutopt.ops.base import register
 from layoutopt.ops.fused_activation import activated
-from layoutopt.ops.interfaces.affine import Affine
-from layoutopt.ops.matmul import Gemm, MatMul
+from layoutopt.ops.interfaces.affine import Affine, Side
+from layoutopt.ops.matmul import ScalableBiasedProduct, ScalableProduct
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, is_canonical
 
 
 @register
-class FusedMatMul(MatMul):
+class FusedMatMul(ScalableProduct):
     """Its alpha and its transpositions stay what they are."""
 
     ops = ("com.microsoft::FusedMatMul",)
@@ -32,11 +32,6 @@ class FusedMatMul(MatMul):
         """In canonical order alone."""
         return is_canonical(signature)
 
-    def mapped_axis(self, op: Op) -> int | None:
-        """None: a factor and a transposition are no part of a map."""
-        del op
-        return None
-
 
 @register
 class TransposeMatMul(FusedMatMul):
@@ -46,7 +41,7 @@ class TransposeMatMul(FusedMatMul):
 
 
 @register
-class FusedGemm(Gemm):
+class FusedGemm(ScalableBiasedProduct):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
@@ -60,11 +55,6 @@ class FusedGemm(Gemm):
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the input, as for Gemm."""
         return super().fold_affine(op, affine, side) if side == "in" else None
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """None: it is no linear map."""
-        del op
-        return None
 
 
 __all__ = ["FusedGemm", "FusedMatMul", "TransposeMatMul"]

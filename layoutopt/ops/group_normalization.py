@@ -18,8 +18,8 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.interfaces.affine import Affine, AffineFolding, Side, float_constant
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.pool import Spatial
 from layoutopt.ops.signatures import Inapplicable, estimated_volume, padded_type
@@ -27,18 +27,28 @@ from layoutopt.ops.signatures import Inapplicable, estimated_volume, padded_type
 KIND = "GroupNormalization"
 
 
-@register
-class GroupNormalization(Spatial):
-    """The op of the standard domain. Scale and bias stay as they are: one-dimensional, and without lanes the same bytes."""
+class GroupNormalizationRule(Spatial):
+    """The layout of both forms of the op. Scale and bias are vectors, which have one format without padding."""
 
     family = "normalization"
-    ops = (KIND,)
     becomes = PADDING_REFUSED
 
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes would be counted into the last group."""
         del op, signature, inputs
         return None
+
+    def flops(self, op: Op) -> float:
+        """A mean, a variance, a scale and a shift: six per element."""
+        y = op.outputs[0]
+        return 6.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
+
+
+@register
+class GroupNormalization(GroupNormalizationRule, AffineFolding):
+    """The op of the standard domain."""
+
+    ops = (KIND,)
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """An affine of the output goes into scale and bias, where these are per channel."""
@@ -57,14 +67,9 @@ class GroupNormalization(Spatial):
         factor, shift = affine.along(scale.size)
         return {1: scale * factor, 2: bias * factor + shift}
 
-    def flops(self, op: Op) -> float:
-        """A mean, a variance, a scale and a shift: six per element."""
-        y = op.outputs[0]
-        return 6.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
-
 
 @register
-class ExportedGroupNormalization(GroupNormalization):
+class ExportedGroupNormalization(GroupNormalizationRule):
     """The op that an exporter has written with others, and that is written with them again."""
 
     ops = (f"{DOMAIN}::{KIND}",)
@@ -76,11 +81,6 @@ class ExportedGroupNormalization(GroupNormalization):
         if x is None or x.shape is None or len(x.shape) < 2 or not isinstance(x.shape[1], int):
             return Inapplicable("the number of channels is unknown")
         return super().axes(op)
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """What the op behind could not take in was taken in when the op was made."""
-        del op, affine, side
-        return None
 
     def lower(self, op: Op, build: Builder) -> None:
         """In canonical order, as the exporter wrote it."""

@@ -9,9 +9,10 @@ import numpy as np
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Side, register
-from layoutopt.ops.interfaces.affine import Affine, float_constant
-from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp, Side, float_constant
+from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.padding_state import has_padding, padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.pool import Spatial
@@ -22,7 +23,7 @@ _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
 @register
-class ChannelNormalization(Spatial):
+class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
     """BatchNormalization (at inference) and InstanceNormalization: parameters per channel."""
 
     family = "normalization"
@@ -46,7 +47,7 @@ class ChannelNormalization(Spatial):
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
-        return regular(op, formats, [(X, 1), (Y, 1), *numbers])
+        return unpermuted(op, formats, [(X, 1), (Y, 1), *numbers])
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""

@@ -1,9 +1,13 @@
 """Pooling: a window per channel, so any order of the axes will do, and channels may be blocked."""
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
-from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume
 
@@ -30,17 +34,17 @@ class Spatial(AxiswiseRule):
         """Lanes are channels of their own: their maximum or mean is as large as they are."""
         return (inputs[0],)
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """Nothing speaks of batch and channels."""
-        return {} if axis < 2 else None
 
-
-class Windows(Spatial):
+class Windows(Spatial, KernelFormats, AveragingOp):
     """One number per window and channel."""
+
+    @override
+    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+        return {} if axis < 2 else None  # no operand contains extents of batch or channels
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
-        return regular(op, formats, [(X, 1), (Y, 1)])
+        return unpermuted(op, formats, [(X, 1), (Y, 1)])
 
     def passage(self, kind: str) -> PaddingTransfer:
         """A p-norm adds up."""

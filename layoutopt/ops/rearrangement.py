@@ -11,7 +11,9 @@ from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
-from layoutopt.ops.base import Builder, Pads, register
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.interfaces.concatenation import ConcatenationOp
+from layoutopt.ops.interfaces.pads import Pads, ZeroPadOp
 from layoutopt.ops.padding_state import state_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
@@ -76,7 +78,7 @@ class Pieces(OneAxis):
 
 
 @register
-class Concat(Pieces):
+class Concat(Pieces, ConcatenationOp):
     """Pieces put together."""
 
     ops = ("Concat",)
@@ -250,7 +252,7 @@ class Slice(AxiswiseRule):
 
 
 @register
-class Pad(AxiswiseRule):
+class Pad(AxiswiseRule, ZeroPadOp):
     """Extents added at both ends; pads come as an attribute (before opset 11) or as an input."""
 
     family = "rearrangement"

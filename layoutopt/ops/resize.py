@@ -8,7 +8,9 @@ from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.interfaces.channel_permutation import regular
+from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent, padded_type
 
@@ -24,7 +26,7 @@ REPEATING = {
 
 
 @register
-class Resize(AxiswiseRule):
+class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     """Resize (X, scales before opset 11; X, roi, scales, sizes from then on) and its predecessor Upsample."""
 
     family = "resize"
@@ -69,7 +71,7 @@ class Resize(AxiswiseRule):
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
         x = op.inputs[0]
-        return regular(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
+        return unpermuted(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""

@@ -4,12 +4,13 @@ import numpy as np
 
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.interfaces.shape_query import ShapeQuery
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, signature_of
 
 
 @register
-class ShapeOf(LayoutRule):
+class ShapeOf(LayoutRule, ShapeQuery):
     """The logical extents, whatever the array looks like."""
 
     family = "shape_of"

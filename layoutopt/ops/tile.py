@@ -6,12 +6,13 @@ from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import met
+from layoutopt.ops.interfaces.broadcasting import PureBroadcast
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
 @register
-class Tile(AxiswiseRule):
+class Tile(AxiswiseRule, PureBroadcast):
     """Repeats are an input, and have to be known."""
 
     family = "rearrangement"
@@ -20,7 +21,6 @@ class Tile(AxiswiseRule):
     becomes = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
-    is_broadcast = True  # or makes an axis that no reader could broadcast to
 
     def repeats(self, op: Op) -> tuple[int, ...] | None:
         """How often the tensor comes along each axis; None if that is computed."""

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from layoutopt.formats import Format, Shape, carry, volume
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.interfaces.resampling import ExtentChange
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.runtime_extents import unresolved
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
@@ -22,7 +23,6 @@ class View(LayoutRule):
     family = "rename"
     formats = "any on one side; the other has the same bytes"
     becomes = PADDING_KEPT
-    is_rename = True
 
     @abstractmethod
     def forward(self, op: Op, format: Format) -> Format | None:
@@ -96,7 +96,7 @@ class View(LayoutRule):
 
 
 @register
-class Transpose(View):
+class Transpose(View, ExtentChange):
     """Other names for the axes."""
 
     ops = ("Transpose",)
@@ -129,7 +129,7 @@ class Transpose(View):
 
 
 @register
-class Reshape(View):
+class Reshape(View, ExtentChange):
     """Axes split and merged; what the shape input says is known from the shape of the output."""
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -13,7 +13,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Op, TensorType, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.group_normalization import ExportedGroupNormalization
-from layoutopt.ops.interfaces.affine import Affine, float_constant
+from layoutopt.ops.interfaces.affine import Affine, affine_of, float_constant, folded_affine
 from layoutopt.ops.view import Reshape
 from layoutopt.patterns.base import FusionPattern, Match, idiom, only_reader, result_of
 
@@ -84,8 +84,7 @@ def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | 
     """The ops that scale and shift channels, one behind the other, and the op that alone reads the last of them."""
     found: list[tuple[Op, Affine]] = []
     while (reader := only_reader(graph, value)) is not None:
-        rule, result = rule_of(reader), result_of(reader)
-        affine = rule.affine(reader) if rule is not None else None
+        result, affine = result_of(reader), affine_of(reader)
         if affine is None or result is None or reader.inputs[affine.index] is not value or affine.axis not in (None, 1):
             break
         if result.shape != value.shape:
@@ -97,10 +96,9 @@ def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | 
 
 def _takes_in(reader: Op | None, value: Value | None, affine: Affine) -> bool:
     """Whether the op that reads a value could do the work of an affine before it."""
-    rule = rule_of(reader) if reader is not None else None
-    if reader is None or rule is None or reader.inputs[0] is not value:
+    if reader is None or reader.inputs[0] is not value:
         return False
-    return rule.fold_affine(reader, affine, "in") is not None
+    return folded_affine(reader, affine, "in") is not None
 
 
 def _constant(result: Value, stem: str, numbers: Array) -> Value:

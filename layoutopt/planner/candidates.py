@@ -25,6 +25,8 @@ from layoutopt.ops import (
     untransposable,
     with_padding_states,
 )
+from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
+from layoutopt.ops.view import View
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.integers import integers_of, quantised
 from layoutopt.planner.nest import Handover, Nest, Unit
@@ -141,7 +143,7 @@ class _Spread:
     def _begin(self, op: Op) -> None:
         """What an op can do whatever its neighbours are like."""
         rule = rule_of(op)
-        if rule is None or not rule.is_rename or op in self.fixed:
+        if not isinstance(rule, View) or op in self.fixed:
             self._take(op, canonical_signature(op))
         if op in self.fixed:
             self.result.notes[op] = [self.fixed[op]]
@@ -204,7 +206,8 @@ class _Spread:
         if isinstance(unit, Op) and (rule is None or unit in self.fixed):
             return
         if isinstance(unit, Op) and rule is not None and rule.is_anchor:
-            self._reorder(unit, rule, slot, format)
+            if isinstance(rule, PermutableChannels):
+                self._reorder(unit, rule, slot, format)
             return
         if isinstance(unit, Op) and rule is not None and self._is_repeated(unit, rule, slot, format):
             return
@@ -224,13 +227,13 @@ class _Spread:
         completed.add((operand_class, format))
         return is_repeated
 
-    def _reorder(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> None:
+    def _reorder(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
         """What a kernel takes with an axis in the order of digits that a format has it in, where the kernel does not tell."""
         for signature in list(self.found.get(op, {}).values()):
             if len(self.found[op]) >= MAX_COMBINATIONS:
                 return
             base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
-            known = rule.reordered(op, base, slot, format)
+            known = rule.permuted_formats(op, base, slot, format)
             if known is not None:
                 self._complete(op, dict(known))
 
@@ -248,11 +251,7 @@ class _Spread:
     def _complete(self, unit: Unit, known: dict[Slot, Format]) -> None:
         signature = _completed(unit, known)
         rule = rule_of(unit) if isinstance(unit, Op) else None
-        if (
-            unit in self.restricted
-            and not isinstance(signature, Inapplicable)
-            and not (rule is not None and rule.is_rename)
-        ):
+        if unit in self.restricted and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
             # A rename whose copy is cast back is the op that the model had, so it moves nothing that was not moved before.
             reason = untransposable(unit, signature)
             signature = Inapplicable(reason) if reason else signature

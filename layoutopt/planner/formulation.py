@@ -6,6 +6,7 @@ from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, is_dequantizer, rule_of
+from layoutopt.ops.view import View
 from layoutopt.planner.candidates import Candidates, Key, storage_key
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.nest import Nest, Unit
@@ -223,7 +224,7 @@ class Formulation:
         canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
         inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.integers.inner]
         wanted = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
-        if (rule is not None and rule.is_rename) or wanted != canonical:
+        if isinstance(rule, View) or wanted != canonical:
             wanted = {slot: key for slot, key in wanted.items() if slot.side == "in"}
         for number, signature in enumerate(self.signatures[unit]):
             if all(storage_key(values[slot], signature[slot]) == key for slot, key in wanted.items()):

@@ -6,6 +6,7 @@ from layoutopt.cost import CostModel
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import QdqGroups, find_qdq_groups, is_in_qdq_group, rule_of
+from layoutopt.ops.interfaces.numerics import QuantizedOp
 
 
 def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool = False) -> QdqGroups:
@@ -28,4 +29,4 @@ def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool =
 def quantised(graphs: Iterable[Graph]) -> set[Op]:
     """The ops of units, and those that work on integers with scales."""
     places = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
-    return {op for graph, op, rule in places if is_in_qdq_group(graph, op) or (rule is not None and rule.is_quantised)}
+    return {op for graph, op, rule in places if is_in_qdq_group(graph, op) or isinstance(rule, QuantizedOp)}

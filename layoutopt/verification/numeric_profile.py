@@ -15,6 +15,7 @@ from layoutopt.ir.types import DType, Value
 from layoutopt.onnx_io.converter.lift import lift
 from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.ops import rule_of
+from layoutopt.ops.interfaces.numerics import QuantizedOp
 
 _BY_WIDTH = (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 _NARROW = frozenset({DType.FLOAT16.label, DType.BFLOAT16.label})
@@ -50,7 +51,7 @@ def nature(model: bytes | str | PathLike[str]) -> Nature:
 
 def _rounds(graph: Graph) -> bool:
     rules = (rule_of(op) for each in graph.nest() for op in each.ops)
-    return any(rule is not None and rule.is_quantised for rule in rules)
+    return any(isinstance(rule, QuantizedOp) for rule in rules)
 
 
 def _through(graph: Graph) -> dict[str, str]:

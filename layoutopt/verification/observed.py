@@ -8,6 +8,7 @@ from layoutopt.formats.format import known
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, rule_of
+from layoutopt.ops.interfaces.numerics import is_quantized, is_saturating
 
 _FEW_BITS = frozenset({DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
 
@@ -68,7 +69,7 @@ def saturated_values(graph: Graph) -> list[str]:
             before = producer.inputs[0] if producer.inputs else None
             if before is None or rule is None:
                 break
-            if rule.is_saturating(producer):
+            if is_saturating(producer):
                 if before not in graph.inputs and not graph.is_output(before):
                     found.append(before.name)
                 break
@@ -96,8 +97,7 @@ def rounded(graph: Graph) -> dict[str, DType]:
     """The integers that are computed between two roundings, and their types: those of few bits, and fractions cut off."""
     found = {}
     for op in graph.ops:
-        rule = rule_of(op)
-        for value in op.outputs if rule is not None and rule.is_quantised else ():
+        for value in op.outputs if is_quantized(op) else ():
             if value is not None and value.dtype in _FEW_BITS and not graph.is_output(value):
                 found[value.name] = value.dtype
     found.update({value.name: value.dtype for value in _cut_off(graph) if value.dtype and not graph.is_output(value)})

@@ -38,6 +38,7 @@ from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.text import to_text
 from layoutopt.ops import OperandFormats, rule_of
+from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.runtime.evaluate import evaluate, is_foldable
@@ -71,7 +72,7 @@ class PreferenceCosts:
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         rule, format = rule_of(op), self.wanted(op)
-        if rule is not None and rule.is_rename:
+        if isinstance(rule, View):
             return 0.0
         ends = (*signature.inputs[:1], *signature.outputs[:1])
         satisfied = format is None or all(storage is None or storage.format == format for storage in ends)

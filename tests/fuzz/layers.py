@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 
 from layoutopt.ops import rules
+from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 
 from .choices import between, chance, pick, shuffled, weighted
 from .growing import Growing, Refused
@@ -169,7 +170,9 @@ def normalization(g: Growing) -> None:
 
 def unary(g: Growing) -> None:
     """Any op on one tensor that has a rule."""
-    kinds = [kind for kind, rule in rules().items() if rule.family == "elementwise" and not rule.broadcasts]
+    kinds = [
+        kind for kind, rule in rules().items() if rule.family == "elementwise" and not isinstance(rule, BroadcastingOp)
+    ]
     kind = pick(g.choices, ["Relu", "Relu", "Sigmoid", "Identity", *kinds])
     domain, _, op_type = kind.rpartition("::")
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iub", 1)]))
@@ -181,7 +184,7 @@ def unary(g: Growing) -> None:
 
 def binary(g: Growing) -> None:
     """Any op that broadcasts, with what is there or a constant."""
-    kinds = [kind for kind, rule in rules().items() if rule.broadcasts]
+    kinds = [kind for kind, rule in rules().items() if isinstance(rule, BroadcastingOp)]
     kind = pick(g.choices, ["Add", "Mul", "Add", "Mul", "Sub", "Div", *kinds])
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iu", 1), ("b", 1)]))
     count = pick(g.choices, (2, 2, 3)) if kind in ("Sum", "Max", "Min", "Mean", "Where") else 2

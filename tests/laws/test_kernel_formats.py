@@ -15,6 +15,8 @@ from test_rules_handmade import Sample, made, run
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, OperandFormats, rule_of
+from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 
 X, Y = Slot("in", 0), Slot("out", 0)
 
@@ -58,15 +60,15 @@ def shuffles(rank: int, axis: int, last: bool) -> Iterator[Format]:
 def reordered(op: Op) -> Iterator[OperandFormats]:
     """Formats of a convolution with channels of x, of y or of both in another order."""
     rule = rule_of(op)
-    assert rule is not None
+    assert isinstance(rule, PermutableChannels)
     for last in (False, True):
         plain = Format.plain((0, 2, 3, 1) if last else (0, 1, 2, 3))
         base = rule.complete(op, {X: plain})
         assert not isinstance(base, Inapplicable)
         known = {slot: storage.format for slot in op.slots() if (storage := base[slot]) is not None}
         for first, second in product([None, *shuffles(4, 1, last)], repeat=2):
-            one = known if first is None else rule.reordered(op, known, X, first)
-            both = one if second is None or one is None else rule.reordered(op, one, Y, second)
+            one = known if first is None else rule.permuted_formats(op, known, X, first)
+            both = one if second is None or one is None else rule.permuted_formats(op, one, Y, second)
             if both is not None and both != known:
                 yield both
 
@@ -91,7 +93,7 @@ def proven(sample: Sample, op: Op, formats: OperandFormats) -> bool:
     """Whether the kernel sees other formats; if so, that it computes the same."""
     rule = rule_of(op)
     assert rule is not None
-    seen = rule.kernel_formats(op, formats)
+    seen = rule.kernel_formats(op, formats) if isinstance(rule, KernelFormats) else formats
     if seen == formats:
         return False
     (feed,) = sample.feeds

@@ -8,6 +8,7 @@ from test_rules_samples import drafts
 
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
+from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 from layoutopt.ops.padding_state import padded_axes_of
 
 _SAMPLES = 8
@@ -32,7 +33,7 @@ def test_what_is_said_of_lanes_is_seen(kind: str) -> None:
 @pytest.mark.parametrize("kind", rules())
 def test_formats_are_said(kind: str) -> None:
     rule = rules()[kind]
-    assert rule.formats and (rule.formats == "canonical") == rule.is_fixed
+    assert rule.formats
 
 
 def observed(kind: str, count: int | None) -> dict[Lanes, set[Lanes | None]]:
@@ -56,7 +57,7 @@ def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]
     laned = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
     results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
-    if rule.broadcasts and (not all(laned) or len(axes) > 1):
+    if isinstance(rule, BroadcastingOp) and (not all(laned) or len(axes) > 1):
         return
     for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:
         states = rule.lanes(op, signature, tuple(state if has else Lanes.ZERO for has in laned))

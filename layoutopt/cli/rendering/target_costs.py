@@ -16,6 +16,7 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.types import ArrayData, Op, Slot
 from layoutopt.onnx_io import lift, one_op
 from layoutopt.ops import rule_of
+from layoutopt.ops.view import View
 
 _FORM = "write it like Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
 _TEXT = re.compile(r"\s*(\w+)\s*(<.*>)?\s*\((.*)\)\s*", re.DOTALL)
@@ -64,7 +65,7 @@ def parsed(text: str) -> Op:
         raise UsageError(f"is no op: {error.what}", where=f"--op {text}", hint=_FORM) from None
     op = graph.ops[0]
     rule = rule_of(op)
-    if rule is not None and rule.is_rename:
+    if isinstance(rule, View):
         what = f"has no kernel: {op.kind} only renames axes, and is free where formats follow it"
         raise UsageError(what, where=f"--op {text}", hint="ask for another op")
     filters = op.operand(slot) if (slot := _roles(op).get("w")) is not None else None

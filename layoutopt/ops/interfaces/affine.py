@@ -1,15 +1,22 @@
-"""Per-channel affines: y = x * scale + shift, with numbers along one axis; what BatchNormalization is at inference.
+"""Per-channel affine maps: y = x * scale + shift, with numbers along one axis. BatchNormalization at inference is one.
 
-A rule may say that its op *is* one (`affine`), and that its op can *take one in* (`fold_affine`): a convolution with its
-output scaled is the convolution with scaled weights. The arithmetic is done in float64 and rounded once.
+A rule may declare that its op *is* an affine map (`AffineOp`), and that its op can *fold* one into its constants
+(`AffineFolding`): a convolution whose output is scaled is the convolution with scaled weights. The arithmetic is done in
+float64 and rounded once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from layoutopt.ir.types import Array, DType, Op, Value
+from layoutopt.ops.base import rule_of
+
+Side: TypeAlias = Literal["in", "out"]
+"""Whether an affine map is applied to the input or to the output of the op that it is folded into."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +46,34 @@ class Affine:
     def moved(self, axis: int | None) -> "Affine":
         """The same numbers along another axis, as a Transpose leaves them."""
         return Affine(self.index, axis, self.scale, self.shift)
+
+
+class AffineOp(ABC):
+    """An op that may be an affine map."""
+
+    @abstractmethod
+    def affine(self, op: Op) -> Affine | None:
+        """The affine map that the op is; None if it is none."""
+
+
+class AffineFolding(ABC):
+    """An op whose constants can absorb an affine map of its input or output."""
+
+    @abstractmethod
+    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+        """The constant inputs, by index and in float64, with which the op computes the affine map too; None if it cannot."""
+
+
+def affine_of(op: Op | None) -> Affine | None:
+    """The affine map that an op is; None if it is none."""
+    rule = rule_of(op) if op is not None else None
+    return rule.affine(op) if op is not None and isinstance(rule, AffineOp) else None
+
+
+def folded_affine(op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
+    """The constant inputs with which an op computes an affine map of its input or output too; None if it cannot."""
+    rule = rule_of(op)
+    return rule.fold_affine(op, affine, side) if isinstance(rule, AffineFolding) else None
 
 
 def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | None:

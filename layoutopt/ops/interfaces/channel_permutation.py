@@ -6,15 +6,25 @@ So a shuffle of channels costs nothing between dense convolutions, whose filters
 channel alike. Groups have channels of their own, and tell.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Op, Slot
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.signatures import OperandFormats
 
 Channels: TypeAlias = Sequence[tuple[Slot, int]]
 """Axes of operands that are the same channels."""
+
+
+class PermutableChannels(KernelFormats):
+    """An op whose kernels do not depend on the order of channels, as long as all operands have the same order."""
+
+    @abstractmethod
+    def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
+        """The kernel's formats `base` with the channel permutation of the format of one operand; None without such formats."""
 
 
 def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
@@ -38,7 +48,7 @@ def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     return Format((*before, *renamed, *behind))
 
 
-def reordered(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:
+def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:
     """Formats of a kernel with some channels in the order that an operand has them in.
 
     Args:
@@ -67,7 +77,7 @@ def reordered(op: Op, base: OperandFormats, slot: Slot, format: Format, channels
     return found if found[slot] == format else None
 
 
-def regular(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
+def unpermuted(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
     """The formats with channels in their own order, where all operands have them in another one."""
     shapes = _shapes(op, channels)
     if any(slot not in formats or slot not in shapes for slot, _ in channels):
@@ -91,4 +101,4 @@ def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-__all__ = ["Channels", "digits_of", "regular", "reordered", "with_digits"]
+__all__ = ["Channels", "digits_of", "permuted", "unpermuted", "with_digits"]

@@ -14,6 +14,7 @@ the batch. cublasGemmBatched has a pointer for each matrix, so batches may be ma
 (NVIDIA/cutlass, examples/51_hopper_gett) take any number of modes of every kind.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Slot
+from layoutopt.ir.types import Op, Slot
 
 A, B, Y = Slot("in", 0), Slot("in", 1), Slot("out", 0)
 
@@ -71,6 +72,18 @@ class ContractionModes:
     def is_batched(self) -> bool:
         """Whether it is a batch of matrix products with leading dimensions, wherever these matrices are."""
         return self.contiguous and max(self.rows, self.columns, self.summed) <= 1
+
+
+class ContractionOp(ABC):
+    """An op that multiplies two tensors and sums over the axes that only they share."""
+
+    @abstractmethod
+    def modes(self, op: Op, formats: Mapping[Slot, Format]) -> ContractionModes | None:
+        """The modes of the contraction with its operands in these formats; None where no kernel could read them."""
+
+    @abstractmethod
+    def is_transposed(self, op: Op, slot: Slot) -> bool | None:
+        """Whether the last two axes of an operand are a transposed matrix; None if they are not a matrix."""
 
 
 def modes_of(

@@ -1,4 +1,4 @@
-"""Linear maps over one axis: what a 1x1 convolution and a product with a constant matrix are.
+"""Channel-wise linear maps: a 1x1 convolution and a product with a constant matrix are linear maps over one axis.
 
     y[.., o, ..] = sum over c of matrix[o, c] * x[.., c, ..] + shift[o]      at every place of the other axes
 
@@ -7,12 +7,14 @@ weights that sum to one: interpolation, average pooling. Both are linear, act on
 is the shift. A map of tensors put together along its axis is the sum of maps of the tensors.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ops.base import rule_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,40 @@ class LinearMap:
         """What some ranges (start, stop) of the axis contribute, put together; the shift goes with the first element."""
         shift = self.shift if any(start == 0 for start, _ in pieces) else np.zeros_like(self.shift)
         return LinearMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
+
+
+class LinearMapOp(ABC):
+    """An op that may be a linear map over one axis of its first input."""
+
+    @abstractmethod
+    def mapped_axis(self, op: Op) -> int | None:
+        """The axis, by shapes and attributes alone; None if the op is no such map, or its matrix is not constant."""
+
+    @abstractmethod
+    def linear_map(self, op: Op) -> LinearMap | None:
+        """The map; None if the op is none, or its numbers are not finite."""
+
+    @abstractmethod
+    def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
+        """The constant inputs with which the op is another map over the same axis; None if it cannot be that map."""
+
+
+def mapped_axis_of(op: Op) -> int | None:
+    """The axis over which an op is a linear map with a constant matrix; None if it is none."""
+    rule = rule_of(op)
+    return rule.mapped_axis(op) if isinstance(rule, LinearMapOp) else None
+
+
+def linear_map_of(op: Op) -> LinearMap | None:
+    """The linear map over one axis that an op is; None if it is none."""
+    rule = rule_of(op)
+    return rule.linear_map(op) if isinstance(rule, LinearMapOp) else None
+
+
+def with_linear_map(op: Op, map: LinearMap) -> dict[int, Array] | None:
+    """The constant inputs with which an op is another linear map over the same axis; None if it cannot be that map."""
+    rule = rule_of(op)
+    return rule.with_linear_map(op, map) if isinstance(rule, LinearMapOp) else None
 
 
 def sum_of(one: Value, other: Value, result: Value, version: int) -> Op:

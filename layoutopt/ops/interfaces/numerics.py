@@ -1,28 +1,56 @@
-"""Ops that decide: where their operands hardly differ, their results may differ by more than that.
+"""Numeric behaviour that verification depends on: saturation, quantisation, discontinuity.
 
-    TopK of scores that are nearly equal, a comparison with a threshold, NonMaxSuppression, Floor, Cast to integers ...
+    saturation      Sigmoid, Softmax        large differences of the input become small ones of the result
+    quantisation    QuantizeLinear          the result is rounded to integers of few bits
+    discontinuity   TopK, Floor, Greater    an arbitrarily small difference of the input may change the result
 
-In a detector they stand in the middle, and one of them decided otherwise gives other boxes. So two spellings of it are compared
-with the same decisions (`piecewise`).
+Two versions of a model that differ in rounding are compared with equal results of discontinuous ops (`verification`).
 """
 
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.shape_of import ShapeOf
+from layoutopt.ops.interfaces.shape_query import ShapeQuery
 
-_JUMPS = frozenset({"Ceil", "Floor", "Hardmax", "MaxRoiPool", "Mod", "Round", "Shrink", "Sign", "ThresholdedRelu"})
-"""Op types that give fractions which jump; those that make integers or booleans of fractions jump too."""
+_DISCONTINUOUS = frozenset(
+    {"Ceil", "Floor", "Hardmax", "MaxRoiPool", "Mod", "Round", "Shrink", "Sign", "ThresholdedRelu"}
+)
+"""Op types with discontinuous floating-point results; ops with integer or boolean results are discontinuous too."""
+
+
+class QuantizedOp:
+    """The op converts to or from integers of few bits, or computes on such integers with their scales."""
+
+
+class SaturatingOp:
+    """An op that may make large differences of its input small, so that errors have to be looked for before it."""
+
+    def is_saturating(self, op: Op) -> bool:
+        """Whether this op does; all of the family by default."""
+        del op
+        return True
+
+
+def is_quantized(op: Op) -> bool:
+    """Whether an op converts to or from integers of few bits, or computes on them."""
+    return isinstance(rule_of(op), QuantizedOp)
+
+
+def is_saturating(op: Op) -> bool:
+    """Whether an op makes large differences of its input small."""
+    rule = rule_of(op)
+    return isinstance(rule, SaturatingOp) and rule.is_saturating(op)
 
 
 def discontinuous_inputs(op: Op) -> list[Value]:
-    """The fractions by which an op decides; none if it does not, or if it is a step of quantisation."""
-    rule = rule_of(op)
-    if isinstance(rule, ShapeOf) or (rule is not None and rule.is_quantised):
+    """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
+    if isinstance(rule_of(op), ShapeQuery | QuantizedOp):
         return []
-    counts = (value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None)
-    if op.op_type not in _JUMPS and not any(counts):
+    has_integers = any(
+        value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None
+    )
+    if op.op_type not in _DISCONTINUOUS and not has_integers:
         return []
     return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]
 
 
-__all__ = ["discontinuous_inputs"]
+__all__ = ["QuantizedOp", "SaturatingOp", "discontinuous_inputs", "is_quantized", "is_saturating"]

@@ -1,10 +1,10 @@
-"""Quantisation: steps between fractions and integers, ops on integers with scales, and the units that runtimes make of both."""
+"""Quantisation: Q/DQ ops, ops on integers with scales, and the QDQ groups that runtimes compute as one op on integers."""
 
 from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family registers its rules
-    conv,
-    elementwise,
-    linear,
-    matmul,
+    integer_conv,
+    integer_elementwise,
+    integer_matmul,
+    qdq_ops,
 )
 from layoutopt.ops.quantization.commute import undoes
 from layoutopt.ops.quantization.hoist import hoist_data_movement

@@ -10,7 +10,8 @@ import numpy as np
 
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.linear import SCALE, ZERO_POINT, Dequantize, Linear, Quantize, is_zero
+from layoutopt.ops.interfaces.pads import zero_pads_of
+from layoutopt.ops.quantization.qdq_ops import SCALE, ZERO_POINT, Dequantize, QdqOp, Quantize, is_zero
 from layoutopt.ops.rearrangement import Slice
 from layoutopt.ops.view import View
 
@@ -39,7 +40,7 @@ class Crossed:
 def crossed(step: Op, mover: Op) -> Crossed | None:
     """What a step is on the other side of the op next to it; None if it is nothing there."""
     rule, other = rule_of(step), rule_of(mover)
-    if not isinstance(rule, Linear) or other is None or not mover.inputs:
+    if not isinstance(rule, QdqOp) or other is None or not mover.inputs:
         return None
     source, x = mover.inputs[0], step.inputs[0]
     if source is None or source.rank is None or x is None or not x.rank or step.inputs[SCALE] is None:
@@ -54,10 +55,10 @@ def crossed(step: Op, mover: Op) -> Crossed | None:
         return None
     if isinstance(other, Slice):
         return Crossed(dict(step.attributes))
-    return _padded(step, mover, dtype) if other.zero_pads(mover) is not None else None
+    return _padded(step, mover, dtype) if zero_pads_of(mover) is not None else None
 
 
-def _renamed(step: Op, rule: Linear, rename: Op, names: View) -> Crossed | None:
+def _renamed(step: Op, rule: QdqOp, rename: Op, names: View) -> Crossed | None:
     """Its axis under the other name; in blocks the scales have all axes, so each has to stay one."""
     axis = rule.axis(step)
     if axis is None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.linear import Dequantize, Quantize
+from layoutopt.ops.quantization.qdq_ops import Dequantize, Quantize
 from layoutopt.ops.signatures import Inapplicable, X, Y
+from layoutopt.ops.view import View
 
 ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
 """What kernels apply to their sums before they round them."""
@@ -107,7 +108,7 @@ class _Unit:
 def _unit(graph: Graph, op: Op) -> _Unit | None:
     """The unit around an op, if there is one."""
     rule = rule_of(op)
-    if rule is None or rule.is_rename or is_quantizer(op) or is_dequantizer(op):
+    if rule is None or isinstance(rule, View) or is_quantizer(op) or is_dequantizer(op):
         return None
     steps = {index: step for index, step in enumerate(_steps(graph, op)) if step is not None}
     computed = [index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant]

@@ -9,18 +9,18 @@ filter, which are zeros: with w_zero = 0 any integer may stand there, else none 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
-from layoutopt.ops.base import Pads, Side, register
-from layoutopt.ops.conv import Convolution
-from layoutopt.ops.interfaces.affine import Affine
-from layoutopt.ops.interfaces.linear_map import LinearMap
+from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ops.base import register
+from layoutopt.ops.float_conv import ZeroPadding
+from layoutopt.ops.interfaces.numerics import QuantizedOp
+from layoutopt.ops.interfaces.pads import Pads
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.quantization.linear import is_zero
+from layoutopt.ops.quantization.qdq_ops import is_zero
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, estimated_extent, estimated_volume
 
 
-class IntegerConvolution(Convolution):
+class IntegerConvolution(ZeroPadding, QuantizedOp):
     """What convolutions of integers have in common.
 
     Attributes:
@@ -29,7 +29,6 @@ class IntegerConvolution(Convolution):
         per_channel: which inputs may have a number per output channel.
     """
 
-    is_quantised = True
     zero_points: ClassVar[tuple[int, int]]
     result_zero: ClassVar[int | None]
     per_channel: ClassVar[tuple[int, ...]]
@@ -72,24 +71,9 @@ class IntegerConvolution(Convolution):
         channels = y.shape[-1 if op.integer("channels_last") else 1]
         return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(channels), 1)
 
-    def fold_pads(self, op: Op, padding: Pads) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """It pads with its zero point."""
-        return super().fold_pads(op, padding) if is_zero(op, self.zero_points[0]) else None
-
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """Integers take nothing in."""
-        del op, affine, side
-        return None
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """It rounds, so it is no linear map."""
-        del op
-        return None
-
-    def linear_map(self, op: Op) -> LinearMap | None:
-        """It rounds, so it is no linear map."""
-        del op
-        return None
+        return super().fold_pads(op, pads) if is_zero(op, self.zero_points[0]) else None
 
 
 @register

@@ -12,17 +12,17 @@ from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.quantization.linear import is_zero
+from layoutopt.ops.quantization.qdq_ops import is_zero
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
 
 
 @register
-class IntegerElementwise(Elementwise):
+class IntegerElementwise(Elementwise, QuantizedOp):
     """One or two tensors, broadcast; a condition before them."""
 
-    is_quantised = True
     becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
@@ -61,11 +61,10 @@ def _is_zero_point(value: Value | None) -> bool:
 
 
 @register
-class IntegerConcat(OneAxis):
+class IntegerConcat(OneAxis, QuantizedOp):
     """Pieces with scales of their own, put together."""
 
     family = "rearrangement"
-    is_quantised = True
     becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
@@ -100,11 +99,10 @@ class IntegerConcat(OneAxis):
 
 
 @register
-class IntegerSoftmax(OneAxis):
+class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
     """A distribution along an axis, in integers; attribute `opset` says of which Softmax."""
 
     family = "softmax"
-    is_quantised = True
     becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
@@ -128,19 +126,13 @@ class IntegerSoftmax(OneAxis):
         else:
             AxiswiseRule.lower(self, op, build)
 
-    def is_saturating(self, op: Op) -> bool:
-        """A distribution is near zero nearly everywhere."""
-        return True
-
     def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Rows of their own."""
         return (Lanes.FINITE,)
 
 
-class ChannelsAnywhere(Spatial):
+class ChannelsAnywhere(Spatial, QuantizedOp):
     """An op on images whose channels may come last."""
-
-    is_quantised = True
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """None that a target would know, if channels come last."""
@@ -165,10 +157,6 @@ class ChannelsAnywhere(Spatial):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Batch and channels only."""
         return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
-
-    def shape_edits(self, op: Op, axis: int, extent: int) -> None:
-        """Nobody asks."""
-        del op, axis, extent
 
 
 @register

@@ -13,9 +13,10 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.interfaces.numerics import QuantizedOp
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.quantization.linear import is_one_number, is_zero
+from layoutopt.ops.quantization.qdq_ops import is_one_number, is_zero
 from layoutopt.ops.signatures import (
     Inapplicable,
     OperandFormats,
@@ -29,7 +30,7 @@ from layoutopt.ops.signatures import (
 )
 
 
-class IntegerProduct(LayoutRule):
+class IntegerProduct(LayoutRule, QuantizedOp):
     """What products of integers have in common. Every operand has a format of its own.
 
     Attributes:
@@ -43,7 +44,6 @@ class IntegerProduct(LayoutRule):
 
     family = "matmul"
     has_independent_operands = True
-    is_quantised = True
     formats = "any; matrices may be blocked"
     becomes = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero times a zero point of zero where it is summed over"
@@ -210,14 +210,13 @@ class QGemm(IntegerProduct):
 
 
 @register
-class PackedProduct(AxiswiseRule):
+class PackedProduct(AxiswiseRule, QuantizedOp):
     """Rows times a matrix that only the kernel can read, or rows that are quantised all together.
 
     a (..., M, K)  ->  y (..., M, N). What is not a row or a batch stays as it is.
     """
 
     family = "packed_matmul"
-    is_quantised = True
     formats = "any; what is summed over and columns must not be blocked"
     becomes = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(

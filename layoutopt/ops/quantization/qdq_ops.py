@@ -20,6 +20,7 @@ from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.interfaces.numerics import QuantizedOp
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
@@ -47,11 +48,10 @@ def is_one_number(value: Value | None) -> bool:
     return value is None or value.shape in ((), (1,))
 
 
-class Linear(AxiswiseRule):
+class QdqOp(AxiswiseRule, QuantizedOp):
     """A step between fractions and integers."""
 
     family = "quantization"
-    is_quantised = True
     formats = (
         "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
     )
@@ -145,7 +145,7 @@ class Linear(AxiswiseRule):
 
 
 @register
-class Quantize(Linear):
+class Quantize(QdqOp):
     """Fractions in, integers out; or narrow fractions."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
@@ -176,7 +176,7 @@ class Quantize(Linear):
 
 
 @register
-class Dequantize(Linear):
+class Dequantize(QdqOp):
     """Integers in, fractions out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
@@ -196,12 +196,11 @@ class Dequantize(Linear):
 
 
 @register
-class DynamicQuantize(Elementwise):
+class DynamicQuantize(Elementwise, QuantizedOp):
     """Quantised per tensor, by scale and zero point that are found from the range of its elements and zero."""
 
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
-    is_quantised = True
     formats = "any"
     becomes = PaddingTransfer(Lanes.FINITE, None, None)
 

@@ -1,0 +1,17 @@
+"""Formats that a kernel cannot distinguish: it computes the same bytes from operands in either of them."""
+
+from abc import ABC, abstractmethod
+
+from layoutopt.ir.types import Op
+from layoutopt.ops.signatures import OperandFormats
+
+
+class KernelFormats(ABC):
+    """An op whose kernels accept more formats than those that targets list."""
+
+    @abstractmethod
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
+        """The formats as a kernel sees them: equivalent formats of the operands become the one that targets list."""
+
+
+__all__ = ["KernelFormats"]

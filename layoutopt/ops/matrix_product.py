@@ -1,0 +1,233 @@
+"""Matrix products: MatMul, Gemm.
+
+    MatMul   a (..., M, K)   b (..., K, N)   ->   y (..., M, N)
+    Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
+
+Each operand has a format of its own, and any order of any digits is a legal one; which of them a kernel reads and writes
+as they lie is for the target to say (`ops.contraction`). Blocked ones are those of matrix units (FRACTAL_NZ); the lanes
+of K have to be zero, since it is summed over.
+
+What lies outside of the matrices does not matter as long as it is the same in all operands: windows of rows that are
+interleaved with each other are rows of one large matrix all the same, if b is one matrix.
+"""
+
+from collections.abc import Collection
+from functools import lru_cache
+
+from layoutopt.formats import Shape
+from layoutopt.ir.types import DType, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ops.axiswise import Axes
+from layoutopt.ops.base import Builder
+from layoutopt.ops.collapsed_batch import CollapsedBatch, collapse_batch
+from layoutopt.ops.contraction import A, B, Contraction
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.padding_state import padded_axes_of, state_of
+from layoutopt.ops.padding_transfer import PaddingTransfer
+from layoutopt.ops.signatures import (
+    Inapplicable,
+    OperandFormats,
+    Y,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    padded_type,
+)
+
+C = Slot("in", 2)
+
+
+class MatrixProduct(Contraction, KernelFormats):
+    """The layout of a batch of matrix products."""
+
+    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Batches from the right, then rows, columns, and what is summed."""
+        a, b, y = (value.shape if value is not None else None for value in (*op.inputs[:2], op.outputs[0]))
+        if a is None or b is None or y is None or min(len(a), len(b), len(y)) < 2:
+            return Inapplicable("an operand is not known to be a matrix")
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        if c is not None and c.static_shape is None:
+            return Inapplicable("the shape of the bias is unknown")
+        return _axes_of(a, b, y, bool(op.integer("transA")), bool(op.integer("transB")))
+
+    def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
+        """Rows and columns."""
+        value = op.operand(slot)
+        assert value is not None and value.rank is not None
+        return range(value.rank - 2, value.rank)
+
+    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
+        """Canonical order for what lies outside of the matrices."""
+        core = self._core(op, formats)
+        return {**formats, **core.formats} if core is not None and core.is_whole else formats
+
+    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
+        """The product without its batches, and without its rows if b is one matrix; None if these do not lie outside."""
+        axes = self.axes(op)
+        if isinstance(axes, Inapplicable):
+            return None
+        shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
+        batches = range(len(axes[Y]) - 2)
+        if all(dim == 1 for dim in shapes[B][:-2]):
+            core = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
+            if core is not None:
+                return core
+        return collapse_batch(axes, formats, shapes, batches)
+
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+        """Where the matrices are canonical, whatever lies outside of them."""
+        known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
+        core = self._core(op, known)
+        return core is not None and all(format.is_canonical for format in core.formats.values())
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Garbage in rows and columns is garbage there; where it is summed over, it has to meet zeros, and be finite."""
+        if any(inputs[2:]):
+            return None
+        summed, outside = False, False
+        for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
+            value = op.inputs[index]
+            assert value is not None and value.rank is not None
+            axis, laned = operand_axes(op, name, value.rank)[place], padded_axes_of(value, signature.inputs[index])
+            if inputs[index] is not Lanes.ZERO:
+                summed = summed or axis in laned
+                outside = outside or any(each != axis for each in laned)
+        if summed and (Lanes.ZERO not in inputs[:2] or Lanes.ANY in inputs[:2]):
+            return None
+        return (Lanes.ANY if outside else Lanes.ZERO,)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
+        assert op.signature is not None
+        if self.is_layout_agnostic(op, op.signature) and not is_canonical(op.signature):
+            self._lower_core(op, build)
+            return
+        a, b = build.padded(0), build.padded(1)
+        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
+        assert a is not None and b is not None and y_type is not None and y_type.shape is not None
+        a, b = _of_even_rank(build, *self._match(op, build, a, b, y_type.shape))
+        c = build.padded(2) if len(op.inputs) > 2 else None
+        inputs: list[Value | None] = [a, b]
+        if c is not None:
+            inputs.append(self._match_bias(op, build, c, y_type.shape))
+        types: list[TensorType | None] = [y_type]
+        (result,) = build.op(op.op_type, inputs, types, op.attributes)
+        build.set_padded_output(0, result)
+
+    def _lower_core(self, op: Op, build: Builder) -> None:
+        """The product of the physical arrays, with extents of 1 where an operand does not have what is outside."""
+        formats = {slot: build.format(slot) for slot in (A, B, Y)}
+        core, axes, target = self._core(op, formats), self.axes(op), build.output_type(0)
+        assert core is not None and not isinstance(axes, Inapplicable) and target is not None
+        operands: list[Value | None] = []
+        for slot in (A, B):
+            value, logical = build.input(slot.index), op.inputs[slot.index]
+            assert value is not None and logical is not None and logical.shape is not None
+            operands.append(build.reshape(value, core.shape(axes[slot], logical.shape)))
+        y = op.outputs[0]
+        assert y is not None and y.shape is not None
+        type = TensorType(target.dtype, core.shape(axes[Y], y.shape))
+        (result,) = build.op("MatMul", operands, [type], op.attributes)
+        build.set_output(0, result)
+
+    def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
+        """Give both operands the same K, and the M and N of the result."""
+        assert a.shape is not None and b.shape is not None
+        (m, ka), (kb, n) = operand_axes(op, "transA", len(a.shape)), operand_axes(op, "transB", len(b.shape))
+        if a.shape[ka] != b.shape[kb]:
+            a, b = self._cut(op, build, 0, a, ka), self._cut(op, build, 1, b, kb)
+        if a.shape is not None and a.shape[m] != y[-2] and isinstance(y[-2], int):
+            a = build.resize_axis(a, m, y[-2])
+        if b.shape is not None and b.shape[n] != y[-1] and isinstance(y[-1], int):
+            b = build.resize_axis(b, n, y[-1])
+        return a, b
+
+    def _cut(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
+        """Without the lanes of one axis."""
+        logical = op.inputs[index]
+        assert logical is not None and logical.shape is not None
+        dim = logical.shape[axis]
+        return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
+
+    def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
+        """Pad the bias where it does not broadcast, cut it where it does."""
+        logical = op.inputs[2]
+        assert logical is not None and logical.shape is not None and c.shape is not None
+        for axis in range(len(c.shape)):
+            target = y[len(y) - len(c.shape) + axis] if logical.shape[axis] != 1 else 1
+            if isinstance(target, int):
+                c = build.resize_axis(c, axis, target)
+        return c
+
+    def flops(self, op: Op) -> float:
+        """Two per element of the result and of K."""
+        a, y = op.inputs[0], op.outputs[0]
+        if a is None or y is None or not a.shape or y.shape is None:
+            return 0.0
+        return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[0 if op.integer("transA") else -1])
+
+
+class BiasedMatrixProduct(MatrixProduct):
+    """The layout of one product with a bias; transA and transB are attributes."""
+
+    becomes = PaddingTransfer(
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts"
+    )
+
+    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
+        """Not looked for: Gemm takes matrices only, and its bias may have rows."""
+        del op, formats
+        return None
+
+    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
+        """In canonical order alone."""
+        return is_canonical(signature)
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Lanes of rows or columns get the bias where it broadcasts along them."""
+        states = super().lanes(op, signature, inputs)
+        c = op.inputs[2] if len(op.inputs) > 2 else None
+        if states != (Lanes.ZERO,) or c is None or c.shape is None:
+            return states
+        full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
+        if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
+            return (Lanes.ZERO,)
+        return (Lanes.FINITE if c.data is None else state_of(c.data.numpy()),)
+
+
+def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:
+    """The row and column axes of an operand as the product reads it; `transposed` is the attribute that swaps them."""
+    return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
+
+
+def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """Two operands of float16 with as many axes: onnxruntime does not survive a Transpose in front of one that has more.
+
+    See `dialects.product_ranks`, which does the same where what stands in front belongs to another op.
+    """
+    if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
+        return a, b
+    rank = max(len(a.shape), len(b.shape))
+    one, other = (
+        build.reshape(value, (1,) * (rank - len(value.shape or ())) + (value.shape or ())) for value in (a, b)
+    )
+    return one, other
+
+
+@lru_cache(maxsize=1 << 12)
+def _axes_of(a: Shape, b: Shape, y: Shape, a_swapped: bool, b_swapped: bool) -> Axes | Inapplicable:
+    """The iteration axes: those of the result, and behind them what is summed."""
+    rank = len(y)
+    row, column, summed = rank - 2, rank - 1, rank
+    axes = {
+        A: (*range(rank - len(a), rank - 2), *((summed, row) if a_swapped else (row, summed))),
+        B: (*range(rank - len(b), rank - 2), *((column, summed) if b_swapped else (summed, column))),
+        Y: tuple(range(rank)),
+    }
+    if a[axes[A].index(row)] != y[row] or b[axes[B].index(column)] != y[column]:
+        return Inapplicable("rows and columns of the operands are not known to be those of the result")
+    return axes
+
+
+__all__ = ["BiasedMatrixProduct", "MatrixProduct", "operand_axes"]
