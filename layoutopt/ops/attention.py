@@ -26,7 +26,7 @@ class Attention(LayoutRule):
     family = "attention"
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)
     formats = "canonical"
-    becomes = PADDING_REFUSED
+    padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the model has it."""

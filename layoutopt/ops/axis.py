@@ -30,7 +30,7 @@ class Reduction(AxiswiseRule):
     )
     formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
 
-    def passage(self, kind: str) -> PaddingTransfer:
+    def padding_of(self, kind: str) -> PaddingTransfer:
         """Of lanes that are not reduced over."""
         if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
             return PADDING_KEPT
@@ -77,17 +77,12 @@ class Reduction(AxiswiseRule):
             return Inapplicable("the reduction would read the lanes")
         return signature
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes of the axes that are left are reduced among themselves; those of reduced axes have to be zero."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Padding elements of reduced axes have to be zero; those of other axes are reduced among themselves."""
         x = signature.inputs[0]
         if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced(op) or ()):
             return None
-        if op.op_type == "ReduceLogSum" or inputs[0] is Lanes.ANY:
-            return (Lanes.ANY,)
-        if op.op_type == "ReduceLogSumExp":
-            return (Lanes.FINITE,)
-        keeps = op.op_type in ("ReduceMean", "ReduceMax", "ReduceMin")
-        return (inputs[0] if keeps else (Lanes.ZERO, Lanes.ANY)[inputs[0]],)
+        return super().transfer_padding(op, signature, inputs)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: a reduction over the parts of the axes."""
@@ -160,7 +155,7 @@ class Softmax(OneAxis, SaturatingOp):
 
     family = "softmax"
     ops = ("Softmax", "LogSoftmax", "Hardmax")
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
@@ -175,10 +170,6 @@ class Softmax(OneAxis, SaturatingOp):
         if any(dim != 1 for dim in flattened):
             return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are rows of their own: a distribution each, or its logarithm."""
-        return (Lanes.ANY if inputs[0] is Lanes.ANY else Lanes.FINITE,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """From opset 13 on; before, only in canonical order."""
@@ -198,7 +189,7 @@ class ArgReduction(OneAxis):
 
     family = "reduction"
     ops = ("ArgMax", "ArgMin")
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -207,7 +198,3 @@ class ArgReduction(OneAxis):
         if isinstance(axes, Inapplicable) or op.integer("keepdims", 1):
             return axes
         return {X: axes[X], Y: tuple(axis for axis in axes[X] if axis != self.axis(op))}
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """An index, whatever stands there."""
-        return (Lanes.FINITE,)

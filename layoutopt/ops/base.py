@@ -80,7 +80,7 @@ class LayoutRule(KernelProfile, ABC):
         is_pseudo_op: no runtime has the op, so that it is always respelled.
         has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
         formats: in words, which formats its operands may have.
-        becomes: in short, what becomes of lanes.
+        padding: the transfer function of the padding.
     """
 
     ops: ClassVar[tuple[str, ...]]
@@ -88,7 +88,7 @@ class LayoutRule(KernelProfile, ABC):
     is_pseudo_op: ClassVar[bool] = False
     has_independent_operands: ClassVar[bool] = False
     formats: ClassVar[str] = ""
-    becomes: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
+    padding: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
 
     @abstractmethod
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -103,18 +103,20 @@ class LayoutRule(KernelProfile, ABC):
         del op
         return {}
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """The lanes of the outputs for lanes of the inputs; None if the op does not work on such inputs.
-
-        `inputs` has a state for every input, ZERO where it has no lanes. By default ops want no garbage and leave it.
-        """
-        del op, signature
-        return None if any(inputs) else (Lanes.ANY,)
-
-    def passage(self, kind: str) -> PaddingTransfer:
-        """In short, what becomes of the lanes of ops of one kind."""
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        """The padding transfer of the ops of one kind; the rule's by default."""
         del kind
-        return self.becomes
+        return self.padding
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The padding states of the outputs for those of the inputs; None if the op does not work on such inputs.
+
+        `inputs` has a state for every input, ZERO where it has no padding. By default the transfer of the kind is applied to
+        the largest of them; overrides add the cases that depend on the op or on the signature. Outputs without a state are ANY.
+        """
+        del signature
+        state = self.padding_of(op.kind)[max(inputs, default=Lanes.ZERO)]
+        return None if state is None else (state,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Whether `lower` writes one op of the same type on the physical arrays."""

@@ -21,14 +21,15 @@ class BiasGelu(Elementwise):
 
     ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
     formats = "any; one kernel where the last axis is the innermost one"
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; two finite ones add up to any"
     )
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Those of the sum, or less."""
-        states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
-        return (max(states) if states.count(Lanes.ZERO) >= len(states) - 1 else Lanes.ANY,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The transfer for the states that meet; two finite ones add up to any."""
+        states = tuple(met(op, signature, index, state) for index, state in enumerate(inputs))
+        has_one_addend = states.count(Lanes.ZERO) >= len(states) - 1
+        return super().transfer_padding(op, signature, states) if has_one_addend else (Lanes.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the axis of the bias is the innermost one, or there is none."""

@@ -1,7 +1,7 @@
 """Keys and values written into a cache, at a place of its own for every sequence of the batch."""
 
 from layoutopt.formats import Part
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -19,7 +19,7 @@ class CacheUpdate(OneAxis):
     ops = ("TensorScatter",)
     default_axis = -2
     formats = "the batch outermost, the others in any format; the axis must not be blocked"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of the cache, of what is written and of the result correspond by position."""
@@ -41,10 +41,6 @@ class CacheUpdate(OneAxis):
         if any(storage.format.parts[0] != Part(0) for storage in storages):
             return Inapplicable("the batch has to be the outermost axis")
         return signature
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are written into lanes."""
-        return (max(inputs[:2]),)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType
+from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -19,7 +19,7 @@ class CenterCrop(AxiswiseRule):
     family = "rearrangement"
     ops = ("CenterCropPad",)
     formats = "any; axes that are cut or padded must not be blocked"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def chosen(self, op: Op) -> tuple[int, ...]:
         """The axes whose extents are given; all by default."""
@@ -37,10 +37,6 @@ class CenterCrop(AxiswiseRule):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that are left as they are."""
         return "an axis that is cut or padded cannot be blocked" if axis in self.chosen(op) else ""
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are, among zeros."""
-        return (inputs[0],)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: only the numbers of the axes change."""

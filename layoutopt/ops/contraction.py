@@ -20,7 +20,7 @@ class Contraction(LayoutRule, ContractionOp):
 
     family = "matmul"
     formats = "a format for each operand, in any order of any digits"
-    becomes = PaddingTransfer(Lanes.ZERO, None, None)
+    padding = PaddingTransfer(Lanes.ZERO, None, None)
     has_independent_operands = True
 
     @abstractmethod

@@ -46,7 +46,7 @@ class If(ControlFlow):
     """One of two branches, which read nothing but captures."""
 
     formats = "whatever its branches and those around it agree on"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
 
     ops = ("If",)
 
@@ -84,7 +84,7 @@ class Loop(ControlFlow):
     """
 
     formats = "whatever its body and those around it agree on; the same in every round"
-    becomes = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
 
     ops = ("Loop",)
 
@@ -149,7 +149,7 @@ class Scan(ControlFlow):
     """
 
     formats = "whatever its body and those around it agree on, the scanned axis outermost"
-    becomes = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
 
     ops = ("Scan",)
 

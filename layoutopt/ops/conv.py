@@ -43,7 +43,7 @@ class Convolution(LayoutRule, PermutableChannels):
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
     is_anchor = True
     weight: ClassVar[int] = 1
 
@@ -94,9 +94,9 @@ class Convolution(LayoutRule, PermutableChannels):
         ]
         return Format((*parts, *blocks))
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Finite lanes of x meet zero weights."""
-        return None if inputs[0] is Lanes.ANY or any(inputs[1:]) else (Lanes.ZERO,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Finite padding of x meets zero weights, so the padding of filters and parameters has to be zero."""
+        return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """Image, filter, result."""

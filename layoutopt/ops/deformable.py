@@ -4,7 +4,7 @@ Any order of the axes of x and y will do; the other operands stay in canonical o
 in groups of kernel elements.
 """
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
@@ -18,7 +18,7 @@ class DeformableConvolution(AxiswiseRule):
     family = "deformable_convolution"
     ops = ("DeformConv",)
     formats = "any order; channels may be blocked where they fill their blocks"
-    becomes = PADDING_REFUSED
+    padding = PADDING_REFUSED
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position."""
@@ -30,10 +30,6 @@ class DeformableConvolution(AxiswiseRule):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Channels only."""
         return "only channels can be blocked" if axis != 1 else ""
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """The filters, which are not padded, say how many channels there are."""
-        return None
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output, and the interpolation of what they meet."""

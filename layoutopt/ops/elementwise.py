@@ -4,7 +4,7 @@ What happens to the lanes is what f does to them. A unary op is described by wha
 number; of garbage it makes garbage, unless its result is bounded whatever comes in.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -83,8 +83,8 @@ class Unary(Elementwise, SaturatingOp):
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
     formats = "any"
 
-    def passage(self, kind: str) -> PaddingTransfer:
-        """By the table."""
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        """The row of the table; booleans are finite whatever they are made of."""
         if kind in ("IsNaN", "IsInf", "Not"):
             return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind == "Shrink":
@@ -97,17 +97,12 @@ class Unary(Elementwise, SaturatingOp):
         """Sigmoids saturate."""
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """By the table; booleans are finite whatever they are made of."""
-        if op.op_type in ("IsNaN", "IsInf", "Not"):
-            return (FINITE,)
-        if op.op_type == "LeakyRelu":
-            slope = op.attributes.get("alpha", 0.01)
-            assert isinstance(slope, float | int)
-            return (inputs[0] if abs(slope) <= 1 else (ZERO, ANY, ANY)[inputs[0]],)
-        if op.op_type == "Shrink":
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """A slope above 1 enlarges finite elements."""
+        slope = op.attributes.get("alpha", 0.01)
+        if op.op_type == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
             return (ANY,)
-        return ((*_UNARY[op.op_type], ANY)[inputs[0]],)
+        return super().transfer_padding(op, signature, inputs)
 
 
 @register
@@ -116,11 +111,7 @@ class Gate(Elementwise):
 
     ops = ("com.microsoft::Gelu", "com.microsoft::QuickGelu")
     formats = "any"
-    becomes = PADDING_KEPT
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero stays zero."""
-        return (inputs[0],)
+    padding = PADDING_KEPT
 
 
 @register
@@ -128,11 +119,11 @@ class GatedProduct(Elementwise):
     """SwiGLU: a tensor times the gate of another one."""
 
     ops = ("SwiGLU",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero if one of them is, and the other is finite."""
-        return (ANY if max(inputs) is ANY or ZERO not in inputs else ZERO,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Zero if one factor is zero and the other one finite."""
+        return (ZERO,) if ZERO in inputs and max(inputs) is not ANY else super().transfer_padding(op, signature, inputs)
 
 
 @register
@@ -141,11 +132,7 @@ class Bits(Elementwise):
 
     ops = ("BitCast",)
     formats = "any"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero stays zero."""
-        return (ANY if inputs[0] else ZERO,)
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
 
 @register
@@ -154,11 +141,7 @@ class Cast(Elementwise):
 
     ops = ("Cast", "CastLike")
     formats = "any"
-    becomes = PADDING_KEPT
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero is zero in every type."""
-        return (inputs[0],)
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The tensor that CastLike takes its type from does not take part."""
@@ -172,7 +155,7 @@ class Clip(Elementwise):
 
     ops = ("Clip",)
     formats = "any"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the bounds."""
@@ -181,7 +164,7 @@ class Clip(Elementwise):
             return Inapplicable("the rank is unknown")
         return {Slot("in", 0): tuple(range(rank)), Y: tuple(range(rank))}
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero stays zero if the bounds are constants around it, and becomes one of them if not."""
         low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
         if low is None or high is None:
@@ -204,7 +187,7 @@ class Dropout(Elementwise):
 
     ops = ("Dropout",)
     formats = "any"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the ratio."""
@@ -219,10 +202,6 @@ class Dropout(Elementwise):
             if rank is None
             else dict.fromkeys((Slot("in", 0), Y), tuple(range(rank)))
         )
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """The identity."""
-        return (inputs[0],)
 
 
 @register
@@ -249,7 +228,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
         """Operands that broadcast along the same axes."""
         return self.aligned_classes(op)
 
-    def passage(self, kind: str) -> PaddingTransfer:
+    def padding_of(self, kind: str) -> PaddingTransfer:
         """Where all operands have lanes."""
         if kind in _TRUTHS:
             return PaddingTransfer(FINITE, FINITE, FINITE)
@@ -281,14 +260,20 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
                 scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
         return Affine(index, axis, scale, shift)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """What f makes of the lanes. Whole numbers must not be divided by lanes: processors stop at x / 0."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The transfer for the states that meet. Integers are not divided by padding elements: processors stop at x / 0."""
         dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
         divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
         if divides and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
             return None
-        states = [met(op, signature, index, state) for index, state in enumerate(inputs)]
-        return (_combine(op, states, signature),)
+        states = tuple(met(op, signature, index, state) for index, state in enumerate(inputs))
+        if op.op_type == "Where":
+            return (max(states[1:]),)
+        if max(states) is FINITE and _keeps_finite(op.op_type, states):
+            return (FINITE,)
+        if max(states) is not ANY and _is_zero(op, states, signature):
+            return (ZERO,)
+        return super().transfer_padding(op, signature, states)
 
 
 @register
@@ -296,7 +281,7 @@ class Expand(Elementwise, PureBroadcast):
     """A tensor broadcast to a shape, as an operand of the others is."""
 
     ops = ("Expand",)
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
 
@@ -315,9 +300,9 @@ class Expand(Elementwise, PureBroadcast):
         """To the physical shape."""
         return True
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Those of the tensor, or its elements where it broadcasts over a block."""
-        return (met(op, signature, 0, inputs[0]),)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The state of x, and its elements where they are broadcast over a block."""
+        return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
 
     def lower(self, op: Op, build: Builder) -> None:
         """To the shape of the physical array."""
@@ -340,31 +325,22 @@ def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
     return max(state, FINITE if value.data is None else state_of(value.data.numpy()))
 
 
-def _combine(op: Op, states: list[Lanes], signature: Signature) -> Lanes:
-    kind, worst = op.op_type, max(states)
-    zeros = states.count(ZERO)
-    if kind in _TRUTHS:
-        return FINITE
-    if kind == "Where":
-        return max(states[1:])
-    if kind in ("Max", "Min", "Mean"):
-        return worst
-    if kind in ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"):
-        return ZERO if zeros == len(states) else ANY
-    if worst is ANY:
-        return ANY
-    if kind in ("Add", "Sub", "Sum"):
-        # Two finite lanes may double from op to op; one that meets zeros cannot.
-        return worst if zeros >= len(states) - 1 else ANY
-    if kind == "Mul":
-        return ZERO if zeros else ANY
-    if kind == "PRelu":
-        return ZERO if states[0] is ZERO else ANY
-    if kind == "Div" and states[0] is ZERO and not has_padding(op.inputs[1], signature.inputs[1]):
-        divisor = op.constant(1)
-        return ZERO if divisor is not None and bool((divisor != 0).all()) else ANY
-    if kind == "Pow" and states[0] is ZERO:
-        exponent = op.constant(1)
-        positive = exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
-        return ZERO if positive else ANY
-    return ANY
+def _keeps_finite(kind: str, states: Sequence[Lanes]) -> bool:
+    """Whether a sum with one finite addend: two of them may double from op to op."""
+    return kind in ("Add", "Sub", "Sum") and states.count(ZERO) >= len(states) - 1
+
+
+def _is_zero(op: Op, states: Sequence[Lanes], signature: Signature) -> bool:
+    """Whether an op makes zero of states that are zero or finite, and not all zero."""
+    match op.op_type:
+        case "Mul":
+            return ZERO in states
+        case "PRelu":
+            return states[0] is ZERO
+        case "Div" if states[0] is ZERO and not has_padding(op.inputs[1], signature.inputs[1]):
+            divisor = op.constant(1)
+            return divisor is not None and bool((divisor != 0).all())
+        case "Pow" if states[0] is ZERO:
+            exponent = op.constant(1)
+            return exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
+    return False

@@ -19,7 +19,7 @@ class Fill(AxiswiseRule):
     family = "fill"
     ops = ("ConstantOfShape",)
     formats = "any"
-    becomes = PaddingTransfer(Lanes.ZERO, None, None, "the number")
+    padding = PaddingTransfer(Lanes.ZERO, None, None, "the number")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The result takes part, the shape does not."""
@@ -31,7 +31,7 @@ class Fill(AxiswiseRule):
         value = op.attributes.get("value")
         return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """The number."""
         return (state_of(np.asarray(self.number(op))),)
 

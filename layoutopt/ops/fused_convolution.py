@@ -25,7 +25,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
     """FusedConv: as Conv, with a sum in the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for Conv; what is known of the sum is known of y."""
@@ -45,9 +45,9 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
             return Inapplicable("the sum has to lie as the result does")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """What the activation makes of zeros, or of the lanes of the sum."""
-        states = super().lanes(op, signature, inputs[:3])
+        states = super().transfer_padding(op, signature, inputs[:3])
         added = inputs[3] if len(inputs) > 3 else Lanes.ZERO
         return None if states is None else (activated(op, max(states[0], added)),)
 

@@ -45,11 +45,11 @@ class FusedGemm(ScalableBiasedProduct):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """What the activation makes of those of Gemm."""
-        states = super().lanes(op, signature, inputs)
+        states = super().transfer_padding(op, signature, inputs)
         return None if states is None else (activated(op, states[0]),)
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.cast import DOMAIN
-from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import Array, DType, Op, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, Side, float_constant
@@ -31,12 +31,7 @@ class GroupNormalizationRule(Spatial):
     """The layout of both forms of the op. Scale and bias are vectors, which have one format without padding."""
 
     family = "normalization"
-    becomes = PADDING_REFUSED
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes would be counted into the last group."""
-        del op, signature, inputs
-        return None
+    padding = PADDING_REFUSED
 
     def flops(self, op: Op) -> float:
         """A mean, a variance, a scale and a shift: six per element."""

@@ -36,7 +36,7 @@ class Heads(LayoutRule):
     """The operands with an axis of heads."""
 
     formats = "(B, H, S, D), or (B, S, H, D) for all operands with heads"
-    becomes = PADDING_REFUSED
+    padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """All operands with heads side by side, if one of them is asked to be."""

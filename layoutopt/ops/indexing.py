@@ -24,7 +24,7 @@ class Gather(OneAxis):
 
     family = "rearrangement"
     ops = ("Gather",)
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -58,10 +58,6 @@ class Gather(OneAxis):
         if shapes is None or lead is None:
             return formats
         return {**formats, **(self._carried(formats[lead], lead, *shapes) or {})}
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""
@@ -113,16 +109,16 @@ class GatherElements(_ElementsAlongAxis):
     """Elements picked along one axis."""
 
     ops = ("GatherElements",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X]}
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Those of the array, if the indices that pick them are zero and not any number."""
-        return None if inputs[1] else (inputs[0],)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The state of the array, if the padding of the indices is zero."""
+        return None if inputs[1] else super().transfer_padding(op, signature, inputs)
 
 
 @register
@@ -130,7 +126,7 @@ class ScatterElements(_ElementsAlongAxis):
     """Elements written along one axis."""
 
     ops = ("ScatterElements", "Scatter")
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes; what is reduced becomes any"
     )
 
@@ -139,12 +135,16 @@ class ScatterElements(_ElementsAlongAxis):
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X], UPDATES: axes[X]}
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes are written into lanes, where the indices are zero; reductions make anything of them."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The larger state of array and updates, if the padding of the indices is zero; any after a reduction."""
         if inputs[1]:
             return None
-        reduces = op.attributes.get("reduction", "none") != "none"
-        return (Lanes.ANY if reduces and max(inputs) else max(inputs[0], inputs[2]),)
+        return (Lanes.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
+
+
+def is_reduction(op: Op) -> bool:
+    """Whether a scatter combines updates with the elements that they are written to."""
+    return op.attributes.get("reduction", "none") != "none"
 
 
 class _IndexedInFront(AxiswiseRule):
@@ -152,7 +152,7 @@ class _IndexedInFront(AxiswiseRule):
 
     family = "rearrangement"
     formats = "indexed axes outermost, the others in any format"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def whole_axes(self, op: Op) -> int | None:
         """How many axes of the array are indexed, those of batches included; None if that is not known."""
@@ -206,17 +206,13 @@ class GatherND(_IndexedInFront):
         assert x is not None and x.rank is not None and y is not None and y.rank is not None
         return whole if slot == X else y.rank - (x.rank - whole)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)
-
 
 @register
 class ScatterND(_IndexedInFront):
     """Slices written by tuples of indices."""
 
     ops = ("ScatterND",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Array and result correspond; the updates have the axes behind the indexed ones."""
@@ -232,10 +228,9 @@ class ScatterND(_IndexedInFront):
         assert x is not None and x.rank is not None and updates is not None and updates.rank is not None
         return updates.rank - (x.rank - whole) if slot == UPDATES else whole
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are written into lanes; reductions make anything of them."""
-        reduces = op.attributes.get("reduction", "none") != "none"
-        return (Lanes.ANY if reduces and max(inputs) else max(inputs[0], inputs[2]),)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The larger state of array and updates; any after a reduction."""
+        return (Lanes.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
 
 
 __all__ = ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"]

@@ -39,7 +39,7 @@ C = Slot("in", 2)
 class MatrixProduct(Contraction, KernelFormats):
     """The layout of a batch of matrix products."""
 
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Batches from the right, then rows, columns, and what is summed."""
@@ -81,7 +81,7 @@ class MatrixProduct(Contraction, KernelFormats):
         core = self._core(op, known)
         return core is not None and all(format.is_canonical for format in core.formats.values())
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Garbage in rows and columns is garbage there; where it is summed over, it has to meet zeros, and be finite."""
         if any(inputs[2:]):
             return None
@@ -95,7 +95,7 @@ class MatrixProduct(Contraction, KernelFormats):
                 outside = outside or any(each != axis for each in laned)
         if summed and (Lanes.ZERO not in inputs[:2] or Lanes.ANY in inputs[:2]):
             return None
-        return (Lanes.ANY if outside else Lanes.ZERO,)
+        return super().transfer_padding(op, signature, inputs) if outside else (Lanes.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
@@ -171,7 +171,7 @@ class MatrixProduct(Contraction, KernelFormats):
 class BiasedMatrixProduct(MatrixProduct):
     """The layout of one product with a bias; transA and transB are attributes."""
 
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts"
     )
 
@@ -184,9 +184,9 @@ class BiasedMatrixProduct(MatrixProduct):
         """In canonical order alone."""
         return is_canonical(signature)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes of rows or columns get the bias where it broadcasts along them."""
-        states = super().lanes(op, signature, inputs)
+        states = super().transfer_padding(op, signature, inputs)
         c = op.inputs[2] if len(op.inputs) > 2 else None
         if states != (Lanes.ZERO,) or c is None or c.shape is None:
             return states

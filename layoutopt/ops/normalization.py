@@ -28,7 +28,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The parameters run along the channels."""
@@ -72,13 +72,13 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
         factor, shift = affine.along(scale.size)
         return {1: scale * factor, 2: bias * factor + shift}
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which needs an epsilon; lanes of the batch get scale and bias."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which requires an epsilon; padding of the batch gets scale and bias."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
             return (Lanes.ANY,)
         if op.attributes.get("epsilon", 1e-5) == 0:
             return None if any(inputs) else (Lanes.ANY,)
-        return None if inputs[0] is Lanes.ANY or any(inputs[1:]) else (Lanes.ZERO,)
+        return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 
 
 @register
@@ -87,14 +87,13 @@ class LocalResponse(Spatial):
 
     family = "normalization"
     ops = ("LRN",)
-    becomes = PaddingTransfer(Lanes.ZERO, None, None, "any without a bias")
+    padding = PaddingTransfer(Lanes.ZERO, None, None, "any without a bias")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero over something positive, if there is a bias."""
-        if inputs[0] is not Lanes.ZERO:
-            return None
         bias = op.attributes.get("bias", 1.0)
-        return (Lanes.ZERO if isinstance(bias, float) and bias > 0 else Lanes.ANY,)
+        has_bias = isinstance(bias, float) and bias > 0
+        return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Lanes.ANY,)
 
 
 @register
@@ -108,7 +107,7 @@ class LayerNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes correspond; scale and bias are aligned with the last ones."""
@@ -146,10 +145,11 @@ class LayerNormalization(AxiswiseRule):
         """Lanes would count in the mean."""
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are rows of their own; normalised, they are at most the square root of their length, plus the bias."""
-        epsilon = op.attributes.get("epsilon", 1e-5)
-        return (Lanes.ANY if inputs[0] is Lanes.ANY or epsilon == 0 else Lanes.FINITE,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Normalised rows are at most the square root of their length, plus the bias, if there is an epsilon."""
+        return (
+            (Lanes.ANY,) if op.attributes.get("epsilon", 1e-5) == 0 else super().transfer_padding(op, signature, inputs)
+        )
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the normalised axes are the innermost ones, in x and in y: one of them may be canonical by chance."""
@@ -179,11 +179,11 @@ class VectorNormalization(OneAxis):
 
     family = "normalization"
     ops = ("LpNormalization",)
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are vectors of their own; one without length stays zero, which is said since opset 22."""
-        return (inputs[0] if op.version >= 22 else Lanes.ANY,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """A vector without length stays zero since opset 22."""
+        return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Lanes.ANY,)
 
 
 @register
@@ -193,7 +193,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
     formats = "any; axes that are normalised over may be blocked where they have no lanes"
-    becomes = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
 
     def normalised(self, op: Op) -> tuple[int, ...]:
         """The axes that are normalised over."""
@@ -217,10 +217,6 @@ class MeanVarianceNormalization(AxiswiseRule):
         if blocked and has_padding(op.inputs[0], signature.inputs[0]):
             return Inapplicable("lanes would count in the mean")
         return signature
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are rows of their own; where all are alike, they are divided by zero."""
-        return (Lanes.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: over the parts of the axes."""

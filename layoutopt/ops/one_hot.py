@@ -16,7 +16,7 @@ class OneHot(AxiswiseRule):
     family = "one_hot"
     ops = ("OneHot",)
     formats = "any; the new axis must not be blocked"
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite"
     )
 
@@ -38,12 +38,12 @@ class OneHot(AxiswiseRule):
         """The new axis has as many elements as the op is told."""
         return "the new axis cannot be blocked" if axis == self.axis(op) else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Every index is a row of the two values; what is no number is no index."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The state of the two values, if they are constants; a floating-point index that may be NaN is refused."""
         x, values = op.inputs[0], op.constant(2)
         if inputs[0] is Lanes.ANY and (x is None or x.dtype is None or x.dtype.is_float):
             return None
-        return (Lanes.FINITE if values is None else state_of(values),)
+        return super().transfer_padding(op, signature, inputs) if values is None else (state_of(values),)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the new axis where it lies in the physical array."""

@@ -85,7 +85,7 @@ def _with_states(
 ) -> Signature | None:
     """The signature for these states of some inputs; None if the op does not work on them."""
     states = [given.get(index, Lanes.ZERO) for index in range(len(op.inputs))]
-    results = rule.lanes(op, signature, tuple(states))
+    results = rule.transfer_padding(op, signature, tuple(states))
     if results is None:
         return None
     padded = (*results, *(Lanes.ANY,) * (len(op.outputs) - len(results)))

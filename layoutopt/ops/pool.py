@@ -2,7 +2,7 @@
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Lanes, Op, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
@@ -30,10 +30,6 @@ class Spatial(AxiswiseRule):
         """Batch and channels only: windows cross the blocks of a spatial axis."""
         return "a spatial axis cannot be blocked" if axis > 1 else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes are channels of their own: their maximum or mean is as large as they are."""
-        return (inputs[0],)
-
 
 class Windows(Spatial, KernelFormats, AveragingOp):
     """One number per window and channel."""
@@ -46,13 +42,9 @@ class Windows(Spatial, KernelFormats, AveragingOp):
         """Channels in their own order."""
         return unpermuted(op, formats, [(X, 1), (Y, 1)])
 
-    def passage(self, kind: str) -> PaddingTransfer:
+    def padding_of(self, kind: str) -> PaddingTransfer:
         """A p-norm adds up."""
         return PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else PADDING_KEPT
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """A p-norm adds up."""
-        return (Lanes.ANY if op.op_type.endswith("LpPool") and inputs[0] else inputs[0],)
 
 
 @register

@@ -48,7 +48,7 @@ class Pieces(OneAxis):
 
     family = "rearrangement"
     formats = "any; the axis may be blocked where every piece but the last fills its blocks"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
     default_axis = 0
 
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
@@ -104,10 +104,6 @@ class Concat(Pieces, ConcatenationOp):
         """The axis."""
         return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """The lanes of all pieces."""
-        return (max(inputs),)
-
 
 @register
 class Split(Pieces):
@@ -127,9 +123,10 @@ class Split(Pieces):
         outputs = [slot for slot in op.slots() if slot.side == "out"]
         return dict.fromkeys((X, *outputs), tuple(range(x.rank)))
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Every piece may have them."""
-        return (inputs[0],) * len(op.outputs)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The state of the input for every piece."""
+        states = super().transfer_padding(op, signature, inputs)
+        return None if states is None else states * len(op.outputs)
 
     def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
         """Lengths are counted in blocks."""
@@ -155,7 +152,7 @@ class Slice(AxiswiseRule):
     family = "rearrangement"
     ops = ("Slice",)
     formats = "any; axes that are cut where blocks begin may be blocked"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def sliced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
@@ -214,10 +211,6 @@ class Slice(AxiswiseRule):
         whole = start % block == 0 and (stop % block == 0 or stop == x.shape[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)
-
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: only the numbers of the axes change."""
         return True
@@ -258,7 +251,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     family = "rearrangement"
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
         """What is added before and behind each axis; None if it is computed."""
@@ -306,15 +299,16 @@ class Pad(AxiswiseRule, ZeroPadOp):
         """Axes that are left as they are."""
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Pads with a constant goes into the lanes too."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Pads with a constant reach the padding elements too."""
         if op.attributes.get("mode", "constant") != "constant":
-            return (inputs[0],)
+            return super().transfer_padding(op, signature, inputs)
         value: object = op.attributes.get("value", 0.0)
         if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
             array = op.constant(2)
             value = 1.0 if array is None else array  # a computed one is finite, as data is
-        return (max(inputs[0], state_of(np.asarray(value))),)
+        filling = state_of(np.asarray(value))
+        return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the pads of the physical axes."""

@@ -36,7 +36,7 @@ class Recurrent(LayoutRule):
     ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
     is_anchor = True
     formats = "any, for each operand; kernels have steps or samples first, and features last"
-    becomes = PADDING_REFUSED
+    padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, the rest canonical; but where x or y has samples first, the other one does too."""

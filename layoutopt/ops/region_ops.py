@@ -131,7 +131,7 @@ class ControlFlow(LayoutRule):
             return Inapplicable("a tensor has one format wherever it crosses the boundary of a body")
         return signature_at(op, {slot: Storage(format) for slot, format in found.items()})
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Bodies take any garbage and leave none, but what is carried on may be finite only in the first round."""
         states: dict[Slot, Lanes] = {}
         for crossing in self.crossings(op):

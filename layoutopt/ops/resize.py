@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import DType, Lanes, Op, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
@@ -32,7 +32,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     family = "resize"
     ops = ("Resize", "Upsample")
     formats = "any; resized axes must not be blocked"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def mode(self, op: Op) -> str:
         """How it interpolates: nearest, linear or cubic."""
@@ -110,10 +110,6 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     def _keeps_ratio(self, op: Op) -> bool:
         """Whether sizes are given that are not taken as they are."""
         return self.has_sizes(op) and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Interpolation between zeros is zero; a cubic one may overshoot."""
-        return ((Lanes.ZERO, Lanes.ANY, Lanes.ANY)[inputs[0]],)
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The axes that are scaled: every interpolation has weights that sum to one."""

@@ -14,7 +14,7 @@ class Running(OneAxis):
 
     family = "running"
     ops = ("CumSum", "CumProd")
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front; it has to be known."""
@@ -27,12 +27,10 @@ class Running(OneAxis):
         axis = op.constant(1)
         return Inapplicable("the axis is computed") if axis is None or axis.size != 1 else super().axes(op)
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are rows of their own. Zeros add up to zero; an exclusive product begins with one; others grow."""
-        if inputs[0]:
-            return (Lanes.ANY,)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """An exclusive product begins with one."""
         starts_with_one = op.op_type == "CumProd" and op.integer("exclusive")
-        return (Lanes.FINITE if starts_with_one else Lanes.ZERO,)
+        return (Lanes.FINITE,) if starts_with_one and not inputs[0] else super().transfer_padding(op, signature, inputs)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""

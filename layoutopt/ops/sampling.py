@@ -24,7 +24,7 @@ class Sampling(AxiswiseRule):
     family = "sampling"
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
     formats = "any order; channels may be blocked"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position, whatever their extents."""
@@ -37,11 +37,12 @@ class Sampling(AxiswiseRule):
         """Channels only: every sample and every place is one that was asked for."""
         return "only channels can be blocked" if axis != 1 else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Between zeros is zero; a cubic interpolation may overshoot, and outside of the image is a number of its own."""
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """Cubic interpolation overshoots; elements outside of the image have a value of their own."""
         if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
             return (Lanes.ANY,)
-        return (max(inputs[0], state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))),)
+        outside = state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))
+        return super().transfer_padding(op, signature, inputs) if outside <= inputs[0] else (outside,)
 
     def flops(self, op: Op) -> float:
         """Four elements are weighed for one."""

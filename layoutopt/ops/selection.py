@@ -14,7 +14,7 @@ class TopK(OneAxis):
 
     family = "selection"
     ops = ("TopK",)
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; elements that are not sorted come in the order that the runtime finds them in."""
@@ -26,7 +26,7 @@ class TopK(OneAxis):
         outputs = [slot for slot in op.slots() if slot.side == "out"]
         return dict.fromkeys((X, *outputs), axes[X])
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes are rows of their own; NaN has no place among sorted numbers. Indices are small."""
         return None if inputs[0] is Lanes.ANY else (inputs[0], Lanes.FINITE)
 
@@ -47,17 +47,13 @@ class Compress(OneAxis):
 
     family = "selection"
     ops = ("Compress",)
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; without one the elements are counted in canonical order."""
         return (
             super().axes(op) if "axis" in op.attributes else Inapplicable("without an axis it counts elements in order")
         )
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)
 
 
 __all__ = ["Compress", "TopK"]

@@ -1,6 +1,6 @@
 """Sequences of different lengths in one tensor, turned round."""
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.padding_transfer import PADDING_KEPT
@@ -14,7 +14,7 @@ class ReverseSequence(AxiswiseRule):
     family = "rearrangement"
     ops = ("ReverseSequence",)
     formats = "batch and time outermost, the others in any format"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -36,10 +36,6 @@ class ReverseSequence(AxiswiseRule):
         if x is None or {part.axis for part in x.format.parts[:2]} != {0, 1}:
             return Inapplicable("batch and time have to be the outermost axes")
         return signature
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay as they are."""
-        return (inputs[0],)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: batch and time where they lie."""

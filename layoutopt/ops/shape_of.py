@@ -16,7 +16,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
     family = "shape_of"
     ops = ("Shape", "Size")
     formats = "any"
-    becomes = PADDING_REFUSED
+    padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Any format of the input whose symbolic extents can be read off the array."""
@@ -27,7 +27,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
             return Inapplicable("a blocked extent is unknown")
         return signature_of(op, {X: format})
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """They are not looked at."""
         return (Lanes.ZERO,)
 

@@ -21,7 +21,7 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Operands are aligned with the last axes of x."""
@@ -44,7 +44,7 @@ class SkipNormalization(AxiswiseRule):
         assert x is not None and x.rank is not None
         return "the normalised axis cannot be blocked" if axis == x.rank - 1 else ""
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Lanes are rows of their own, which an epsilon keeps finite; those of the sum add up."""
         addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
         states = [met(op, signature, index, inputs[index]) for index in addends]

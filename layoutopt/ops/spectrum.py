@@ -17,7 +17,7 @@ class FourierTransform(OneAxis):
     family = "spectrum"
     ops = ("DFT",)
     formats = "any, real and imaginary parts innermost; the axis must not be blocked"
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front; its default was the second one, and is the last of the signal now."""
@@ -51,10 +51,6 @@ class FourierTransform(OneAxis):
             if storage is not None and storage.format.parts[-1].axis != storage.format.rank - 1:
                 return Inapplicable("the parts of a number have to be the innermost axis")
         return signature
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are signals of their own: that of zeros is zero, others add up."""
-        return (Lanes.ANY if inputs[0] else Lanes.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""

@@ -18,7 +18,7 @@ class Tile(AxiswiseRule, PureBroadcast):
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
 
@@ -42,9 +42,9 @@ class Tile(AxiswiseRule, PureBroadcast):
         assert x is not None and x.shape is not None and repeats is not None
         return "" if repeats[axis] == 1 or x.shape[axis] == 1 else "a repeated axis cannot be blocked"
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Those of the tensor, or its elements where it broadcasts over a block."""
-        return (met(op, signature, 0, inputs[0]),)
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """The state of x, and its elements where they are broadcast over a block."""
+        return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: the physical axes are repeated."""

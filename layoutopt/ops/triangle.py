@@ -1,6 +1,6 @@
 """The upper or lower triangle of matrices, the rest set to zero."""
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.padding_transfer import PADDING_KEPT
@@ -14,7 +14,7 @@ class Triangle(AxiswiseRule):
     family = "triangle"
     ops = ("Trilu", "com.microsoft::Trilu")
     formats = "any; one kernel where rows and columns are the innermost axes"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -22,10 +22,6 @@ class Triangle(AxiswiseRule):
         if x is None or x.rank is None or x.rank < 2:
             return Inapplicable("the input is not known to be a matrix")
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They stay or become zero."""
-        return (inputs[0],)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows and columns are the innermost axes."""

@@ -9,7 +9,7 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 from abc import abstractmethod
 
 from layoutopt.formats import Format, Shape, carry, volume
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.resampling import ExtentChange
 from layoutopt.ops.padding_transfer import PADDING_KEPT
@@ -22,7 +22,7 @@ class View(LayoutRule):
 
     family = "rename"
     formats = "any on one side; the other has the same bytes"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
 
     @abstractmethod
     def forward(self, op: Op, format: Format) -> Format | None:
@@ -48,10 +48,6 @@ class View(LayoutRule):
         if other is None:
             return Inapplicable(f"{given} cannot be carried from {x.type} to {y.type}")
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """The same bytes."""
-        return (inputs[0],)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """There is nothing to do, or bytes move and one Transpose does it."""

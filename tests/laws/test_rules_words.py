@@ -16,18 +16,18 @@ _SAMPLES = 8
 
 @pytest.mark.parametrize("kind", rules())
 def test_what_becomes_of_lanes(kind: str) -> None:
-    passage = rules()[kind].passage(kind)
+    transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, _SAMPLES).items():
-        others = results - {passage[state]}
-        assert not others or passage.text, f"{state} lanes become {others}, and not {passage[state]}"
+        others = results - {transfer[state]}
+        assert not others or transfer.text, f"{state} lanes become {others}, and not {transfer[state]}"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", rules())
 def test_what_is_said_of_lanes_is_seen(kind: str) -> None:
-    passage = rules()[kind].passage(kind)
+    transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, None).items():
-        assert not results or passage[state] in results, f"{state} lanes become {results}, and never {passage[state]}"
+        assert not results or transfer[state] in results, f"{state} lanes become {results}, and never {transfer[state]}"
 
 
 @pytest.mark.parametrize("kind", rules())
@@ -60,7 +60,7 @@ def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]
     if isinstance(rule, BroadcastingOp) and (not all(laned) or len(axes) > 1):
         return
     for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:
-        states = rule.lanes(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
+        states = rule.transfer_padding(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
         if states is None:
             found[state].add(None)
         elif any(results):

@@ -148,4 +148,4 @@ def test_products_mind_lanes_only_where_they_sum(
     assert rule is not None
     signature = rule.complete(product, dict.fromkeys(product.slots(), format))
     assert isinstance(signature, Signature)
-    assert rule.lanes(product, signature, states) == (None if lanes is None else (lanes,))
+    assert rule.transfer_padding(product, signature, states) == (None if lanes is None else (lanes,))

@@ -52,7 +52,7 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
             index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
         )
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Of the image anything; the result gets its zero point."""
         if any(state for index, state in enumerate(inputs) if index):
             return None
@@ -85,7 +85,7 @@ class QLinearConvolution(IntegerConvolution):
     zero_points = (2, 5)
     result_zero = 7
     per_channel = (4, 5, 8)
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
 
 
 @register
@@ -96,6 +96,6 @@ class ConvInteger(IntegerConvolution):
     zero_points = (2, 3)
     result_zero = None
     per_channel = (3,)
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; they must have zeros"
     )

@@ -23,7 +23,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
 class IntegerElementwise(Elementwise, QuantizedOp):
     """One or two tensors, broadcast; a condition before them."""
 
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
         "QLinearMul": (0, 3),
@@ -44,7 +44,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
             else {slot: axes[slot] for slot in axes if slot in tensors or slot == Y}
         )
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zeros stay zeros if nothing broadcasts over them and all zero points are zero."""
         y = op.outputs[0]
         tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
@@ -65,7 +65,7 @@ class IntegerConcat(OneAxis, QuantizedOp):
     """Pieces with scales of their own, put together."""
 
     family = "rearrangement"
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
     def axis(self, op: Op) -> int:
@@ -86,10 +86,6 @@ class IntegerConcat(OneAxis, QuantizedOp):
             return Inapplicable("the rank of an operand is unknown")
         return dict.fromkeys((*(Slot("in", index) for index in pieces), Y), tuple(range(y.rank)))
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Quantised anew."""
-        return (Lanes.FINITE,)
-
     def lower(self, op: Op, build: Builder) -> None:
         """Along the physical axis."""
         (axis,) = positions(build.format(Y), (self.axis(op),))
@@ -103,7 +99,7 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
     """A distribution along an axis, in integers; attribute `opset` says of which Softmax."""
 
     family = "softmax"
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -125,10 +121,6 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
             super().lower(op, build)
         else:
             AxiswiseRule.lower(self, op, build)
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Rows of their own."""
-        return (Lanes.FINITE,)
 
 
 class ChannelsAnywhere(Spatial, QuantizedOp):
@@ -164,12 +156,8 @@ class IntegerPooling(ChannelsAnywhere):
     """Averages of integers, quantised anew."""
 
     family = "pooling"
-    becomes = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Channels of their own."""
-        return (Lanes.FINITE,)
 
     def flops(self, op: Op) -> float:
         """One per element of the input; windows that overlap read more, in little time."""
@@ -182,7 +170,7 @@ class MaxPoolingChannelsLast(ChannelsAnywhere):
     """The largest integer of a window, on (N, *spatial, C)."""
 
     family = "pooling"
-    becomes = PADDING_KEPT
+    padding = PADDING_KEPT
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
 
     def is_last(self, op: Op) -> bool:

@@ -45,7 +45,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     family = "matmul"
     has_independent_operands = True
     formats = "any; matrices may be blocked"
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero times a zero point of zero where it is summed over"
     )
     factors: ClassVar[tuple[int, int]] = (0, 3)
@@ -108,7 +108,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         )
         return a, b
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Sums over zeros; rows and columns of garbage are garbage, but finite once they are rounded."""
         if any(state for index, state in enumerate(inputs) if index not in self.factors):
             return None
@@ -189,7 +189,7 @@ class MatMulInteger(IntegerProduct):
     """The sums as they are, in 32 bits."""
 
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
-    becomes = PaddingTransfer(
+    padding = PaddingTransfer(
         Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero times a zero point of zero where it is summed over"
     )
     factors = (0, 1)
@@ -218,15 +218,15 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
 
     family = "packed_matmul"
     formats = "any; what is summed over and columns must not be blocked"
-    becomes = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(
         f"com.microsoft::{kind}"
         for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
     )
 
-    def passage(self, kind: str) -> PaddingTransfer:
+    def padding_of(self, kind: str) -> PaddingTransfer:
         """Rows that are quantised together see each other."""
-        return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.becomes
+        return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """Rows and result."""
@@ -250,12 +250,6 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         """Rows and batches may be."""
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
         return "" if rank is not None and axis < rank - 1 else "the kernel reads and writes whole rows"
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Rows of their own, but for a range that all have in common: zero is always in it."""
-        if any(inputs[1:]) or (op.op_type == "DynamicQuantizeMatMul" and inputs[0]):
-            return None
-        return (Lanes.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows are contiguous on both sides."""

@@ -149,9 +149,9 @@ class Quantize(QdqOp):
     """Fractions in, integers out; or narrow fractions."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero becomes the zero point. An integer is finite even if it was made of garbage."""
         if any(inputs[1:]):
             return None
@@ -180,9 +180,9 @@ class Dequantize(QdqOp):
     """Integers in, fractions out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    becomes = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
 
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero where the scale is, or where the zero point is zero; else as large as data."""
         if any(inputs[1:]):
             return None
@@ -202,13 +202,9 @@ class DynamicQuantize(Elementwise, QuantizedOp):
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
     formats = "any"
-    becomes = PaddingTransfer(Lanes.FINITE, None, None)
+    padding = PaddingTransfer(Lanes.FINITE, None, None)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Scale and zero point are scalars."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {X: axes[X], Y: axes[Y]}
-
-    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Zeros are in every range, and become the zero point."""
-        return None if inputs[0] else (Lanes.FINITE,)
