@@ -1,12 +1,16 @@
 """Ops along one axis or some of them: reductions, softmax, arg-max. Other axes go along in any format."""
 
+from types import MappingProxyType
+
 import numpy as np
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.numerics import SaturatingOp
+from layoutopt.ops.operands import present_type, rank_of, shape_of
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, is_canonical
@@ -29,6 +33,7 @@ class Reduction(AxiswiseRule):
         *_SUMS,
     )
     formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
+    ranks = MappingProxyType({X: 0})
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """Of lanes that are not reduced over."""
@@ -60,10 +65,10 @@ class Reduction(AxiswiseRule):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes of the input are iteration axes; the output has them, or those that are left."""
-        x, reduced = op.inputs[0], self.reduced(op)
-        if x is None or x.rank is None or reduced is None:
-            return Inapplicable("the rank or the reduced axes are unknown")
-        every = tuple(range(x.rank))
+        reduced = self.reduced(op)
+        if reduced is None:
+            return Inapplicable("the reduced axes are computed")
+        every = tuple(range(rank_of(op.inputs[0])))
         return {X: every, Y: every if self.keeps_axes(op) else tuple(axis for axis in every if axis not in reduced)}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -90,10 +95,9 @@ class Reduction(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op over the physical positions of the reduced axes."""
-        x, target = build.input(0), build.output_type(0)
-        assert x is not None and x.shape is not None and target is not None
+        x, target = build.input(0), present_type(build.output_type(0))
         places = positions(build.format(X), self.reduced(op) or ())
-        shape = tuple(dim for place, dim in enumerate(x.shape) if place not in places)
+        shape = tuple(dim for place, dim in enumerate(shape_of(x)) if place not in places)
         attributes: dict[str, Attribute] = {**op.attributes, "keepdims": 0}
         inputs: list[Value | None] = [x]
         if "axes" in op.attributes or not self._has_axes_input(op):
@@ -101,8 +105,7 @@ class Reduction(AxiswiseRule):
         else:
             inputs.append(build.constant(np.asarray(places, dtype=np.int64), "axes"))
         (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
-        assert target.shape is not None
-        build.set_output(0, build.reshape(result, target.shape))
+        build.set_output(0, build.reshape(result, shape_of(target)))
 
     def _has_axes_input(self, op: Op) -> bool:
         return op.version >= (13 if op.op_type == "ReduceSum" else 18)
@@ -119,19 +122,15 @@ class OneAxis(AxiswiseRule):
     formats = "any; the axis must not be blocked"
 
     default_axis = -1
+    ranks = MappingProxyType({X: 1})
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return op.integer("axis", self.default_axis) % max(x.rank, 1)
+        return op.integer("axis", self.default_axis) % rank_of(op.inputs[0])
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank == 0:
-            return Inapplicable("the rank is unknown")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Lanes would count."""
@@ -144,9 +143,7 @@ class OneAxis(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""
         (axis,) = positions(build.format(X), (self.axis(op),))
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
-        build.set_output(0, result)
+        lower_directly(op, build, {"axis": axis})
 
 
 @register
@@ -159,15 +156,11 @@ class Softmax(OneAxis, SaturatingOp):
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return op.integer("axis", -1 if op.version >= 13 else 1) % max(x.rank, 1)
+        return op.integer("axis", -1 if op.version >= 13 else 1) % rank_of(op.inputs[0])
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis, if it is one."""
-        x = op.inputs[0]
-        flattened = x.shape[self.axis(op) + 1 :] if x is not None and x.shape is not None and op.version < 13 else ()
-        if any(dim != 1 for dim in flattened):
+        if op.version < 13 and any(dim != 1 for dim in shape_of(op.inputs[0])[self.axis(op) + 1 :]):
             return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
 

@@ -54,6 +54,10 @@ class AxiswiseRule(LayoutRule):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The iteration axis of every axis of every operand that takes part; others stay canonical."""
 
+    def iteration_axes(self, op: Op) -> Axes | Inapplicable:
+        """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""
+        return self.missing_rank(op) or self.axes(op)
+
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Why this iteration axis must not be blocked; empty if it may be."""
         del op, axis, order
@@ -99,7 +103,7 @@ class AxiswiseRule(LayoutRule):
         In the signature, a format that is canonical for its shape stands as the canonical one; the order that it is a
         projection of is that of the largest operand which is not.
         """
-        formats, axes = super().physical_formats(op), self.axes(op)
+        formats, axes = super().physical_formats(op), self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return formats
         telling = [slot for slot in formats if slot in axes and not formats[slot].is_canonical]
@@ -119,7 +123,7 @@ class AxiswiseRule(LayoutRule):
         One known format is projected onto all other operands. So operands of one class give the same signature, for rules that
         do not override `complete`.
         """
-        axes = self.axes(op)
+        axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return dict.fromkeys(op.slots(), axes.reason)
         classes = {}

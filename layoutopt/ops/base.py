@@ -14,11 +14,13 @@ An op type without a rule runs in the canonical format on all its tensors. That 
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.interfaces.kernel_profile import KernelProfile
+from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, is_canonical, padded_type
 
@@ -80,6 +82,7 @@ class LayoutRule(KernelProfile, ABC):
         is_pseudo_op: no runtime has the op, so that it is always respelled.
         has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
         formats: in words, which formats its operands may have.
+        ranks: the operands whose rank has to be known, and the least rank of each.
         padding: the transfer function of the padding.
     """
 
@@ -88,11 +91,32 @@ class LayoutRule(KernelProfile, ABC):
     is_pseudo_op: ClassVar[bool] = False
     has_independent_operands: ClassVar[bool] = False
     formats: ClassVar[str] = ""
+    ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
     padding: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
+
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The operands whose rank has to be known, and the least rank of each."""
+        del op
+        return self.ranks
+
+    def missing_rank(self, op: Op) -> Inapplicable | None:
+        """The reason why an operand does not have the rank that the rule requires; None if all have it."""
+        for slot, least in self.required_ranks(op).items():
+            values = op.inputs if slot.side == "in" else op.outputs
+            rank = None if slot.index >= len(values) or (value := values[slot.index]) is None else value.rank
+            if rank is None:
+                return Inapplicable(f"the rank of {slot} is unknown")
+            if rank < least:
+                return Inapplicable(f"{slot} has fewer than {least} axes")
+        return None
+
+    def signature(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The signature that has the given formats at the given slots, without padding states; or why there is none."""
+        return self.missing_rank(op) or self.complete(op, known)
 
     @abstractmethod
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature that has the given formats at the given slots; lanes are not considered yet."""
+        """What `signature` returns for an op whose operands have the required ranks."""
 
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
         """The class of each operand that may have equals: `complete(op, {slot: format})` is the same for all of a class.
@@ -130,8 +154,8 @@ class LayoutRule(KernelProfile, ABC):
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
         """The formats that `lower` works in: those of the signature, or others with the same bytes."""
-        assert op.signature is not None
-        storages = ((slot, op.signature[slot]) for slot in op.slots())
+        signature = chosen_signature(op)
+        storages = ((slot, signature[slot]) for slot in op.slots())
         return {slot: storage.format for slot, storage in storages if storage is not None}
 
     def lower(self, op: Op, build: Builder) -> None:
@@ -140,9 +164,8 @@ class LayoutRule(KernelProfile, ABC):
         By default it is emulated: the op in canonical order on padded arrays. That is right wherever a padded run gives
         the logical elements their right values and the lanes what `lanes` says.
         """
-        assert op.signature is not None
         inputs = [build.padded(index) for index in range(len(op.inputs))]
-        types = [padded_type(*each) for each in zip(op.outputs, op.signature.outputs, strict=True)]
+        types = [padded_type(*each) for each in zip(op.outputs, chosen_signature(op).outputs, strict=True)]
         results = build.op(op.op_type, inputs, types, self.padded_attributes(op))
         present = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(present, results, strict=True):

@@ -4,7 +4,9 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import Elementwise, met
+from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import is_canonical
 
@@ -40,13 +42,10 @@ class BiasGelu(Elementwise):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical arrays, or emulated."""
-        assert op.signature is not None
-        if not self.is_layout_agnostic(op, op.signature):
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            lower_directly(op, build)
+        else:
             AxiswiseRule.lower(self, op, build)
-            return
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
-        build.set_output(0, result)
 
 
 __all__ = ["BiasGelu", "ends_with_last"]

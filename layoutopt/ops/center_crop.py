@@ -1,11 +1,14 @@
 """Some axes cut or padded to given extents around their centres."""
 
+from types import MappingProxyType
+
 import numpy as np
 
 from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
@@ -20,19 +23,16 @@ class CenterCrop(AxiswiseRule):
     ops = ("CenterCropPad",)
     formats = "any; axes that are cut or padded must not be blocked"
     padding = PADDING_KEPT
+    ranks = MappingProxyType({X: 0})
 
     def chosen(self, op: Op) -> tuple[int, ...]:
         """The axes whose extents are given; all by default."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return tuple(axis % x.rank for axis in op.integers("axes", tuple(range(x.rank))))
+        rank = rank_of(op.inputs[0])
+        return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
-            return Inapplicable("the rank is unknown")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that are left as they are."""
@@ -47,11 +47,10 @@ class CenterCrop(AxiswiseRule):
 
         onnxruntime moves a Transpose past the Pad that it makes of the op, and is wrong where that names its axes.
         """
-        x, extents = build.input(0), build.input(1)
-        assert x is not None and extents is not None and isinstance(extents.type, TensorType)
+        x, extents = build.input(0), present(build.input(1))
         order, chosen = build.format(X).parts, self.chosen(op)
         if extents.dtype is not DType.INT64:
-            (extents,) = build.op("Cast", [extents], [TensorType(DType.INT64, extents.shape)], {"to": _INT64})
+            (extents,) = build.op("Cast", [extents], [TensorType(DType.INT64, shape_of(extents))], {"to": _INT64})
         if len(chosen) < len(order):
             (own,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(order),))])
             both = TensorType(DType.INT64, (len(chosen) + len(order),))

@@ -27,6 +27,10 @@ class Contraction(LayoutRule, ContractionOp):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The iteration axis of every axis of a, b and y."""
 
+    def iteration_axes(self, op: Op) -> Axes | Inapplicable:
+        """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""
+        return self.missing_rank(op) or self.axes(op)
+
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """Operands a and b, result y."""
         return {"a": A, "b": B, "y": Y}
@@ -81,7 +85,7 @@ class Contraction(LayoutRule, ContractionOp):
 
     def is_transposed(self, op: Op, slot: Slot) -> bool | None:
         """By what the last two axes are."""
-        axes = self.axes(op)
+        axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable) or len(axes[slot]) < 2:
             return None
         kinds = [kind_of(axes, axis) for axis in axes[slot][-2:]]
@@ -90,7 +94,7 @@ class Contraction(LayoutRule, ContractionOp):
 
     def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
         """Those of the axes; None where no kernel could read the operands as they lie."""
-        axes = self.axes(op)
+        axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return None
         shapes = _shapes(op)

@@ -17,6 +17,7 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.base import Builder, LayoutRule
 from layoutopt.ops.interfaces.channel_permutation import Channels, PermutableChannels, permuted, unpermuted
+from layoutopt.ops.operands import padded_output, present, shape_of
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import (
@@ -27,7 +28,6 @@ from layoutopt.ops.signatures import (
     estimated_extent,
     estimated_volume,
     is_canonical,
-    padded_type,
     signature_of,
 )
 
@@ -47,18 +47,20 @@ class Convolution(LayoutRule, PermutableChannels):
     is_anchor = True
     weight: ClassVar[int] = 1
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """Image, filter and result."""
+        return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats; an operand that is not known follows x, the bias follows the output channels."""
         weight = Slot("in", self.weight)
-        x, w, y = (op.operand(slot) for slot in (X, weight, Y))
-        if x is None or w is None or y is None or x.shape is None or w.shape is None or y.shape is None:
-            return Inapplicable("the rank of an operand is unknown")
+        x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
         lead = known.get(X) or known.get(Y)
-        if lead is None or len(x.shape) != len(w.shape):
+        if lead is None or len(x) != len(w):
             return Inapplicable("neither the format of the input nor of the output is given")
-        if any(isinstance(dim, str) for dim in (x.shape[1], y.shape[1], *w.shape[:2])):
+        if any(isinstance(dim, str) for dim in (x[1], y[1], *w[:2])):
             return Inapplicable("the number of channels is unknown")
-        formats = {X: lead, Y: lead, weight: self._weight_format(lead, w.shape), **known}
+        formats = {X: lead, Y: lead, weight: self._weight_format(lead, w), **known}
         for slot, format in formats.items():
             if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
                 return Inapplicable("only channels can be blocked")
@@ -139,20 +141,17 @@ class Convolution(LayoutRule, PermutableChannels):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical convolution on padded arrays; where paddings of operands differ the spare lanes are cut."""
-        assert op.signature is not None
         inputs = [build.padded(index) for index in range(len(op.inputs))]
-        x, w = inputs[0], inputs[self.weight]
-        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
-        assert x is not None and w is not None and x.shape is not None and w.shape is not None
-        assert y_type is not None and y_type.shape is not None
+        x, w, y_type = present(inputs[0]), present(inputs[self.weight]), padded_output(op)
+        y_shape = shape_of(y_type)
         channels, wanted, out_channels = (
-            x.shape[1],
-            estimated_extent(w.shape[self.weight_axes[0]]),
-            estimated_extent(y_type.shape[1]),
+            shape_of(x)[1],
+            estimated_extent(shape_of(w)[self.weight_axes[0]]),
+            estimated_extent(y_shape[1]),
         )
         attributes: Mapping[str, Attribute] = op.attributes
         in_axis, out_axis = self.weight_axes
-        filters = estimated_extent(w.shape[out_axis])
+        filters = estimated_extent(shape_of(w)[out_axis])
         if self.variant(op) == "depthwise":
             # One group per channel: lanes are groups of their own, with zero weights.
             x = build.resize_axis(x, 1, out_channels)
@@ -172,9 +171,9 @@ class Convolution(LayoutRule, PermutableChannels):
         for index in self.along_channels(op):
             numbers = inputs[index]
             inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
-        type = TensorType(y_type.dtype, (y_type.shape[0], out_channels, *y_type.shape[2:]))
+        type = TensorType(y_type.dtype, (y_shape[0], out_channels, *y_shape[2:]))
         (y,) = build.op(op.op_type, inputs, [type], attributes)
-        build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_type.shape[1])))
+        build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_shape[1])))
 
     def along_channels(self, op: Op) -> tuple[int, ...]:
         """The inputs that have one number per channel of the result."""
@@ -184,9 +183,8 @@ class Convolution(LayoutRule, PermutableChannels):
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output."""
-        w, y = op.inputs[self.weight], op.outputs[0]
-        assert w is not None and y is not None and w.shape is not None and y.shape is not None
-        return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(y.shape[1]), 1)
+        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
+        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(y[1]), 1)
 
 
 class TransposedConvolution(Convolution):
@@ -202,9 +200,8 @@ class TransposedConvolution(Convolution):
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the input."""
-        w, x = op.inputs[1], op.inputs[0]
-        assert w is not None and x is not None and w.shape is not None and x.shape is not None
-        return 2.0 * estimated_volume(w.shape) * estimated_volume(x.shape) / max(estimated_extent(x.shape[1]), 1)
+        w, x = shape_of(op.inputs[1]), shape_of(op.inputs[0])
+        return 2.0 * estimated_volume(w) * estimated_volume(x) / max(estimated_extent(x[1]), 1)
 
 
 __all__ = ["Convolution", "TransposedConvolution"]

@@ -4,9 +4,12 @@ Any order of the axes of x and y will do; the other operands stay in canonical o
 in groups of kernel elements.
 """
 
+from types import MappingProxyType
+
 from layoutopt.ir.types import Op
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_extent, estimated_volume
 
@@ -19,13 +22,13 @@ class DeformableConvolution(AxiswiseRule):
     ops = ("DeformConv",)
     formats = "any order; channels may be blocked where they fill their blocks"
     padding = PADDING_REFUSED
+    ranks = MappingProxyType({X: 3, Y: 3})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond by position."""
-        x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.rank is None or x.rank < 3 or y.rank != x.rank:
-            return Inapplicable("the input is not known to have spatial axes")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        """Axes of x and y correspond by position, whatever their extents."""
+        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
+            return Inapplicable("the input and the result have not the same rank")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Channels only."""

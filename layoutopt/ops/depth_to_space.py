@@ -9,6 +9,7 @@ SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r
 from layoutopt.formats import Dim, Extent, Format, Shape, carry
 from layoutopt.ir.types import Op
 from layoutopt.ops.base import register
+from layoutopt.ops.operands import shape_of
 from layoutopt.ops.view import View
 
 
@@ -36,9 +37,7 @@ class DepthToSpace(View):
         return axis if axis == 0 else None
 
     def _shapes(self, op: Op) -> tuple[Shape, Shape]:
-        x, y = op.inputs[0], op.outputs[0]
-        assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        return x.shape, y.shape
+        return shape_of(op.inputs[0]), shape_of(op.outputs[0])
 
     def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
         """The shape into which x is cut, and the order in which the result has the pieces."""

@@ -19,6 +19,7 @@ from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.contraction import A, B, Contraction
 from layoutopt.ops.interfaces.contraction_modes import Digit, digits_of
+from layoutopt.ops.operands import present, present_type, shape_of
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, estimated_extent, is_canonical
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
@@ -84,14 +85,12 @@ class Einsum(Contraction):
         terms = ["".join(names[digit] for digit in row) for row in digits]
         operands: list[Value | None] = []
         for slot, row in zip((A, B), digits[:2], strict=True):
-            value, logical = build.input(slot.index), op.inputs[slot.index]
-            assert value is not None and logical is not None and logical.shape is not None
-            operands.append(build.reshape(value, _extents(row, digits, axes[slot], logical.shape)))
-        y, target = op.outputs[0], build.output_type(0)
-        assert y is not None and y.shape is not None and target is not None and target.shape is not None
-        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], y.shape))
+            extents = _extents(row, digits, axes[slot], shape_of(op.operand(slot)))
+            operands.append(build.reshape(present(build.input(slot.index)), extents))
+        target = present_type(build.output_type(0))
+        type = TensorType(target.dtype, _extents(digits[2], digits, axes[Y], shape_of(op.outputs[0])))
         (result,) = build.op("Einsum", operands, [type], {"equation": f"{terms[0]},{terms[1]}->{terms[2]}"})
-        build.set_output(0, build.reshape(result, target.shape))
+        build.set_output(0, build.reshape(result, shape_of(target)))
 
     def flops(self, op: Op) -> float:
         """Two for every element of the iteration."""

@@ -5,6 +5,7 @@ number; of garbage it makes garbage, unless its result is bounded whatever comes
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -12,12 +13,14 @@ import numpy as np
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.affine import Affine, AffineOp, along_one_axis, float_constant
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
 from layoutopt.ops.interfaces.numerics import SaturatingOp
+from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_state import has_padding, padded_axes_of, state_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, Y
+from layoutopt.ops.signatures import Inapplicable, X, Y
 
 ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
 
@@ -28,18 +31,14 @@ class Elementwise(AxiswiseRule):
     family = "elementwise"
     formats = "any; operands lie as they broadcast"
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """All operands, unless the rule lists those that it requires."""
+        return self.ranks or dict.fromkeys(op.slots(), 0)
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Output axis j is iteration axis j; operands are aligned with the last axes."""
-        rank = op.outputs[0].rank if op.outputs and op.outputs[0] is not None else None
-        if rank is None:
-            return Inapplicable("the rank of the output is unknown")
-        axes = {}
-        for slot in op.slots():
-            value = op.operand(slot)
-            if value is None or value.rank is None:
-                return Inapplicable(f"the rank of {slot} is unknown")
-            axes[slot] = tuple(range(rank - value.rank, rank))
-        return axes
+        rank = rank_of(op.outputs[0])
+        return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Always: f does not care where an element lies."""
@@ -49,11 +48,7 @@ class Elementwise(AxiswiseRule):
         """The same op on the physical arrays, operands reshaped where they broadcast."""
         axes = self.axes(op)
         assert not isinstance(axes, Inapplicable)
-        inputs = [aligned(build, op, index, axes) for index in range(len(op.inputs))]
-        types = [build.output_type(index) for index in range(len(op.outputs))]
-        present = [index for index, value in enumerate(op.outputs) if value is not None]
-        for index, result in zip(present, build.op(op.op_type, inputs, types, op.attributes), strict=True):
-            build.set_output(index, result)
+        lower_directly(op, build, inputs=[aligned(build, op, index, axes) for index in range(len(op.inputs))])
 
 
 def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
@@ -156,13 +151,11 @@ class Clip(Elementwise):
     ops = ("Clip",)
     formats = "any"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
+    ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Only the tensor takes part, not the bounds."""
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        if rank is None:
-            return Inapplicable("the rank is unknown")
-        return {Slot("in", 0): tuple(range(rank)), Y: tuple(range(rank))}
+        """The tensor takes part, the bounds do not."""
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Zero stays zero if the bounds are constants around it, and becomes one of them if not."""
@@ -188,6 +181,7 @@ class Dropout(Elementwise):
     ops = ("Dropout",)
     formats = "any"
     padding = PADDING_KEPT
+    ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Only the tensor takes part, not the ratio."""
@@ -196,12 +190,7 @@ class Dropout(Elementwise):
         training = op.constant(2)
         if len(op.inputs) > 2 and op.inputs[2] is not None and (training is None or training.any()):
             return Inapplicable("the training mode is computed, or on")
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return (
-            Inapplicable("the rank is unknown")
-            if rank is None
-            else dict.fromkeys((Slot("in", 0), Y), tuple(range(rank)))
-        )
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
 
 @register
@@ -284,17 +273,15 @@ class Expand(Elementwise, PureBroadcast):
     padding = PaddingTransfer(
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
+    ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Only the tensor takes part, not the shape. What it is broadcast along has to be known."""
-        x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.shape is None or y.shape is None:
-            return Inapplicable("the rank is unknown")
-        rank = len(y.shape)
-        own = (1,) * (rank - len(x.shape)) + x.shape
-        if any(isinstance(after, str) and before != after for before, after in zip(own, y.shape, strict=True)):
+        """The tensor takes part, the shape does not. Extents that the tensor is broadcast along have to be known."""
+        x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
+        own = (1,) * (len(y) - len(x)) + x
+        if any(isinstance(after, str) and before != after for before, after in zip(own, y, strict=True)):
             return Inapplicable("an extent of the result is unknown")
-        return {Slot("in", 0): tuple(range(rank - len(x.shape), rank)), Y: tuple(range(rank))}
+        return {X: tuple(range(len(y) - len(x), len(y))), Y: tuple(range(len(y)))}
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """To the physical shape."""
@@ -307,8 +294,8 @@ class Expand(Elementwise, PureBroadcast):
     def lower(self, op: Op, build: Builder) -> None:
         """To the shape of the physical array."""
         axes, target = self.axes(op), build.output_type(0)
-        assert not isinstance(axes, Inapplicable) and target is not None and target.shape is not None
-        extents = [dim if isinstance(dim, int) else 1 for dim in target.shape]  # those that stay what they are
+        assert not isinstance(axes, Inapplicable)
+        extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # symbolic ones keep their extent
         shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
         (result,) = build.op("Expand", [aligned(build, op, 0, axes), shape], [target])
         build.set_output(0, result)
@@ -316,9 +303,8 @@ class Expand(Elementwise, PureBroadcast):
 
 def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
     """What the lanes of the result meet in an operand: its lanes, and its elements where it broadcasts over some."""
-    value, y = op.inputs[index], op.outputs[0]
-    assert value is not None and value.rank is not None and y is not None and y.rank is not None
-    offset = y.rank - value.rank
+    value, y = present(op.inputs[index]), op.outputs[0]
+    offset = rank_of(y) - rank_of(value)
     own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}
     if own.issuperset(padded_axes_of(y, signature.outputs[0])):
         return state

@@ -1,5 +1,6 @@
 """A tensor of one number: its shape is an input, and it may lie in any format."""
 
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from layoutopt.ir.types import Array, Data, DType, Lanes, Op, Opaque, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_state import state_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, Y
@@ -20,11 +22,11 @@ class Fill(AxiswiseRule):
     ops = ("ConstantOfShape",)
     formats = "any"
     padding = PaddingTransfer(Lanes.ZERO, None, None, "the number")
+    ranks = MappingProxyType({Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The result takes part, the shape does not."""
-        y = op.outputs[0]
-        return Inapplicable("the rank is unknown") if y is None or y.rank is None else {Y: tuple(range(y.rank))}
+        return {Y: tuple(range(rank_of(op.outputs[0])))}
 
     def number(self, op: Op) -> Array:
         """The number; zero unless it is given."""
@@ -42,9 +44,8 @@ class Fill(AxiswiseRule):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op for the physical shape; extents that are not known are taken from the logical one."""
         shape, type = build.input(0), build.output_type(0)
-        assert shape is not None and type is not None and type.shape is not None
         pieces: list[Value | None] = []
-        for part, dim in zip(build.format(Y).parts, type.shape, strict=True):
+        for part, dim in zip(build.format(Y).parts, shape_of(type), strict=True):
             place = np.asarray([dim if isinstance(dim, int) else part.axis], dtype=np.int64)
             if isinstance(dim, int):
                 pieces.append(build.constant(place, "extent"))

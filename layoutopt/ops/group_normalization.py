@@ -20,9 +20,10 @@ from layoutopt.ir.types import Array, DType, Op, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, Side, float_constant
+from layoutopt.ops.operands import padded_output, present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.signatures import Inapplicable, estimated_volume, padded_type
+from layoutopt.ops.signatures import Inapplicable, estimated_volume
 
 KIND = "GroupNormalization"
 
@@ -72,19 +73,15 @@ class ExportedGroupNormalization(GroupNormalizationRule):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for the op of the standard domain; that it can be written was seen to when it was made."""
-        x = op.inputs[0]
-        if x is None or x.shape is None or len(x.shape) < 2 or not isinstance(x.shape[1], int):
+        if not isinstance(shape_of(op.inputs[0])[1], int):
             return Inapplicable("the number of channels is unknown")
         return super().axes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
         """In canonical order, as the exporter wrote it."""
-        x = build.padded(0)
-        assert op.signature is not None and x is not None and x.shape is not None
-        type = padded_type(op.outputs[0], op.signature.outputs[0])
-        assert type is not None
+        x, type = present(build.padded(0)), padded_output(op)
         y = normalized(op, build, x, type)
-        shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
+        shape = (shape_of(x)[1], *(1,) * (rank_of(x) - 2))
         for kind, index, neutral in (("Mul", 1, 1), ("Add", 2, 0)):
             numbers = op.constant(index)
             if numbers is None or not bool((numbers == neutral).all()):
@@ -101,25 +98,23 @@ def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
         x: its data; the bytes of a group lie together, whatever their order.
         type: that of the result, which has the extents of x, maybe under other names.
     """
-    assert x.shape is not None and isinstance(x.type, TensorType)
-    groups, dtype = op.integer("num_groups"), x.type.dtype
-    grouped = TensorType(dtype, (x.shape[0], groups, _volume(x.shape, groups)))
-    assert grouped.shape is not None
+    assert isinstance(x.type, TensorType)
+    groups, dtype, shape = op.integer("num_groups"), x.type.dtype, shape_of(x)
+    grouped = TensorType(dtype, (shape[0], groups, _volume(shape, groups)))
     scale, bias = (build.constant(np.full(groups, each, dtype.numpy), "group") for each in (1, 0))
     attributes = {"epsilon": op.attributes.get("epsilon", 1e-5)}
-    (y,) = build.op("InstanceNormalization", [build.reshape(x, grouped.shape), scale, bias], [grouped], attributes)
-    unknown = [dim for dim in type.shape or () if isinstance(dim, str) and dim != x.shape[0]]
+    (y,) = build.op("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], [grouped], attributes)
+    unknown = [dim for dim in type.shape or () if isinstance(dim, str) and dim != shape[0]]
     if type.shape is not None and len(unknown) < 2:
         return build.reshape(y, type.shape)
-    (shape,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(x.shape),))])
-    (result,) = build.op("Reshape", [y, shape], [type])
+    (extents,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(shape),))])
+    (result,) = build.op("Reshape", [y, extents], [type])
     return result
 
 
 def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
     """Input `index`, scale or bias, in another shape; a constant stays one."""
-    numbers, value = op.constant(index), build.input(index)
-    assert value is not None
+    numbers, value = op.constant(index), present(build.input(index))
     if numbers is None:
         return build.reshape(value, shape)
     return build.constant(numbers.reshape([dim if isinstance(dim, int) else -1 for dim in shape]), "channels")

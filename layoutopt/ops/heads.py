@@ -10,9 +10,10 @@ exporters transpose into heads need not be moved. Either all operands lie that w
 from collections.abc import Mapping
 from typing import ClassVar
 
-from layoutopt.formats import Dim, Format
+from layoutopt.formats import Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.operands import present, present_type, shape_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -38,12 +39,16 @@ class Heads(LayoutRule):
     formats = "(B, H, S, D), or (B, S, H, D) for all operands with heads"
     padding = PADDING_REFUSED
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The operands with heads."""
+        return dict.fromkeys(self.headed, 0)
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """All operands with heads side by side, if one of them is asked to be."""
-        values = [op.operand(slot) for slot in self.headed]
-        if any(value is None or value.shape is None or len(value.shape) != 4 for value in values):
-            return Inapplicable("the heads are not known to have an axis of their own")
-        if not all(isinstance(value.shape[axis], int) for value in values if value and value.shape for axis in (1, 3)):
+        shapes = [shape_of(op.operand(slot)) for slot in self.headed]
+        if any(len(shape) != 4 for shape in shapes):
+            return Inapplicable("the heads do not have an axis of their own")
+        if not all(isinstance(shape[axis], int) for shape in shapes for axis in (1, 3)):
             return Inapplicable("the number of heads or their size is unknown")
         signature = signature_of(op, dict.fromkeys(self.headed, _SIDE_BY_SIDE))
         if isinstance(signature, Inapplicable):
@@ -73,13 +78,11 @@ class Heads(LayoutRule):
         for index in (slot.index for slot in self.headed if slot.side == "in"):
             inputs[index] = _joined(build, inputs[index])
         types = [build.output_type(index) for index in range(len(op.outputs))]
-        target = types[0]
-        assert target is not None and target.shape is not None
-        types[0] = TensorType(
-            target.dtype, (*target.shape[:2], estimated_extent(target.shape[2]) * estimated_extent(target.shape[3]))
-        )
+        target = present_type(types[0])
+        shape = shape_of(target)
+        types[0] = TensorType(target.dtype, (*shape[:2], estimated_extent(shape[2]) * estimated_extent(shape[3])))
         results = iter(build.op(op.op_type, inputs, types, {**op.attributes, **self.counts(op)}))
-        build.set_output(0, build.reshape(next(results), target.shape))
+        build.set_output(0, build.reshape(next(results), shape))
         for index, type in enumerate(types[1:], 1):
             if type is not None:
                 build.set_output(index, next(results))
@@ -90,17 +93,13 @@ class Heads(LayoutRule):
 
 
 def _heads(op: Op, slot: Slot) -> int:
-    value = op.operand(slot)
-    assert value is not None and value.shape is not None
-    return estimated_extent(value.shape[_HEADS])
+    return estimated_extent(shape_of(op.operand(slot))[_HEADS])
 
 
 def _joined(build: Builder, value: Value | None) -> Value:
     """(B, S, H, D) as (B, S, H*D)."""
-    assert value is not None and value.shape is not None
-    batch, length, heads, size = value.shape
-    shape: tuple[Dim, ...] = (batch, length, estimated_extent(heads) * estimated_extent(size))
-    return build.reshape(value, shape)
+    batch, length, heads, size = shape_of(value)
+    return build.reshape(present(value), (batch, length, estimated_extent(heads) * estimated_extent(size)))
 
 
 @register

@@ -4,11 +4,15 @@ An index counts along a logical axis, so that axis has to be whole; the others m
 take their indices along the first axes of the array, so those stay in front.
 """
 
+from types import MappingProxyType
+
 from layoutopt.formats import Format, Part, Shape, carry, product
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.operands import present_type, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
 
@@ -26,15 +30,15 @@ class Gather(OneAxis):
     ops = ("Gather",)
     padding = PADDING_KEPT
     default_axis = 0
+    ranks = MappingProxyType({X: 1, INDICES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """A scalar index drops the axis, a list keeps it."""
-        axes = super().axes(op)
-        indices = op.inputs[1]
-        if isinstance(axes, Inapplicable) or indices is None or indices.rank is None or indices.rank > 1:
-            return Inapplicable("the indices are not known to be a scalar or a list")
-        every = axes[X]
-        return {X: every, Y: every if indices.rank else tuple(axis for axis in every if axis != self.axis(op))}
+        if rank_of(op.inputs[1]) > 1:
+            return Inapplicable("the indices have several axes")
+        every = tuple(range(rank_of(op.inputs[0])))
+        is_list = rank_of(op.inputs[1]) == 1
+        return {X: every, Y: every if is_list else tuple(axis for axis in every if axis != self.axis(op))}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """By the axes, or carried from one side to the other."""
@@ -64,13 +68,12 @@ class Gather(OneAxis):
         if self._with_one_index(op) is None:
             super().lower(op, build)
             return
-        x, indices, target = build.input(0), build.input(1), build.output_type(0)
-        assert x is not None and x.shape is not None and indices is not None and indices.shape is not None
-        assert target is not None and target.shape is not None
+        x, indices, target = build.input(0), build.input(1), present_type(build.output_type(0))
         (place,) = positions(build.format(X), (self.axis(op),))
-        type = TensorType(target.dtype, (*x.shape[:place], *indices.shape, *x.shape[place + 1 :]))
+        shape = shape_of(x)
+        type = TensorType(target.dtype, (*shape[:place], *shape_of(indices), *shape[place + 1 :]))
         (result,) = build.op(op.op_type, [x, indices], [type], {**op.attributes, "axis": place})
-        build.set_output(0, build.reshape(result, target.shape))
+        build.set_output(0, build.reshape(result, shape_of(target)))
 
     def _with_one_index(self, op: Op) -> tuple[Shape, Shape] | None:
         """The shape of y if all indices were on one axis, and as it is; None if they are, or are a scalar, or unknown."""
@@ -93,13 +96,11 @@ class _ElementsAlongAxis(OneAxis):
 
     family = "rearrangement"
     default_axis = 0
+    ranks = MappingProxyType({X: 1, INDICES: 1})
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Not the axis, nor one of which the indices have a part only: their blocks would end elsewhere."""
-        x, indices = op.inputs[0], op.inputs[1]
-        if x is None or x.shape is None or indices is None or indices.shape is None:
-            return "a shape is unknown"
-        if x.shape[axis] != indices.shape[axis]:
+        if shape_of(op.inputs[0])[axis] != shape_of(op.inputs[1])[axis]:
             return "the indices do not have all of a blocked axis"
         return super().may_block(op, axis, order)
 
@@ -181,9 +182,7 @@ class _IndexedInFront(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays."""
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
-        build.set_output(0, result)
+        lower_directly(op, build)
 
 
 @register
@@ -191,20 +190,20 @@ class GatherND(_IndexedInFront):
     """Slices picked by tuples of indices."""
 
     ops = ("GatherND",)
+    ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Those of the array behind the indexed ones are the last of the result."""
-        x, y, whole = op.inputs[0], op.outputs[0], self.whole_axes(op)
-        if x is None or x.rank is None or y is None or y.rank is None or whole is None:
-            return Inapplicable("the rank or the number of indices is unknown")
-        rest = range(whole, x.rank)
-        return {X: tuple(range(x.rank)), Y: (*range(x.rank, x.rank + y.rank - len(rest)), *rest)}
+        x, y, whole = rank_of(op.inputs[0]), rank_of(op.outputs[0]), self.whole_axes(op)
+        if whole is None:
+            return Inapplicable("the number of indexed axes is unknown")
+        rest = range(whole, x)
+        return {X: tuple(range(x)), Y: (*range(x, x + y - len(rest)), *rest)}
 
     def in_front(self, op: Op, slot: Slot) -> int:
         """The indexed ones of the array, and those of the indices in the result."""
-        x, y, whole = op.inputs[0], op.outputs[0], self.whole_axes(op) or 0
-        assert x is not None and x.rank is not None and y is not None and y.rank is not None
-        return whole if slot == X else y.rank - (x.rank - whole)
+        whole = self.whole_axes(op) or 0
+        return whole if slot == X else rank_of(op.outputs[0]) - (rank_of(op.inputs[0]) - whole)
 
 
 @register
@@ -213,20 +212,20 @@ class ScatterND(_IndexedInFront):
 
     ops = ("ScatterND",)
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
+    ranks = MappingProxyType({X: 0, UPDATES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Array and result correspond; the updates have the axes behind the indexed ones."""
-        x, updates, whole = op.inputs[0], op.inputs[2], self.whole_axes(op)
-        if x is None or x.rank is None or updates is None or updates.rank is None or whole is None:
-            return Inapplicable("the rank or the number of indices is unknown")
-        every, rest = tuple(range(x.rank)), range(whole, x.rank)
-        return {X: every, Y: every, UPDATES: (*range(x.rank, x.rank + updates.rank - len(rest)), *rest)}
+        x, updates, whole = rank_of(op.inputs[0]), rank_of(op.inputs[2]), self.whole_axes(op)
+        if whole is None:
+            return Inapplicable("the number of indexed axes is unknown")
+        every, rest = tuple(range(x)), range(whole, x)
+        return {X: every, Y: every, UPDATES: (*range(x, x + updates - len(rest)), *rest)}
 
     def in_front(self, op: Op, slot: Slot) -> int:
         """The indexed ones of the array, and those of the indices in the updates."""
-        x, updates, whole = op.inputs[0], op.inputs[2], self.whole_axes(op) or 0
-        assert x is not None and x.rank is not None and updates is not None and updates.rank is not None
-        return updates.rank - (x.rank - whole) if slot == UPDATES else whole
+        whole = self.whole_axes(op) or 0
+        return rank_of(op.inputs[2]) - (rank_of(op.inputs[0]) - whole) if slot == UPDATES else whole
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The larger state of array and updates; any after a reduction."""

@@ -13,6 +13,7 @@ interleaved with each other are rows of one large matrix all the same, if b is o
 
 from collections.abc import Collection
 from functools import lru_cache
+from types import MappingProxyType
 
 from layoutopt.formats import Shape
 from layoutopt.ir.types import DType, Lanes, Op, Signature, Slot, TensorType, Value
@@ -21,6 +22,7 @@ from layoutopt.ops.base import Builder
 from layoutopt.ops.collapsed_batch import CollapsedBatch, collapse_batch
 from layoutopt.ops.contraction import A, B, Contraction
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
 from layoutopt.ops.padding_state import padded_axes_of, state_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import (
@@ -30,7 +32,6 @@ from layoutopt.ops.signatures import (
     estimated_extent,
     estimated_volume,
     is_canonical,
-    padded_type,
 )
 
 C = Slot("in", 2)
@@ -40,12 +41,11 @@ class MatrixProduct(Contraction, KernelFormats):
     """The layout of a batch of matrix products."""
 
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
+    ranks = MappingProxyType({A: 2, B: 2, Y: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Batches from the right, then rows, columns, and what is summed."""
-        a, b, y = (value.shape if value is not None else None for value in (*op.inputs[:2], op.outputs[0]))
-        if a is None or b is None or y is None or min(len(a), len(b), len(y)) < 2:
-            return Inapplicable("an operand is not known to be a matrix")
+        a, b, y = (shape_of(op.operand(slot)) for slot in (A, B, Y))
         c = op.inputs[2] if len(op.inputs) > 2 else None
         if c is not None and c.static_shape is None:
             return Inapplicable("the shape of the bias is unknown")
@@ -53,9 +53,8 @@ class MatrixProduct(Contraction, KernelFormats):
 
     def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
         """Rows and columns."""
-        value = op.operand(slot)
-        assert value is not None and value.rank is not None
-        return range(value.rank - 2, value.rank)
+        rank = rank_of(op.operand(slot))
+        return range(rank - 2, rank)
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Canonical order for what lies outside of the matrices."""
@@ -64,7 +63,7 @@ class MatrixProduct(Contraction, KernelFormats):
 
     def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """The product without its batches, and without its rows if b is one matrix; None if these do not lie outside."""
-        axes = self.axes(op)
+        axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return None
         shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
@@ -88,8 +87,7 @@ class MatrixProduct(Contraction, KernelFormats):
         summed, outside = False, False
         for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
             value = op.inputs[index]
-            assert value is not None and value.rank is not None
-            axis, laned = operand_axes(op, name, value.rank)[place], padded_axes_of(value, signature.inputs[index])
+            axis, laned = operand_axes(op, name, rank_of(value))[place], padded_axes_of(value, signature.inputs[index])
             if inputs[index] is not Lanes.ZERO:
                 summed = summed or axis in laned
                 outside = outside or any(each != axis for each in laned)
@@ -99,18 +97,16 @@ class MatrixProduct(Contraction, KernelFormats):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
-        assert op.signature is not None
-        if self.is_layout_agnostic(op, op.signature) and not is_canonical(op.signature):
+        signature = chosen_signature(op)
+        if self.is_layout_agnostic(op, signature) and not is_canonical(signature):
             self._lower_core(op, build)
             return
-        a, b = build.padded(0), build.padded(1)
-        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
-        assert a is not None and b is not None and y_type is not None and y_type.shape is not None
-        a, b = _of_even_rank(build, *self._match(op, build, a, b, y_type.shape))
+        a, b, y_type = present(build.padded(0)), present(build.padded(1)), padded_output(op)
+        a, b = _of_even_rank(build, *self._match(op, build, a, b, shape_of(y_type)))
         c = build.padded(2) if len(op.inputs) > 2 else None
         inputs: list[Value | None] = [a, b]
         if c is not None:
-            inputs.append(self._match_bias(op, build, c, y_type.shape))
+            inputs.append(self._match_bias(op, build, c, shape_of(y_type)))
         types: list[TensorType | None] = [y_type]
         (result,) = build.op(op.op_type, inputs, types, op.attributes)
         build.set_padded_output(0, result)
@@ -118,44 +114,36 @@ class MatrixProduct(Contraction, KernelFormats):
     def _lower_core(self, op: Op, build: Builder) -> None:
         """The product of the physical arrays, with extents of 1 where an operand does not have what is outside."""
         formats = {slot: build.format(slot) for slot in (A, B, Y)}
-        core, axes, target = self._core(op, formats), self.axes(op), build.output_type(0)
-        assert core is not None and not isinstance(axes, Inapplicable) and target is not None
+        core, axes, target = self._core(op, formats), self.axes(op), present_type(build.output_type(0))
+        assert core is not None and not isinstance(axes, Inapplicable)
         operands: list[Value | None] = []
         for slot in (A, B):
-            value, logical = build.input(slot.index), op.inputs[slot.index]
-            assert value is not None and logical is not None and logical.shape is not None
-            operands.append(build.reshape(value, core.shape(axes[slot], logical.shape)))
-        y = op.outputs[0]
-        assert y is not None and y.shape is not None
-        type = TensorType(target.dtype, core.shape(axes[Y], y.shape))
+            shape = core.shape(axes[slot], shape_of(op.operand(slot)))
+            operands.append(build.reshape(present(build.input(slot.index)), shape))
+        type = TensorType(target.dtype, core.shape(axes[Y], shape_of(op.outputs[0])))
         (result,) = build.op("MatMul", operands, [type], op.attributes)
         build.set_output(0, result)
 
     def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
         """Give both operands the same K, and the M and N of the result."""
-        assert a.shape is not None and b.shape is not None
-        (m, ka), (kb, n) = operand_axes(op, "transA", len(a.shape)), operand_axes(op, "transB", len(b.shape))
-        if a.shape[ka] != b.shape[kb]:
+        (m, ka), (kb, n) = operand_axes(op, "transA", rank_of(a)), operand_axes(op, "transB", rank_of(b))
+        if shape_of(a)[ka] != shape_of(b)[kb]:
             a, b = self._cut(op, build, 0, a, ka), self._cut(op, build, 1, b, kb)
-        if a.shape is not None and a.shape[m] != y[-2] and isinstance(y[-2], int):
+        if shape_of(a)[m] != y[-2] and isinstance(y[-2], int):
             a = build.resize_axis(a, m, y[-2])
-        if b.shape is not None and b.shape[n] != y[-1] and isinstance(y[-1], int):
+        if shape_of(b)[n] != y[-1] and isinstance(y[-1], int):
             b = build.resize_axis(b, n, y[-1])
         return a, b
 
     def _cut(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
         """Without the lanes of one axis."""
-        logical = op.inputs[index]
-        assert logical is not None and logical.shape is not None
-        dim = logical.shape[axis]
+        dim = shape_of(op.inputs[index])[axis]
         return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
 
     def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
         """Pad the bias where it does not broadcast, cut it where it does."""
-        logical = op.inputs[2]
-        assert logical is not None and logical.shape is not None and c.shape is not None
-        for axis in range(len(c.shape)):
-            target = y[len(y) - len(c.shape) + axis] if logical.shape[axis] != 1 else 1
+        for axis, dim in enumerate(shape_of(op.inputs[2])):
+            target = y[len(y) - rank_of(c) + axis] if dim != 1 else 1
             if isinstance(target, int):
                 c = build.resize_axis(c, axis, target)
         return c

@@ -4,15 +4,20 @@ Per-channel parameters are one-dimensional; they are blocked and padded as the c
 of zero in the lanes, whatever finite thing stands there comes out as zero.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp, Side, float_constant
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_state import has_padding, padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.pool import Spatial
@@ -29,6 +34,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
+    ranks = MappingProxyType({X: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The parameters run along the channels."""
@@ -36,13 +42,10 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
             return Inapplicable("it is in training mode")
         if not op.integer("spatial", 1):
             return Inapplicable("it has parameters per element")
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank < 2:
-            return Inapplicable("the input is not known to have channels")
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
-        return {**dict.fromkeys((X, Y), tuple(range(x.rank))), **dict.fromkeys(parameters, (1,))}
+        return {**dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0])))), **dict.fromkeys(parameters, (1,))}
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """Channels in their own order."""
@@ -51,7 +54,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""
-        if op.op_type != "BatchNormalization" or isinstance(self.axes(op), Inapplicable):
+        if op.op_type != "BatchNormalization" or isinstance(self.iteration_axes(op), Inapplicable):
             return None
         parameters = [float_constant(op, index) for index in range(1, 5)]
         scale, bias, mean, var = parameters
@@ -109,21 +112,21 @@ class LayerNormalization(AxiswiseRule):
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The input and the parameters."""
+        return dict.fromkeys((slot for slot in op.slots() if slot.side == "in"), 0)
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes correspond; scale and bias are aligned with the last ones."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
-            return Inapplicable("the rank is unknown")
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
-        every = tuple(range(x.rank))
-        axes = {X: every, Y: every}
-        for index, value in enumerate(op.inputs[1:], 1):
-            if value is not None:
-                if value.rank is None:
-                    return Inapplicable("the rank of a parameter is unknown")
-                axes[Slot("in", index)] = every[x.rank - value.rank :]
-        return axes
+        every = tuple(range(rank_of(op.inputs[0])))
+        parameters = {
+            Slot("in", index): every[len(every) - rank_of(value) :]
+            for index, value in enumerate(op.inputs[1:], 1)
+            if value is not None
+        }
+        return {X: every, Y: every, **parameters}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, but no function where onnx does not know the op."""
@@ -137,9 +140,7 @@ class LayerNormalization(AxiswiseRule):
 
     def first_axis(self, op: Op) -> int:
         """Where the normalised axes begin."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return op.integer("axis", -1) % x.rank
+        return op.integer("axis", -1) % rank_of(op.inputs[0])
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Lanes would count in the mean."""
@@ -162,15 +163,10 @@ class LayerNormalization(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op with its axis counted from the end."""
-        x = op.inputs[0]
-        assert op.signature is not None and x is not None and x.rank is not None
-        if not self.is_layout_agnostic(op, op.signature):
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            lower_directly(op, build, {"axis": self.first_axis(op) - rank_of(op.inputs[0])})
+        else:
             super().lower(op, build)
-            return
-        axis = self.first_axis(op) - x.rank
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
-        build.set_output(0, result)
 
 
 @register
@@ -194,19 +190,18 @@ class MeanVarianceNormalization(AxiswiseRule):
     ops = ("MeanVarianceNormalization",)
     formats = "any; axes that are normalised over may be blocked where they have no lanes"
     padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    ranks = MappingProxyType({X: 0})
 
     def normalised(self, op: Op) -> tuple[int, ...]:
         """The axes that are normalised over."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return tuple(axis % x.rank for axis in op.integers("axes", (0, 2, 3)))
+        return tuple(axis % rank_of(op.inputs[0]) for axis in op.integers("axes", (0, 2, 3)))
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank <= max(op.integers("axes", (0, 2, 3)), default=0):
-            return Inapplicable("the input is not known to have the axes that it is normalised over")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        rank = rank_of(op.inputs[0])
+        if rank <= max(op.integers("axes", (0, 2, 3)), default=0):
+            return Inapplicable("the input does not have the axes that it is normalised over")
+        return dict.fromkeys((X, Y), tuple(range(rank)))
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, but an axis that is normalised over must not have lanes."""
@@ -224,6 +219,4 @@ class MeanVarianceNormalization(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op over the physical positions of the axes."""
-        places = positions(build.format(X), self.normalised(op))
-        (result,) = build.op(op.op_type, [build.input(0)], [build.output_type(0)], {"axes": places})
-        build.set_output(0, result)
+        lower_directly(op, build, {"axes": positions(build.format(X), self.normalised(op))})

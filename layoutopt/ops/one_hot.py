@@ -1,9 +1,13 @@
 """Indices spelled as rows with one element set: the result has one axis more, which must be whole."""
 
+from types import MappingProxyType
+
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_state import state_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
@@ -19,19 +23,15 @@ class OneHot(AxiswiseRule):
     padding = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite"
     )
+    ranks = MappingProxyType({X: 0})
 
     def axis(self, op: Op) -> int:
         """Which axis of the result is the new one."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return op.integer("axis", -1) % (x.rank + 1)
+        return op.integer("axis", -1) % (rank_of(op.inputs[0]) + 1)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes of the result are iteration axes; the indices have all but the new one."""
-        x = op.inputs[0]
-        if x is None or x.rank is None:
-            return Inapplicable("the rank is unknown")
-        every = tuple(range(x.rank + 1))
+        every = tuple(range(rank_of(op.inputs[0]) + 1))
         return {X: tuple(axis for axis in every if axis != self.axis(op)), Y: every}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
@@ -50,11 +50,9 @@ class OneHot(AxiswiseRule):
         return True
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op with the physical place of the new axis."""
+        """The same op with the physical position of the new axis."""
         (axis,) = positions(build.format(Y), (self.axis(op),))
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
-        build.set_output(0, result)
+        lower_directly(op, build, {"axis": axis})
 
 
 __all__ = ["OneHot"]

@@ -54,7 +54,7 @@ def with_padding_states(
 def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
     """The signature of an op with an operand in a format, whose inputs have zero lanes; None if it has none."""
     rule = rule_of(op)
-    found = rule.complete(op, {slot: format}) if rule is not None else None
+    found = rule.signature(op, {slot: format}) if rule is not None else None
     if rule is None or found is None or isinstance(found, Inapplicable) or untransposable(op, found):
         return None
     return next(iter(padding_cases(rule, op, found, [Lanes.ZERO] * len(op.inputs))), None)

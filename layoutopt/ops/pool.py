@@ -1,5 +1,7 @@
 """Pooling: a window per channel, so any order of the axes will do, and channels may be blocked."""
 
+from types import MappingProxyType
+
 from typing_extensions import override
 
 from layoutopt.ir.types import Lanes, Op, Slot
@@ -8,6 +10,7 @@ from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume
 
@@ -16,15 +19,13 @@ class Spatial(AxiswiseRule):
     """An op on (N, C, *spatial) that treats every channel alike and keeps batch and channels."""
 
     formats = "any order; batch and channels may be blocked"
+    ranks = MappingProxyType({X: 3})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; a second output depends on the order of the elements."""
-        value = op.inputs[0]
-        if value is None or value.rank is None or value.rank < 3:
-            return Inapplicable("the input is not known to have spatial axes")
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
-        return dict.fromkeys((X, Y), tuple(range(value.rank)))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Batch and channels only: windows cross the blocks of a spatial axis."""

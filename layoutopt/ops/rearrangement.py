@@ -4,6 +4,7 @@ A blocked axis can be cut where a block begins. Only the last piece may have lan
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Val
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.concatenation import ConcatenationOp
 from layoutopt.ops.interfaces.pads import Pads, ZeroPadOp
+from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_state import state_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y
@@ -66,10 +69,10 @@ class Pieces(OneAxis):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the outermost part of the axis."""
         place = outer_position(build.format(op.slots()[0]), self.axis(op))
-        present = [index for index, value in enumerate(op.outputs) if value is not None]
-        types = [build.output_type(index) for index in range(len(op.outputs))]
         inputs, attributes = self.physical(op, build, place)
-        for index, result in zip(present, build.op(op.op_type, inputs, types, attributes), strict=True):
+        types = [build.output_type(index) for index in range(len(op.outputs))]
+        indices = [index for index, value in enumerate(op.outputs) if value is not None]
+        for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
             build.set_output(index, result)
 
     def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
@@ -87,18 +90,17 @@ class Concat(Pieces, ConcatenationOp):
         """The inputs."""
         return op.inputs
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """All operands."""
+        return {**dict.fromkeys((Slot("in", index) for index in range(len(op.inputs))), 0), Y: 0}
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position on all operands."""
-        if any(value is None or value.rank is None for value in (*op.inputs, op.outputs[0])):
-            return Inapplicable("the rank of an operand is unknown")
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return dict.fromkeys(op.slots(), tuple(range(rank or 0)))
+        return dict.fromkeys(op.slots(), tuple(range(rank_of(op.inputs[0]))))
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before it was required."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return op.integer("axis", 1) % x.rank
+        return op.integer("axis", 1) % rank_of(op.inputs[0])
 
     def concatenated_axis(self, op: Op) -> int | None:
         """The axis."""
@@ -115,13 +117,13 @@ class Split(Pieces):
         """The outputs."""
         return op.outputs
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The input and the pieces."""
+        return dict.fromkeys((X, *(slot for slot in op.slots() if slot.side == "out")), 0)
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; the input with the lengths does not take part."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or any(value is not None and value.rank is None for value in op.outputs):
-            return Inapplicable("the rank of an operand is unknown")
-        outputs = [slot for slot in op.slots() if slot.side == "out"]
-        return dict.fromkeys((X, *outputs), tuple(range(x.rank)))
+        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.inputs[0]))))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The state of the input for every piece."""
@@ -153,6 +155,7 @@ class Slice(AxiswiseRule):
     ops = ("Slice",)
     formats = "any; axes that are cut where blocks begin may be blocked"
     padding = PADDING_KEPT
+    ranks = MappingProxyType({X: 0})
 
     def sliced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
@@ -195,20 +198,19 @@ class Slice(AxiswiseRule):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or self.sliced(op) is None:
-            return Inapplicable("the rank or the sliced axes are unknown")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        if self.sliced(op) is None:
+            return Inapplicable("the sliced axes are computed")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that are left whole, and those that are cut where blocks begin."""
         if axis not in (self.sliced(op) or ()):
             return ""
-        found, x, block = self.range_of(op, axis), op.inputs[0], block_of(order, axis)
-        if found is None or x is None or x.shape is None:
+        found, block = self.range_of(op, axis), block_of(order, axis)
+        if found is None:
             return "a sliced axis cannot be blocked if the range is unknown or has gaps"
         start, stop = found
-        whole = start % block == 0 and (stop % block == 0 or stop == x.shape[axis])
+        whole = start % block == 0 and (stop % block == 0 or stop == shape_of(op.inputs[0])[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
@@ -233,15 +235,14 @@ class Slice(AxiswiseRule):
             if ranges is not None:
                 attributes["starts"], attributes["ends"] = (tuple(row) for row in ranges.tolist())
         else:
-            starts = op.inputs[1]
-            assert starts is not None and starts.dtype is not None
+            starts = present(op.inputs[1])
+            assert starts.dtype is not None
             # Starts may be int32; all index inputs have one type.
             axes = build.constant(np.asarray(places, dtype=starts.dtype.numpy), "axes")
             if ranges is not None:
                 inputs[1:3] = [build.constant(row.astype(starts.dtype.numpy), "range") for row in ranges]
             inputs = [*inputs[:3], axes, *inputs[4:]]
-        (result,) = build.op("Slice", inputs, [build.output_type(0)], attributes)
-        build.set_output(0, result)
+        lower_directly(op, build, attributes, inputs)
 
 
 @register
@@ -252,6 +253,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
+    ranks = MappingProxyType({X: 0})
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
         """What is added before and behind each axis; None if it is computed."""
@@ -290,10 +292,9 @@ class Pad(AxiswiseRule, ZeroPadOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or self.pads(op) is None:
-            return Inapplicable("the rank or the padding is unknown")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        if self.pads(op) is None:
+            return Inapplicable("the pads are computed")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that are left as they are."""
@@ -331,5 +332,4 @@ class Pad(AxiswiseRule, ZeroPadOp):
         else:
             value = inputs[2:3] if len(op.inputs) > 2 and op.inputs[2] is not None else []
             inputs = [inputs[0], build.constant(np.asarray(flat, dtype=np.int64), "pads"), *value]
-        (result,) = build.op("Pad", inputs, [build.output_type(0)], attributes)
-        build.set_output(0, result)
+        lower_directly(op, build, attributes, inputs)

@@ -1,6 +1,7 @@
 """Resampling of the spatial axes. Channels go along, in any format."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
+from layoutopt.ops.operands import padded_output, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent, padded_type
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent
 
 _HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
@@ -33,6 +35,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     ops = ("Resize", "Upsample")
     formats = "any; resized axes must not be blocked"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    ranks = MappingProxyType({X: 0, Y: 0})
 
     def mode(self, op: Op) -> str:
         """How it interpolates: nearest, linear or cubic."""
@@ -75,24 +78,20 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.shape is None or y.shape is None:
-            return Inapplicable("the rank is unknown")
         if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
             return Inapplicable("what lies outside of the crop is extrapolated")
-        return dict.fromkeys((X, Y), tuple(range(len(x.shape))))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that keep their extent, if the sizes of the result can be rewritten."""
-        x, y = op.inputs[0], op.outputs[0]
-        assert x is not None and y is not None and x.shape is not None and y.shape is not None
+        before, after = shape_of(op.inputs[0])[axis], shape_of(op.outputs[0])[axis]
         scales, sizes = self.scales(op), op.constant(3)
         if self._keeps_ratio(op):
             return "the scales depend on all sizes"
         if scales is None and sizes is None and not self.has_sizes(op):
             return "the scales are computed"
         scale = scales.get(axis, 1.0) if scales is not None else 1.0
-        return "a resized axis cannot be blocked" if x.shape[axis] != y.shape[axis] or scale != 1.0 else ""
+        return "a resized axis cannot be blocked" if before != after or scale != 1.0 else ""
 
     def scales(self, op: Op) -> dict[int, float] | None:
         """The scale of every axis that has one; None if they or the rank are not known, or sizes are given instead."""
@@ -113,15 +112,14 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The axes that are scaled: every interpolation has weights that sum to one."""
-        x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
-        if isinstance(self.axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
+        scales = self.scales(op)
+        if isinstance(self.iteration_axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
             return None
         if self.coordinates(op) == "tf_half_pixel_for_nn" and not self.repeats(op):
             return None  # not even scaled by one it is x
-        assert x is not None and y is not None and x.shape is not None and y.shape is not None
         if self._keeps_ratio(op):
-            return frozenset(range(len(x.shape)))
-        pairs = enumerate(zip(x.shape, y.shape, strict=True))
+            return frozenset(range(rank_of(op.inputs[0])))
+        pairs = enumerate(zip(shape_of(op.inputs[0]), shape_of(op.outputs[0]), strict=True))
         scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
         return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
 
@@ -134,16 +132,11 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The op in canonical order; sizes that name the channels name the padded ones."""
-        assert op.signature is not None
-        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
-        y = op.outputs[0]
-        assert y_type is not None and y is not None and y_type.shape is not None
-        if y_type.shape == y.shape or not self.has_sizes(op):
+        y_type = padded_output(op)
+        if shape_of(y_type) == shape_of(op.outputs[0]) or not self.has_sizes(op):
             super().lower(op, build)
             return
-        storage = op.signature.outputs[0]
-        assert storage is not None
-        padded = {axis: estimated_extent(y_type.shape[axis]) for axis in storage.format.blocked_axes}
+        padded = {axis: estimated_extent(shape_of(y_type)[axis]) for axis in build.format(Y).blocked_axes}
         inputs: list[Value | None] = [build.padded(index) for index in range(3)]
         inputs.append(_padded_sizes(op, build, padded))
         types: list[TensorType | None] = [y_type]
@@ -183,6 +176,5 @@ def _ratio(before: Dim, after: Dim) -> float:
 
 def _named(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes speak of."""
-    x = op.inputs[0]
-    assert x is not None and x.rank is not None
-    return tuple(axis % x.rank for axis in op.integers("axes", tuple(range(x.rank))))
+    rank = rank_of(op.inputs[0])
+    return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))

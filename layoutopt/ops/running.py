@@ -1,9 +1,11 @@
 """Running sums and products along one axis."""
 
-from layoutopt.ir.types import Lanes, Op, Signature, Value
+from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X
 
@@ -17,10 +19,10 @@ class Running(OneAxis):
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
 
     def axis(self, op: Op) -> int:
-        """The axis, counted from the front; it has to be known."""
-        x, axis = op.inputs[0], op.constant(1)
-        assert x is not None and x.rank is not None and axis is not None
-        return int(axis.reshape(())) % x.rank
+        """The axis, counted from the front; it has to be constant."""
+        axis = op.constant(1)
+        assert axis is not None
+        return int(axis.reshape(())) % rank_of(op.inputs[0])
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis, if it is known."""
@@ -37,9 +39,7 @@ class Running(OneAxis):
         numbers = op.constant(1)
         assert numbers is not None
         (axis,) = positions(build.format(X), (self.axis(op),))
-        inputs: list[Value | None] = [build.input(0), build.constant(numbers * 0 + axis, "axis")]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
-        build.set_output(0, result)
+        lower_directly(op, build, inputs=[build.input(0), build.constant(numbers * 0 + axis, "axis")])
 
 
 __all__ = ["Running"]

@@ -7,11 +7,14 @@ Channels go along: any order of the axes will do, channels may be blocked, and t
 are few and stay in canonical order.
 """
 
+from types import MappingProxyType
+
 import numpy as np
 
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_state import state_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
@@ -25,13 +28,13 @@ class Sampling(AxiswiseRule):
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
     formats = "any order; channels may be blocked"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
+    ranks = MappingProxyType({X: 3, Y: 3})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position, whatever their extents."""
-        x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.rank is None or x.rank < 3 or y.rank != x.rank:
-            return Inapplicable("the input is not known to have spatial axes")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
+            return Inapplicable("the input and the result have not the same rank")
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Channels only: every sample and every place is one that was asked for."""

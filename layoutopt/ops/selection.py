@@ -1,9 +1,9 @@
 """Elements picked along one axis by what they are: the largest ones, those that a condition names."""
 
 from layoutopt.ir.types import Lanes, Op, Signature
-from layoutopt.ops.axis import OneAxis, positions
+from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, register
+from layoutopt.ops.base import register
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X
 
@@ -29,16 +29,6 @@ class TopK(OneAxis):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Lanes are rows of their own; NaN has no place among sorted numbers. Indices are small."""
         return None if inputs[0] is Lanes.ANY else (inputs[0], Lanes.FINITE)
-
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
-        (axis,) = positions(build.format(X), (self.axis(op),))
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        types = [build.output_type(index) for index in range(len(op.outputs))]
-        results = build.op(op.op_type, inputs, types, {**op.attributes, "axis": axis})
-        present = [slot.index for slot in op.slots() if slot.side == "out"]
-        for index, result in zip(present, results, strict=True):
-            build.set_output(index, result)
 
 
 @register

@@ -3,6 +3,7 @@
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y
 
@@ -42,12 +43,10 @@ class ReverseSequence(AxiswiseRule):
         return True
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op with the physical places of batch and time."""
+        """The same op with the physical positions of batch and time."""
         places = {part.axis: place for place, part in enumerate(build.format(X).parts[:2])}
         batch, time = op.integer("batch_axis", 1), op.integer("time_axis", 0)
-        attributes = {"batch_axis": places[batch], "time_axis": places[time]}
-        (result,) = build.op(op.op_type, [build.input(0), build.input(1)], [build.output_type(0)], attributes)
-        build.set_output(0, result)
+        lower_directly(op, build, {"batch_axis": places[batch], "time_axis": places[time]})
 
 
 __all__ = ["ReverseSequence"]

@@ -1,10 +1,13 @@
 """Shape and Size: what a tensor's type says. They read no element, so any format will do."""
 
+from types import MappingProxyType
+
 import numpy as np
 
 from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.shape_query import ShapeQuery
+from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, signature_of
 
@@ -17,13 +20,14 @@ class ShapeOf(LayoutRule, ShapeQuery):
     ops = ("Shape", "Size")
     formats = "any"
     padding = PADDING_REFUSED
+    ranks = MappingProxyType({X: 0})
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Any format of the input whose symbolic extents can be read off the array."""
-        x, format = op.inputs[0], known.get(X)
-        if x is None or x.shape is None or format is None:
+        format = known.get(X)
+        if format is None:
             return Inapplicable("the format of the input is not given")
-        if any(isinstance(x.shape[axis], str) for axis in format.blocked_axes):
+        if any(isinstance(shape_of(op.inputs[0])[axis], str) for axis in format.blocked_axes):
             return Inapplicable("a blocked extent is unknown")
         return signature_of(op, {X: format})
 
@@ -52,13 +56,12 @@ class ShapeOf(LayoutRule, ShapeQuery):
 
     def lower(self, op: Op, build: Builder) -> None:
         """Extents that are known as constants, the others from the shape of the array."""
-        x, array = op.inputs[0], build.input(0)
-        assert x is not None and x.shape is not None and array is not None and array.shape is not None
-        (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (len(array.shape),))])
+        shape, array = shape_of(op.inputs[0]), build.input(0)
+        (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
         places = {part.axis: place for place, part in enumerate(build.format(X).parts) if not part.block}
         pieces: list[Value | None] = []
-        for axis in range(len(x.shape))[self._asked(op, len(x.shape))]:
-            dim = x.shape[axis]
+        for axis in range(len(shape))[self._asked(op, len(shape))]:
+            dim = shape[axis]
             if isinstance(dim, int):
                 pieces.append(build.constant(np.asarray([dim], dtype=np.int64), "extent"))
                 continue

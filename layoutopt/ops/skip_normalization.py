@@ -5,13 +5,17 @@
 Rows run along the last axis. The op may give s as well, as its fourth output.
 """
 
+from collections.abc import Mapping
+
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.bias_gelu import ends_with_last
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import met
+from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, is_canonical
+from layoutopt.ops.signatures import Inapplicable, X, is_canonical
 
 
 @register
@@ -23,26 +27,20 @@ class SkipNormalization(AxiswiseRule):
     formats = "any; rows must not be blocked; one kernel where they are innermost"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """All operands."""
+        return {**dict.fromkeys(op.slots(), 0), X: 2}
+
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Operands are aligned with the last axes of x."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank < 2:
-            return Inapplicable("the input is not known to have rows")
         if any(output is not None for output in op.outputs[1:3]):
             return Inapplicable("the statistics are used")
-        axes: dict[Slot, tuple[int, ...]] = {}
-        for slot in op.slots():
-            value = op.operand(slot)
-            if value is None or value.rank is None:
-                return Inapplicable(f"the rank of {slot} is unknown")
-            axes[slot] = tuple(range(x.rank - value.rank, x.rank))
-        return axes
+        rank = rank_of(op.inputs[0])
+        return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Lanes would count in the mean."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return "the normalised axis cannot be blocked" if axis == x.rank - 1 else ""
+        return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """Lanes are rows of their own, which an epsilon keeps finite; those of the sum add up."""
@@ -68,16 +66,10 @@ class SkipNormalization(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical arrays, or emulated."""
-        assert op.signature is not None
-        if not self.is_layout_agnostic(op, op.signature):
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            lower_directly(op, build)
+        else:
             super().lower(op, build)
-            return
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        types = [build.output_type(index) for index in range(len(op.outputs))]
-        results = build.op(op.op_type, inputs, types, op.attributes)
-        present = [slot.index for slot in op.slots() if slot.side == "out"]
-        for index, result in zip(present, results, strict=True):
-            build.set_output(index, result)
 
 
 __all__ = ["SkipNormalization"]

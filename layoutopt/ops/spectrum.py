@@ -6,6 +6,8 @@ from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X
 
@@ -20,13 +22,12 @@ class FourierTransform(OneAxis):
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
 
     def axis(self, op: Op) -> int:
-        """The axis, counted from the front; its default was the second one, and is the last of the signal now."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
+        """The axis, counted from the front: the second one by default before opset 20, the last one of the signal since."""
+        rank = rank_of(op.inputs[0])
         if op.version < 20:
-            return op.integer("axis", 1) % x.rank
+            return op.integer("axis", 1) % rank
         axis = op.constant(2)
-        return (x.rank - 2 if axis is None else int(axis.reshape(()))) % x.rank
+        return (rank - 2 if axis is None else int(axis.reshape(()))) % rank
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis, if it is known."""
@@ -38,9 +39,8 @@ class FourierTransform(OneAxis):
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Neither that axis nor the parts of the numbers."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return "the parts of a number cannot be blocked" if axis == x.rank - 1 else super().may_block(op, axis, order)
+        is_last = axis == rank_of(op.inputs[0]) - 1
+        return "the parts of a number cannot be blocked" if is_last else super().may_block(op, axis, order)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As the axes say, if the parts of a number stay together."""
@@ -57,13 +57,12 @@ class FourierTransform(OneAxis):
         (axis,) = positions(build.format(X), (self.axis(op),))
         length = build.input(1) if len(op.inputs) > 1 else None
         inputs: list[Value | None] = [build.input(0), length]
-        attributes: dict[str, Attribute] = dict(op.attributes)
+        attributes: dict[str, Attribute] = {}
         if op.version < 20:
             attributes["axis"] = axis
         else:
             inputs.append(build.constant(np.asarray(axis, dtype=np.int64), "axis"))
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], attributes)
-        build.set_output(0, result)
+        lower_directly(op, build, attributes, inputs)
 
 
 __all__ = ["FourierTransform"]

@@ -1,8 +1,12 @@
 """The upper or lower triangle of matrices, the rest set to zero."""
 
+from types import MappingProxyType
+
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
 
@@ -15,13 +19,11 @@ class Triangle(AxiswiseRule):
     ops = ("Trilu", "com.microsoft::Trilu")
     formats = "any; one kernel where rows and columns are the innermost axes"
     padding = PADDING_KEPT
+    ranks = MappingProxyType({X: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank < 2:
-            return Inapplicable("the input is not known to be a matrix")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows and columns are the innermost axes."""
@@ -34,13 +36,10 @@ class Triangle(AxiswiseRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical array, or emulated."""
-        assert op.signature is not None
-        if not self.is_layout_agnostic(op, op.signature):
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            lower_directly(op, build)
+        else:
             super().lower(op, build)
-            return
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
-        build.set_output(0, result)
 
 
 __all__ = ["Triangle"]

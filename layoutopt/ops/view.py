@@ -7,11 +7,13 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 """
 
 from abc import abstractmethod
+from types import MappingProxyType
 
 from layoutopt.formats import Format, Shape, carry, volume
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.resampling import ExtentChange
+from layoutopt.ops.operands import present, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.runtime_extents import unresolved
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
@@ -23,6 +25,7 @@ class View(LayoutRule):
     family = "rename"
     formats = "any on one side; the other has the same bytes"
     padding = PADDING_KEPT
+    ranks = MappingProxyType({X: 0, Y: 0})
 
     @abstractmethod
     def forward(self, op: Op, format: Format) -> Format | None:
@@ -34,15 +37,13 @@ class View(LayoutRule):
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """One side from the other."""
-        x, y = op.inputs[0], op.outputs[0]
-        if x is None or y is None or x.shape is None or y.shape is None:
-            return Inapplicable("the rank of an operand is unknown")
-        if len(unknown := unresolved(op, y.shape)) > 1:
+        x, y = present(op.inputs[0]), present(op.outputs[0])
+        if len(unknown := unresolved(op, shape_of(y))) > 1:
             return Inapplicable(f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands")
         given = known.get(X) or known.get(Y)
         if given is None:
             return Inapplicable("neither side is given")
-        if not given.fits(x.shape if X in known else y.shape):
+        if not given.fits(shape_of(x if X in known else y)):
             return Inapplicable(f"{given} does not fit")
         other = self.forward(op, given) if X in known else self.backward(op, given)
         if other is None:
@@ -77,14 +78,11 @@ class View(LayoutRule):
 
     def lower(self, op: Op, build: Builder) -> None:
         """Nothing, or a conversion where the output was given a format that is not the one of the same bytes."""
-        signature, y = op.signature, op.outputs[0]
-        assert signature is not None and y is not None
-        x, storage, target = build.input(0), signature.inputs[0], signature.outputs[0]
-        assert x is not None and storage is not None and target is not None and y.shape is not None
-        same = self.forward(op, storage.format)
-        assert same is not None
-        renamed = build.reshape(x, same.physical_shape(y.shape))
-        build.set_output(0, build.convert(renamed, same, target.format, y.shape))
+        x, shape = present(build.input(0)), shape_of(op.outputs[0])
+        same = self.forward(op, build.format(X))
+        assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
+        renamed = build.reshape(x, same.physical_shape(shape))
+        build.set_output(0, build.convert(renamed, same, build.format(Y), shape))
 
     def flops(self, op: Op) -> float:
         """None."""
@@ -153,15 +151,11 @@ class Reshape(View, ExtentChange):
 
     def forward(self, op: Op, format: Format) -> Format | None:
         """Carried to the new axes."""
-        x, y = op.inputs[0], op.outputs[0]
-        assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        return _carried(format, x.shape, y.shape)
+        return _carried(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
 
     def backward(self, op: Op, format: Format) -> Format | None:
         """Carried to the old axes."""
-        x, y = op.inputs[0], op.outputs[0]
-        assert x is not None and y is not None and x.shape is not None and y.shape is not None
-        return _carried(format, y.shape, x.shape)
+        return _carried(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
 
 
 def _carried(format: Format, before: Shape, after: Shape) -> Format | None:

@@ -85,6 +85,6 @@ def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
 def _renamed(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
     """The format at the other side of a rename; None if the op is none, or cannot carry the format."""
     rule = rule_of(op)
-    signature = rule.complete(op, {known: format}) if isinstance(rule, View) else None
+    signature = rule.signature(op, {known: format}) if isinstance(rule, View) else None
     storage = signature[asked] if isinstance(signature, Signature) else None
     return None if storage is None else storage.format

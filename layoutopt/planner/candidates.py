@@ -292,7 +292,7 @@ def _completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicabl
         return unit.complete(*next(iter(known.items()), (None, None)))
     rule = rule_of(unit)
     assert rule is not None
-    return rule.complete(unit, known)
+    return rule.signature(unit, known)
 
 
 def _canonical(unit: Unit) -> Signature:

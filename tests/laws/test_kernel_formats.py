@@ -63,7 +63,7 @@ def reordered(op: Op) -> Iterator[OperandFormats]:
     assert isinstance(rule, PermutableChannels)
     for last in (False, True):
         plain = Format.plain((0, 2, 3, 1) if last else (0, 1, 2, 3))
-        base = rule.complete(op, {X: plain})
+        base = rule.signature(op, {X: plain})
         assert not isinstance(base, Inapplicable)
         known = {slot: storage.format for slot in op.slots() if (storage := base[slot]) is not None}
         for first, second in product([None, *shuffles(4, 1, last)], repeat=2):
@@ -81,7 +81,7 @@ def completed(op: Op) -> Iterator[OperandFormats]:
     asked += [Format((Part(0), Part(1), Part(0, 2), Part(1, 3), *map(Part, range(2, x.rank))))]
     asked += [Format.plain((1, 0, *range(2, x.rank)))]
     for known in asked:
-        signature = rule.complete(op, {X: known})
+        signature = rule.signature(op, {X: known})
         if not isinstance(signature, Inapplicable):
             yield {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
     if rule.has_independent_operands and len(op.inputs[1].shape or ()) > 2:  # type: ignore[union-attr]

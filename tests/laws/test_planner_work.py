@@ -140,7 +140,7 @@ def test_equal_operands_give_equal_signatures(kind: str) -> None:
     for spelling in ("NCHW", "NHWC", "NCHW16c", "NCHW4c", "HWNC", "NCHW5c"):
         found: dict[object, object] = {}
         for slot, each in classes.items():
-            signature = rule.complete(op, {slot: Format.parse(spelling)})
+            signature = rule.signature(op, {slot: Format.parse(spelling)})
             assert found.setdefault(each, signature) == signature
 
 

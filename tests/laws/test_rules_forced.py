@@ -178,7 +178,7 @@ def signatures(op: Op, *, thorough: bool) -> list[Signature]:
         asked += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
     if rule.is_anchor or rule.has_independent_operands:
         asked += _independent(op, thorough)
-    found = [rule.complete(op, known) for known in asked]
+    found = [rule.signature(op, known) for known in asked]
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
 

@@ -246,7 +246,7 @@ def test_renames_are_free() -> None:
     op = Op("Transpose", (value("x", IMAGE),), (value("y", (1, 56, 56, 64)),), attributes={"perm": (0, 2, 3, 1)})
     rule = rule_of(op)
     assert rule is not None
-    signature = rule.complete(op, {IN: Format.parse("NHWC")})
+    signature = rule.signature(op, {IN: Format.parse("NHWC")})
     assert isinstance(signature, Signature)
     assert load_target("cpu-avx2").kernel_seconds(op, signature) == 0
 

@@ -40,7 +40,7 @@ def chain(kind: str, format: str, shape: tuple[int, ...], count: int, opset: int
         op = graph.add_op(Op(kind, (value, *weights), (result,), version=opset, attributes=dict(attributes)))
         rule = rule_of(op)
         assert rule is not None
-        signature = rule.complete(op, {X: Format.parse(format)})
+        signature = rule.signature(op, {X: Format.parse(format)})
         assert not isinstance(signature, Inapplicable)
         op.signature = signature
         for operand, storage in zip((*op.inputs, result), (*signature.inputs, *signature.outputs), strict=True):
@@ -75,7 +75,7 @@ def test_the_paddings_of_a_convolution_are_not_those_of_the_pad_next_to_it(opset
     (op,) = graph.ops
     rule = rule_of(op)
     assert rule is not None
-    signature = rule.complete(op, {X: Format.parse("NCHW"), Slot("out", 0): Format.parse("NCHW8c")})
+    signature = rule.signature(op, {X: Format.parse("NCHW"), Slot("out", 0): Format.parse("NCHW8c")})
     assert isinstance(signature, Signature)
     op.signature = signature
     graph.outputs[0].storage = signature.outputs[0]

@@ -33,7 +33,7 @@ def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
     """Those that have the given formats, with all lane states."""
     rule = rule_of(op)
     assert rule is not None
-    found = rule.complete(op, {slot: Format.parse(text) for slot, text in known.items()})
+    found = rule.signature(op, {slot: Format.parse(text) for slot, text in known.items()})
     return [] if isinstance(found, Inapplicable) else padding_cases(rule, op, found)
 
 
@@ -146,6 +146,6 @@ def test_products_mind_lanes_only_where_they_sum(
     product = op_of("MatMul", shape, (summed, 3), out=(rows, 3))
     rule, format = rule_of(product), Format.parse("MN8m8n")
     assert rule is not None
-    signature = rule.complete(product, dict.fromkeys(product.slots(), format))
+    signature = rule.signature(product, dict.fromkeys(product.slots(), format))
     assert isinstance(signature, Signature)
     assert rule.transfer_padding(product, signature, states) == (None if lanes is None else (lanes,))

@@ -41,7 +41,7 @@ def product(format: Format, opset: int, dtype: DType = DType.FLOAT16, *, cast: b
     known = {Slot("in", 0): format, Slot("in", 1): weight.storage.format, Slot("out", 0): y.storage.format}
     op.signature = canonical_signature(op)
     if not cast:
-        signature = rule.complete(op, known)
+        signature = rule.signature(op, known)
         assert isinstance(signature, Signature)
         op.signature = signature
     graph.outputs, graph.stage = [y], "cast"

@@ -14,6 +14,7 @@ from layoutopt.ops.base import register
 from layoutopt.ops.float_conv import ZeroPadding
 from layoutopt.ops.interfaces.numerics import QuantizedOp
 from layoutopt.ops.interfaces.pads import Pads
+from layoutopt.ops.operands import shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.quantization.qdq_ops import is_zero
@@ -66,10 +67,9 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output, wherever its channels are."""
-        w, y = op.inputs[self.weight], op.outputs[0]
-        assert w is not None and y is not None and w.shape is not None and y.shape is not None
-        channels = y.shape[-1 if op.integer("channels_last") else 1]
-        return 2.0 * estimated_volume(w.shape) * estimated_volume(y.shape) / max(estimated_extent(channels), 1)
+        w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
+        channels = y[-1 if op.integer("channels_last") else 1]
+        return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(channels), 1)
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """It pads with its zero point."""

@@ -11,8 +11,10 @@ from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import Elementwise
 from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
+from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import Spatial
 from layoutopt.ops.quantization.qdq_ops import is_zero
@@ -70,28 +72,20 @@ class IntegerConcat(OneAxis, QuantizedOp):
 
     def axis(self, op: Op) -> int:
         """The axis."""
-        y = op.outputs[0]
-        assert y is not None and y.rank is not None
-        return op.integer("axis") % y.rank
+        return op.integer("axis") % rank_of(op.outputs[0])
+
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The result and the pieces, each of which is followed by its scale and zero point."""
+        return {Y: 1, **dict.fromkeys((Slot("in", index) for index in range(2, len(op.inputs), 3)), 0)}
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Of the pieces, each of which is followed by its scale and zero point."""
-        y = op.outputs[0]
-        pieces = range(2, len(op.inputs), 3)
-        if (
-            y is None
-            or not y.rank
-            or any((value := op.inputs[index]) is None or value.rank is None for index in pieces)
-        ):
-            return Inapplicable("the rank of an operand is unknown")
-        return dict.fromkeys((*(Slot("in", index) for index in pieces), Y), tuple(range(y.rank)))
+        """Axes of the pieces and of the result correspond by position."""
+        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.outputs[0]))))
 
     def lower(self, op: Op, build: Builder) -> None:
-        """Along the physical axis."""
+        """The same op along the physical axis."""
         (axis,) = positions(build.format(Y), (self.axis(op),))
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], {**op.attributes, "axis": axis})
-        build.set_output(0, result)
+        lower_directly(op, build, {"axis": axis})
 
 
 @register
@@ -104,12 +98,9 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis, if it is one: before opset 13 all axes from it on are flattened."""
-        axes = super().axes(op)
-        x = op.inputs[0]
-        if isinstance(axes, Inapplicable) or x is None or x.shape is None:
-            return axes
-        flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in x.shape[self.axis(op) + 1 :])
-        return Inapplicable("before opset 13 it works along several axes") if flattened else axes
+        behind = shape_of(op.inputs[0])[self.axis(op) + 1 :]
+        flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in behind)
+        return Inapplicable("before opset 13 it works along several axes") if flattened else super().axes(op)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """From opset 13 on; before, only in canonical order."""
@@ -141,10 +132,7 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of image and result correspond, be they which they may."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or x.rank < 3:
-            return Inapplicable("the input is not known to have spatial axes")
-        return dict.fromkeys((X, Y), tuple(range(x.rank)))
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Batch and channels only."""

@@ -7,13 +7,16 @@ zeros there and a zero point of zero.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.numerics import QuantizedOp
+from layoutopt.ops.operands import chosen_signature, padded_output, present, rank_of, shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.quantization.qdq_ops import is_one_number, is_zero
@@ -25,7 +28,6 @@ from layoutopt.ops.signatures import (
     estimated_extent,
     estimated_volume,
     is_canonical,
-    padded_type,
     signature_of,
 )
 
@@ -60,6 +62,10 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         a, b = self.factors
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        """The three matrices."""
+        return dict.fromkeys(self.roles(op).values(), 2)
+
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the rest."""
         if reason := self._unknown(op):
@@ -76,15 +82,12 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     def _is_summed_alike(self, op: Op) -> bool:
         """Whether K is known, so that lanes can be cut."""
         (_, ka), (kb, _) = self.axes(op)
-        a, b = (op.inputs[index] for index in self.factors)
-        return a is not None and b is not None and _is_known(a.shape, ka) and _is_known(b.shape, kb)
+        a, b = (shape_of(op.inputs[index]) for index in self.factors)
+        return isinstance(a[ka], int) and isinstance(b[kb], int)
 
     def _unknown(self, op: Op) -> str:
         """Why the operands are no matrices, or what is not known of them."""
-        operands = [op.operand(slot) for slot in self.roles(op).values()]
-        shapes = [value.shape for value in operands if value is not None and value.shape is not None]
-        if len(shapes) < 3 or min(map(len, shapes)) < 2:
-            return "an operand is not known to be a matrix"
+        shapes = [shape_of(op.operand(slot)) for slot in self.roles(op).values()]
         (m, _), (_, n) = self.axes(op)
         if shapes[0][m] != shapes[2][-2] or shapes[1][n] != shapes[2][-1]:
             return "rows and columns of the operands are not known to be those of the result"
@@ -101,8 +104,8 @@ class IntegerProduct(LayoutRule, QuantizedOp):
 
     def axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
         """The axes of a along M and K, and those of b along K and N."""
-        ranks = [value.rank for index in self.factors if (value := op.inputs[index]) is not None]
-        pairs = [(rank - 2, rank - 1) for rank in ranks if rank is not None]
+        ranks = [rank_of(op.inputs[index]) for index in self.factors]
+        pairs = [(rank - 2, rank - 1) for rank in ranks]
         a, b = (
             pair[::-1] if op.integer(name) else pair for pair, name in zip(pairs, ("transA", "transB"), strict=True)
         )
@@ -127,19 +130,15 @@ class IntegerProduct(LayoutRule, QuantizedOp):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical product on padded matrices; operands padded apart are brought to the same extents."""
-        assert op.signature is not None
-        y_type = padded_type(op.outputs[0], op.signature.outputs[0])
-        assert y_type is not None and y_type.shape is not None
-        rows, columns = y_type.shape[-2:]
+        y_type = padded_output(op)
+        y_shape = shape_of(y_type)
+        rows, columns = y_shape[-2:]
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         first, second = self.factors
-        a, b = inputs[first], inputs[second]
-        logical = op.inputs[first]
-        assert a is not None and b is not None and logical is not None
-        assert a.shape is not None and b.shape is not None and logical.shape is not None
+        a, b = present(inputs[first]), present(inputs[second])
         (m, ka), (kb, n) = self.axes(op)
-        summed = logical.shape[ka]
-        if a.shape[ka] != b.shape[kb] and isinstance(summed, int):
+        summed = shape_of(op.inputs[first])[ka]
+        if shape_of(a)[ka] != shape_of(b)[kb] and isinstance(summed, int):
             a, b = build.resize_axis(a, ka, summed), build.resize_axis(b, kb, summed)
         if isinstance(rows, int):
             a = build.resize_axis(a, m, rows)
@@ -149,12 +148,10 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         for index in self.columns:
             vector = self.given(op, index)
             if vector is not None and not is_one_number(vector) and isinstance(columns, int):
-                padded = inputs[index]
-                assert padded is not None
-                inputs[index] = build.resize_axis(padded, 0, columns)
+                inputs[index] = build.resize_axis(present(inputs[index]), 0, columns)
         bias = self.given(op, self.bias)
         if bias is not None and bias.shape is not None and self.bias is not None:
-            targets = y_type.shape[len(y_type.shape) - len(bias.shape) :]
+            targets = y_shape[len(y_shape) - len(bias.shape) :]
             for axis, (dim, target) in enumerate(zip(bias.shape, targets, strict=True)):
                 padded = inputs[self.bias]
                 if dim != 1 and isinstance(target, int) and padded is not None:
@@ -168,10 +165,6 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         if a is None or y is None or a.rank is None or a.rank < 2 or a.shape is None or y.shape is None:
             return 0.0
         return 2.0 * estimated_volume(y.shape) * estimated_extent(a.shape[a.rank - (2 if op.integer("transA") else 1)])
-
-
-def _is_known(shape: Shape | None, axis: int) -> bool:
-    return shape is not None and isinstance(shape[axis], int)
 
 
 @register
@@ -223,6 +216,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         f"com.microsoft::{kind}"
         for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
     )
+    ranks = MappingProxyType({X: 2, Y: 2})
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """Rows that are quantised together see each other."""
@@ -234,22 +228,21 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Rows and batches correspond; K and N are axes of their own."""
-        a, y = op.inputs[0], op.outputs[0]
-        if a is None or y is None or a.rank is None or a.rank != y.rank or a.rank < 2:
-            return Inapplicable("the operands are not known to be rows")
+        rank = rank_of(op.inputs[0])
+        if rank != rank_of(op.outputs[0]):
+            return Inapplicable("the input and the result have not the same rank")
         if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             b = op.inputs[1]
             if b is None or b.rank != 2:
                 return Inapplicable("b is not known to be one matrix")
             if op.op_type == "MatMulIntegerToFloat" and not all(map(is_one_number, (op.inputs[2], *op.inputs[4:5]))):
                 return Inapplicable("rows have scales of their own")
-        rows = tuple(range(a.rank - 1))
-        return {X: (*rows, a.rank), Y: (*rows, a.rank - 1)}
+        rows = tuple(range(rank - 1))
+        return {X: (*rows, rank), Y: (*rows, rank - 1)}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Rows and batches may be."""
-        rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return "" if rank is not None and axis < rank - 1 else "the kernel reads and writes whole rows"
+        return "" if axis < rank_of(op.inputs[0]) - 1 else "the kernel reads and writes whole rows"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows are contiguous on both sides."""
@@ -264,13 +257,10 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the rows in their order, or emulated."""
-        assert op.signature is not None
-        if not self.is_layout_agnostic(op, op.signature):
+        if self.is_layout_agnostic(op, chosen_signature(op)):
+            lower_directly(op, build)
+        else:
             super().lower(op, build)
-            return
-        inputs = [build.input(index) for index in range(len(op.inputs))]
-        (result,) = build.op(op.op_type, inputs, [build.output_type(0)], op.attributes)
-        build.set_output(0, result)
 
     def flops(self, op: Op) -> float:
         """Two per element of the result and of K."""

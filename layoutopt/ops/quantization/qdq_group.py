@@ -203,7 +203,7 @@ def respelled(graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op,
 def _renamed(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
     """The same signature with the format at a slot called otherwise."""
     rule = rule_of(op)
-    found = rule.complete(op, {slot: storage.format}) if rule is not None else None
+    found = rule.signature(op, {slot: storage.format}) if rule is not None else None
     if found is None or isinstance(found, Inapplicable):
         return signature
     return Signature(_with_lanes(found.inputs, signature.inputs), _with_lanes(found.outputs, signature.outputs))

@@ -11,16 +11,19 @@ lanes are zero whatever stood there.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
-from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
+from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import Elementwise
 from layoutopt.ops.interfaces.numerics import QuantizedOp
+from layoutopt.ops.operands import present, present_type, rank_of, shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
@@ -55,12 +58,11 @@ class QdqOp(AxiswiseRule, QuantizedOp):
     formats = (
         "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
     )
+    ranks = MappingProxyType({X: 1, Slot("in", SCALE): 0})
 
     def axis(self, op: Op) -> int | None:
         """The axis of x that the scale runs along; None where one number serves all."""
-        x = op.inputs[0]
-        assert x is not None and x.rank is not None
-        return None if is_one_number(op.inputs[SCALE]) else op.integer("axis", 1) % x.rank
+        return None if is_one_number(op.inputs[SCALE]) else op.integer("axis", 1) % rank_of(op.inputs[0])
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """What is read and what is written."""
@@ -73,10 +75,8 @@ class QdqOp(AxiswiseRule, QuantizedOp):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond; a vector has one of them, a scale in blocks all."""
-        x, scale = op.inputs[0], op.inputs[SCALE]
-        if x is None or not x.rank or scale is None or scale.rank is None:
-            return Inapplicable("the rank of an operand is unknown, or it has no axes")
-        every = tuple(range(x.rank))
+        x, scale = present(op.inputs[0]), rank_of(op.inputs[SCALE])
+        every = tuple(range(rank_of(x)))
         axes = {X: every, Y: every}
         axis = self.axis(op)
         if axis is not None:
@@ -86,7 +86,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
             if not self.is_vector(op) and not x.is_constant:
                 # At its default level: what it then runs has another order of axes in x than in the scales.
                 return Inapplicable("onnxruntime takes Transposes past a step in blocks, but not past its scales")
-            if scale.rank != len(own):
+            if scale != len(own):
                 return Inapplicable("the scale is neither a number, a vector nor a tensor of the same rank")
             given = (index for index in (SCALE, ZERO_POINT) if index < len(op.inputs) and op.inputs[index] is not None)
             axes |= {Slot("in", index): own for index in given}
@@ -107,26 +107,20 @@ class QdqOp(AxiswiseRule, QuantizedOp):
 
     def lower(self, op: Op, build: Builder) -> None:
         """Along the physical axis; where there are several, as one if they lie together, else in canonical order."""
-        axis, format, target = self.axis(op), build.format(X), build.output_type(0)
-        assert target is not None and target.shape is not None
+        axis, format = self.axis(op), build.format(X)
         if axis is None or format.block(axis) == 1:
-            inputs = [build.input(index) for index in range(len(op.inputs))]
-            attributes: dict[str, Attribute] = {} if axis is None else {"axis": positions(format, (axis,))[0]}
-            (result,) = build.op(op.op_type, inputs, [target], {**op.attributes, **attributes})
-            build.set_output(0, result)
+            lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
             return
-        x, y, places = op.inputs[0], op.outputs[0], positions(format, (axis,))
-        assert x is not None and x.shape is not None and y is not None
-        whole = format.padded_shape(x.shape)
+        places, target = positions(format, (axis,)), present_type(build.output_type(0))
+        whole = format.padded_shape(shape_of(op.inputs[0]))
         digits = tuple(sorted(places, key=lambda place: -format.spans[place]))
         if digits == tuple(range(places[0], places[-1] + 1)):
-            shape = (*target.shape[: digits[0]], whole[axis], *target.shape[digits[-1] + 1 :])
-            physical = build.input(0)
-            assert physical is not None
-            inputs = [build.reshape(physical, shape), *self._vectors(op, build)]
+            physical = shape_of(target)
+            shape = (*physical[: digits[0]], whole[axis], *physical[digits[-1] + 1 :])
+            inputs = [build.reshape(present(build.input(0)), shape), *self._vectors(op, build)]
             attributes = {**op.attributes, "axis": digits[0]}
             (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
-            build.set_output(0, build.reshape(result, target.shape))
+            build.set_output(0, build.reshape(result, physical))
             return
         inputs = [build.padded(0), *self._vectors(op, build)]
         (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, whole)], op.attributes)
@@ -164,11 +158,10 @@ class Quantize(QdqOp):
 
     def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
         """Lanes are divided by one, if the scale is known."""
-        scale, x = op.constant(SCALE), op.inputs[0]
+        scale, axis = op.constant(SCALE), self.axis(op)
         vectors = list(super()._vectors(op, build))
-        axis = self.axis(op)
-        assert x is not None and x.shape is not None and axis is not None
-        whole = build.format(X).padded_shape(x.shape)[axis]
+        assert axis is not None
+        whole = build.format(X).padded_shape(shape_of(op.inputs[0]))[axis]
         if scale is not None and isinstance(whole, int) and whole > scale.size:
             spare = np.ones(whole - scale.size, scale.dtype)
             vectors[0] = build.constant(np.concatenate([scale, spare]), "scale")
