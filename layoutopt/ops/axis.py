@@ -33,7 +33,7 @@ class Reduction(AxiswiseRule):
         *_SUMS,
     )
     formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """Of lanes that are not reduced over."""
@@ -89,10 +89,6 @@ class Reduction(AxiswiseRule):
             return None
         return super().transfer_padding(op, signature, inputs)
 
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: a reduction over the parts of the axes."""
-        return True
-
     def lower(self, op: Op, build: Builder) -> None:
         """The same op over the physical positions of the reduced axes."""
         x, target = build.input(0), present_type(build.output_type(0))
@@ -123,22 +119,15 @@ class OneAxis(AxiswiseRule):
 
     default_axis = -1
     ranks = MappingProxyType({X: 1})
+    is_always_agnostic = True
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front."""
         return op.integer("axis", self.default_axis) % rank_of(op.inputs[0])
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
-
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Lanes would count."""
         return f"axis {axis} is worked along and cannot be blocked" if axis == self.axis(op) else ""
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: only the number of the axis changes."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis."""

@@ -8,15 +8,16 @@ some. A format on one operand orders the iteration axes, and that order is proje
     NCHW16c on (N,C,H,W)   ->   CHW16c on (C,1,1),  CHW on (1,H,W): an axis of extent 1 has no blocks
 """
 
-from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
 from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import Builder, LayoutRule
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, estimated_volume, signature_of
+from layoutopt.ops.operands import rank_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, signature_of
 
 Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 
@@ -50,9 +51,14 @@ class IterationOrder:
 class AxiswiseRule(LayoutRule):
     """A rule for ops that are described by the iteration axes of their operands."""
 
-    @abstractmethod
+    ranks = MappingProxyType({X: 0})
+
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The iteration axis of every axis of every operand that takes part; others stay canonical."""
+        """The iteration axis of every axis of every operand that takes part; others stay canonical.
+
+        It is asked for ops whose operands have the required ranks. By default the axes of x and y correspond by position.
+        """
+        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def iteration_axes(self, op: Op) -> Axes | Inapplicable:
         """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""

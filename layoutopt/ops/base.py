@@ -81,6 +81,7 @@ class LayoutRule(KernelProfile, ABC):
         is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
         is_pseudo_op: no runtime has the op, so that it is always respelled.
         has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
+        is_always_agnostic: `lower` writes one op of the same type under every signature.
         formats: in words, which formats its operands may have.
         ranks: the operands whose rank has to be known, and the least rank of each.
         padding: the transfer function of the padding.
@@ -90,6 +91,7 @@ class LayoutRule(KernelProfile, ABC):
     is_anchor: ClassVar[bool] = False
     is_pseudo_op: ClassVar[bool] = False
     has_independent_operands: ClassVar[bool] = False
+    is_always_agnostic: ClassVar[bool] = False
     formats: ClassVar[str] = ""
     ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
     padding: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
@@ -145,7 +147,7 @@ class LayoutRule(KernelProfile, ABC):
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Whether `lower` writes one op of the same type on the physical arrays."""
         del op
-        return is_canonical(signature)
+        return self.is_always_agnostic or is_canonical(signature)
 
     def must_be_expanded(self, op: Op) -> bool:
         """Whether `lower` writes the op in canonical formats too, as runtimes do not get on with the spelling that it has."""

@@ -1,16 +1,14 @@
 """Some axes cut or padded to given extents around their centres."""
 
-from types import MappingProxyType
-
 import numpy as np
 
-from layoutopt.ir.types import DType, Op, Signature, TensorType
+from layoutopt.ir.types import DType, Op, TensorType
 from layoutopt.ops.axis import positions
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
+from layoutopt.ops.axiswise import AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
-from layoutopt.ops.signatures import Inapplicable, X, Y
+from layoutopt.ops.signatures import X
 
 _INT64 = 7  # of onnx's element types
 
@@ -23,24 +21,16 @@ class CenterCrop(AxiswiseRule):
     ops = ("CenterCropPad",)
     formats = "any; axes that are cut or padded must not be blocked"
     padding = PADDING_KEPT
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def chosen(self, op: Op) -> tuple[int, ...]:
         """The axes whose extents are given; all by default."""
         rank = rank_of(op.inputs[0])
         return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
-
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Axes that are left as they are."""
         return "an axis that is cut or padded cannot be blocked" if axis in self.chosen(op) else ""
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: only the numbers of the axes change."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same extents of the physical axes, said of all of them.

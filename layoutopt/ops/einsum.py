@@ -30,6 +30,7 @@ class Einsum(Contraction):
     """Of two operands that have no letter twice, and none that is neither in the other one nor in the result."""
 
     ops = ("Einsum",)
+    is_always_agnostic = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """A number for every letter; axes under an ellipsis are counted from the right."""
@@ -71,10 +72,6 @@ class Einsum(Contraction):
         shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
         digits = digits_of(axes, formats, shapes)
         return None if digits is None else [digits[slot] for slot in (A, B, Y)]
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the same product, in other letters."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """An Einsum of the digits."""

@@ -30,6 +30,8 @@ class Elementwise(AxiswiseRule):
 
     family = "elementwise"
     formats = "any; operands lie as they broadcast"
+    is_always_agnostic = True
+    ranks = MappingProxyType({})
 
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
         """All operands, unless the rule lists those that it requires."""
@@ -39,10 +41,6 @@ class Elementwise(AxiswiseRule):
         """Output axis j is iteration axis j; operands are aligned with the last axes."""
         rank = rank_of(op.outputs[0])
         return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: f does not care where an element lies."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the physical arrays, operands reshaped where they broadcast."""
@@ -282,10 +280,6 @@ class Expand(Elementwise, PureBroadcast):
         if any(isinstance(after, str) and before != after for before, after in zip(own, y, strict=True)):
             return Inapplicable("an extent of the result is unknown")
         return {X: tuple(range(len(y) - len(x), len(y))), Y: tuple(range(len(y)))}
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """To the physical shape."""
-        return True
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The state of x, and its elements where they are broadcast over a block."""

@@ -23,6 +23,7 @@ class Fill(AxiswiseRule):
     formats = "any"
     padding = PaddingTransfer(Lanes.ZERO, None, None, "the number")
     ranks = MappingProxyType({Y: 0})
+    is_always_agnostic = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The result takes part, the shape does not."""
@@ -36,10 +37,6 @@ class Fill(AxiswiseRule):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """The number."""
         return (state_of(np.asarray(self.number(op))),)
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the physical shape instead of the logical one."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op for the physical shape; extents that are not known are taken from the logical one."""

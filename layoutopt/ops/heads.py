@@ -38,6 +38,7 @@ class Heads(LayoutRule):
 
     formats = "(B, H, S, D), or (B, S, H, D) for all operands with heads"
     padding = PADDING_REFUSED
+    is_always_agnostic = True
 
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The operands with heads."""
@@ -67,10 +68,6 @@ class Heads(LayoutRule):
         if op.signature is None or is_canonical(op.signature):
             return formats
         return {**formats, **dict.fromkeys(self.headed, _SIDE_BY_SIDE)}
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: one of its forms."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The form with three axes."""

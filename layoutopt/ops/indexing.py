@@ -154,6 +154,7 @@ class _IndexedInFront(AxiswiseRule):
     family = "rearrangement"
     formats = "indexed axes outermost, the others in any format"
     padding = PADDING_KEPT
+    is_always_agnostic = True
 
     def whole_axes(self, op: Op) -> int | None:
         """How many axes of the array are indexed, those of batches included; None if that is not known."""
@@ -175,10 +176,6 @@ class _IndexedInFront(AxiswiseRule):
             if format.parts[:count] != tuple(map(Part, range(count))) or any(a < count for a in format.blocked_axes):
                 return Inapplicable(f"the axes that are indexed are not in front in {format}")
         return super().complete(op, known)
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the first axes are what they were."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays."""

@@ -190,7 +190,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     ops = ("MeanVarianceNormalization",)
     formats = "any; axes that are normalised over may be blocked where they have no lanes"
     padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def normalised(self, op: Op) -> tuple[int, ...]:
         """The axes that are normalised over."""
@@ -212,10 +212,6 @@ class MeanVarianceNormalization(AxiswiseRule):
         if blocked and has_padding(op.inputs[0], signature.inputs[0]):
             return Inapplicable("lanes would count in the mean")
         return signature
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: over the parts of the axes."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op over the physical positions of the axes."""

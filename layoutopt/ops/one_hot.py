@@ -1,7 +1,5 @@
 """Indices spelled as rows with one element set: the result has one axis more, which must be whole."""
 
-from types import MappingProxyType
-
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -23,7 +21,7 @@ class OneHot(AxiswiseRule):
     padding = PaddingTransfer(
         Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite"
     )
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def axis(self, op: Op) -> int:
         """Which axis of the result is the new one."""
@@ -44,10 +42,6 @@ class OneHot(AxiswiseRule):
         if inputs[0] is Lanes.ANY and (x is None or x.dtype is None or x.dtype.is_float):
             return None
         return super().transfer_padding(op, signature, inputs) if values is None else (state_of(values),)
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the new axis where it lies in the physical array."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op with the physical position of the new axis."""

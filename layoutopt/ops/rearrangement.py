@@ -4,7 +4,6 @@ A blocked axis can be cut where a block begins. Only the last piece may have lan
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -155,7 +154,7 @@ class Slice(AxiswiseRule):
     ops = ("Slice",)
     formats = "any; axes that are cut where blocks begin may be blocked"
     padding = PADDING_KEPT
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def sliced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
@@ -213,10 +212,6 @@ class Slice(AxiswiseRule):
         whole = start % block == 0 and (stop % block == 0 or stop == shape_of(op.inputs[0])[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: only the numbers of the axes change."""
-        return True
-
     def lower(self, op: Op, build: Builder) -> None:
         """The same ranges of the physical axes."""
         format, sliced = build.format(X), self.sliced(op) or ()
@@ -253,7 +248,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
-    ranks = MappingProxyType({X: 0})
+    is_always_agnostic = True
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
         """What is added before and behind each axis; None if it is computed."""
@@ -310,10 +305,6 @@ class Pad(AxiswiseRule, ZeroPadOp):
             value = 1.0 if array is None else array  # a computed one is finite, as data is
         filling = state_of(np.asarray(value))
         return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the pads of the physical axes."""
-        return True
 
     def must_be_expanded(self, op: Op) -> bool:
         """With axes: onnxruntime 1.31 takes a Transpose past it as if there were pads for every axis."""

@@ -88,6 +88,7 @@ class ControlFlow(LayoutRule):
 
     family = "control_flow"
     has_independent_operands = True
+    is_always_agnostic = True
 
     @abstractmethod
     def is_sound(self, op: Op) -> bool:
@@ -141,10 +142,6 @@ class ControlFlow(LayoutRule):
                 return None
             states |= {place.slot: worst for place in crossing.targets if not place.body}
         return tuple(states.get(Slot("out", index), Lanes.ZERO) for index in range(len(op.outputs)))
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the arrays are handed on as they lie."""
-        return True
 
     def flops(self, op: Op) -> float:
         """None of its own."""

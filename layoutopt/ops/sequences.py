@@ -16,6 +16,7 @@ class ReverseSequence(AxiswiseRule):
     ops = ("ReverseSequence",)
     formats = "batch and time outermost, the others in any format"
     padding = PADDING_KEPT
+    is_always_agnostic = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position."""
@@ -37,10 +38,6 @@ class ReverseSequence(AxiswiseRule):
         if x is None or {part.axis for part in x.format.parts[:2]} != {0, 1}:
             return Inapplicable("batch and time have to be the outermost axes")
         return signature
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: batch and time where they lie."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op with the physical positions of batch and time."""

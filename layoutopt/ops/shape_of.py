@@ -20,6 +20,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
     ops = ("Shape", "Size")
     formats = "any"
     padding = PADDING_REFUSED
+    is_always_agnostic = True
     ranks = MappingProxyType({X: 0})
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -34,10 +35,6 @@ class ShapeOf(LayoutRule, ShapeQuery):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """They are not looked at."""
         return (Lanes.ZERO,)
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Nothing is converted: extents are read off the array as it lies."""
-        return True
 
     def result_from_types(self, op: Op) -> Array | None:
         """The extents, if all that are asked for are known."""

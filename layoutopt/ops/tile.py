@@ -26,6 +26,7 @@ class Tile(AxiswiseRule, PureBroadcast):
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
     )
     ranks = MappingProxyType({X: 0, Y: 0})
+    is_always_agnostic = True
 
     def repeats(self, op: Op) -> tuple[int, ...] | None:
         """How often the tensor comes along each axis; None if that is computed."""
@@ -50,10 +51,6 @@ class Tile(AxiswiseRule, PureBroadcast):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The state of x, and its elements where they are broadcast over a block."""
         return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Always: the physical axes are repeated."""
-        return True
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the arrays; a single element is repeated as often as a physical axis has elements."""

@@ -3,12 +3,12 @@
 from types import MappingProxyType
 
 from layoutopt.ir.types import Op, Signature
-from layoutopt.ops.axiswise import Axes, AxiswiseRule
+from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.operands import chosen_signature, rank_of
+from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PADDING_KEPT
-from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
+from layoutopt.ops.signatures import X, is_canonical
 
 
 @register
@@ -20,10 +20,6 @@ class Triangle(AxiswiseRule):
     formats = "any; one kernel where rows and columns are the innermost axes"
     padding = PADDING_KEPT
     ranks = MappingProxyType({X: 2})
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows and columns are the innermost axes."""

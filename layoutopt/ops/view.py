@@ -26,6 +26,7 @@ class View(LayoutRule):
     formats = "any on one side; the other has the same bytes"
     padding = PADDING_KEPT
     ranks = MappingProxyType({X: 0, Y: 0})
+    is_always_agnostic = True
 
     @abstractmethod
     def forward(self, op: Op, format: Format) -> Format | None:
@@ -49,10 +50,6 @@ class View(LayoutRule):
         if other is None:
             return Inapplicable(f"{given} cannot be carried from {x.type} to {y.type}")
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
-
-    def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """There is nothing to do, or bytes move and one Transpose does it."""
-        return True
 
     def axis_after(self, op: Op, axis: int) -> int | None:
         """Which axis of the output an axis of the input becomes, if it stays one."""

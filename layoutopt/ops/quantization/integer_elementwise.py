@@ -18,7 +18,7 @@ from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import Spatial
 from layoutopt.ops.quantization.qdq_ops import is_zero
-from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
+from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume, is_canonical
 
 
 @register
@@ -104,7 +104,7 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """From opset 13 on; before, only in canonical order."""
-        return op.integer("opset", 13) >= 13 or AxiswiseRule.is_layout_agnostic(self, op, signature)
+        return op.integer("opset", 13) >= 13 or is_canonical(signature)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the physical axis, or emulated where it flattens."""
@@ -129,10 +129,6 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
     def is_last(self, op: Op) -> bool:
         """Whether channels come last."""
         return bool(op.integer("channels_last"))
-
-    def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of image and result correspond, be they which they may."""
-        return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Batch and channels only."""
