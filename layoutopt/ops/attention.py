@@ -7,6 +7,8 @@ The heads lie side by side in all of them, so there is nothing to choose: the ru
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import LayoutRule, register
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
@@ -28,8 +30,8 @@ class Attention(LayoutRule):
     formats = "canonical"
     padding = PADDING_REFUSED
 
+    @override
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the model has it."""
         if all(format.is_canonical for format in known.values()):
             return canonical_signature(op)
         return Inapplicable("the kernel reads and writes canonical formats alone")

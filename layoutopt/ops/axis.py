@@ -3,6 +3,7 @@
 from types import MappingProxyType
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
@@ -89,8 +90,8 @@ class Reduction(AxiswiseRule):
             return None
         return super().transfer_padding(op, signature, inputs)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op over the physical positions of the reduced axes."""
         x, target = build.input(0), present_type(build.output_type(0))
         places = positions(build.format(X), self.reduced(op) or ())
         shape = tuple(dim for place, dim in enumerate(shape_of(x)) if place not in places)
@@ -106,8 +107,8 @@ class Reduction(AxiswiseRule):
     def _has_axes_input(self, op: Op) -> bool:
         return op.version >= (13 if op.op_type == "ReduceSum" else 18)
 
+    @override
     def flops(self, op: Op) -> float:
-        """One per element of the input."""
         x = op.inputs[0]
         return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
 
@@ -125,12 +126,12 @@ class OneAxis(AxiswiseRule):
         """The axis, counted from the front."""
         return op.integer("axis", self.default_axis) % rank_of(op.inputs[0])
 
+    @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Lanes would count."""
         return f"axis {axis} is worked along and cannot be blocked" if axis == self.axis(op) else ""
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
         (axis,) = positions(build.format(X), (self.axis(op),))
         lower_directly(op, build, {"axis": axis})
 
@@ -147,18 +148,18 @@ class Softmax(OneAxis, SaturatingOp):
         """The axis; its default was 1 before opset 13."""
         return op.integer("axis", -1 if op.version >= 13 else 1) % rank_of(op.inputs[0])
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if it is one."""
         if op.version < 13 and any(dim != 1 for dim in shape_of(op.inputs[0])[self.axis(op) + 1 :]):
             return Inapplicable("before opset 13 it works along several axes")
         return super().axes(op)
 
+    @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """From opset 13 on; before, only in canonical order."""
         return op.version >= 13 or is_canonical(signature)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis, or emulated where it flattens."""
         if op.version >= 13:
             super().lower(op, build)
         else:

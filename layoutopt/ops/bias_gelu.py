@@ -1,5 +1,7 @@
 """A bias along the last axis and the activation behind it in one op, as onnxruntime saves them."""
 
+from typing_extensions import override
+
 from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axiswise import AxiswiseRule
@@ -40,8 +42,8 @@ class BiasGelu(Elementwise):
         ends = (signature.inputs[0], signature.outputs[0])
         return all(storage is None or ends_with_last(storage.format) for storage in ends)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the physical arrays, or emulated."""
         if self.is_layout_agnostic(op, chosen_signature(op)):
             lower_directly(op, build)
         else:

@@ -3,6 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 
+from typing_extensions import override
+
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes
@@ -31,8 +33,8 @@ class Contraction(LayoutRule, ContractionOp):
         """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""
         return self.missing_rank(op) or self.axes(op)
 
+    @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """Operands a and b, result y."""
         return {"a": A, "b": B, "y": Y}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -83,8 +85,8 @@ class Contraction(LayoutRule, ContractionOp):
         del op, slot
         return ()
 
+    @override
     def is_transposed(self, op: Op, slot: Slot) -> bool | None:
-        """By what the last two axes are."""
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable) or len(axes[slot]) < 2:
             return None

@@ -11,6 +11,8 @@ How often a body runs is a guess of the branches of an If (one in two) and of lo
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.base import register
@@ -56,16 +58,16 @@ class If(ControlFlow):
         alike = all((len(body.inputs), len(body.outputs)) == (op.captured, len(op.outputs)) for body in bodies)
         return set(op.bodies) == {"then_branch", "else_branch"} and op.own_inputs == 1 and alike
 
+    @override
     def crossings(self, op: Op) -> list[Crossing]:
-        """The condition, captures, results."""
         results = [
             Crossing(tuple(Place(Slot("out", index), body) for body in op.bodies), (Place(Slot("out", index)),))
             for index in range(len(op.outputs))
         ]
         return [Crossing((Place(Slot("in", 0)),), (), is_fixed=True), *_captures(op), *results]
 
+    @override
     def runs(self, op: Op) -> dict[str, float]:
-        """One in two."""
         return dict.fromkeys(op.bodies, 0.5)
 
     def certain_body(self, op: Op) -> str:
@@ -216,8 +218,8 @@ class Scan(ControlFlow):
             batches = estimated_extent(first.shape[0])
         return {"body": min(float(length) * batches, MOST_TRIPS) if isinstance(length, int) else TRIPS}
 
+    @override
     def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
-        """That of the sequences."""
         first, states, sequences = self._extents(op)
         axes = self._axes(op, "scan_input_axes", sequences) or []
         scanned = zip(op.inputs[first + states : op.own_inputs], axes, strict=False)

@@ -47,8 +47,8 @@ class Convolution(LayoutRule, PermutableChannels):
     is_anchor = True
     weight: ClassVar[int] = 1
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """Image, filter and result."""
         return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -100,8 +100,8 @@ class Convolution(LayoutRule, PermutableChannels):
         """Finite padding of x meets zero weights, so the padding of filters and parameters has to be zero."""
         return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 
+    @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """Image, filter, result."""
         return {"x": X, "w": Slot("in", self.weight), "y": Y}
 
     def channels(self, op: Op) -> list[Channels]:
@@ -121,8 +121,8 @@ class Convolution(LayoutRule, PermutableChannels):
         found = (permuted(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 
+    @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """Channels in their own order."""
         for group in self.channels(op):
             formats = unpermuted(op, formats, group)
         return formats
@@ -181,8 +181,8 @@ class Convolution(LayoutRule, PermutableChannels):
 
     weight_axes = (1, 0)
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per weight and position of the output."""
         w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
         return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(y[1]), 1)
 
@@ -198,8 +198,8 @@ class TransposedConvolution(Convolution):
         # Depthwise ones count as grouped: no kernel distinguishes them.
         return "dense" if op.integer("group", 1) == 1 else "grouped"
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per weight and position of the input."""
         w, x = shape_of(op.inputs[1]), shape_of(op.inputs[0])
         return 2.0 * estimated_volume(w) * estimated_volume(x) / max(estimated_extent(x[1]), 1)
 

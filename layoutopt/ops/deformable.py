@@ -6,6 +6,8 @@ in groups of kernel elements.
 
 from types import MappingProxyType
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Op
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
@@ -30,8 +32,8 @@ class DeformableConvolution(AxiswiseRule):
             return Inapplicable("the input and the result have not the same rank")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
+    @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Channels only."""
         return "only channels can be blocked" if axis != 1 else ""
 
     def flops(self, op: Op) -> float:

@@ -6,6 +6,8 @@ SpaceToDepth, DCR    (N, C, H' r, W' r) ->  (N, C, H', r, W', r) ->  (N, r, r, C
 SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r, H', W') ->  (N, C r r, H', W')
 """
 
+from typing_extensions import override
+
 from layoutopt.formats import Dim, Extent, Format, Shape, carry
 from layoutopt.ir.types import Op
 from layoutopt.ops.base import register
@@ -25,8 +27,8 @@ class DepthToSpace(View):
         pieces, perm = self._pieces(op, x)
         return _through(format, x, pieces, perm, y)
 
+    @override
     def backward(self, op: Op, format: Format) -> Format | None:
-        """The same backwards."""
         x, y = self._shapes(op)
         pieces, perm = self._pieces(op, x)
         return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
@@ -56,7 +58,6 @@ class SpaceToDepth(DepthToSpace):
     ops = ("SpaceToDepth",)
 
     def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
-        """The shape into which x is cut, and the order in which the result has the pieces."""
         batch, channels, height, width = x
         block = op.integer("blocksize", 1)
         perm = (0, 1, 3, 5, 2, 4) if op.attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)

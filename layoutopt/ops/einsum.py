@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import chain
 from string import ascii_letters
 
+from typing_extensions import override
+
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.types import Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes
@@ -73,8 +75,8 @@ class Einsum(Contraction):
         digits = digits_of(axes, formats, shapes)
         return None if digits is None else [digits[slot] for slot in (A, B, Y)]
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """An Einsum of the digits."""
         axes, formats = self.axes(op), {slot: build.format(slot) for slot in (A, B, Y)}
         digits = self._digits(op, formats)
         assert digits is not None and not isinstance(axes, Inapplicable)

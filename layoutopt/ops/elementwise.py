@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
@@ -86,8 +87,8 @@ class Unary(Elementwise, SaturatingOp):
             return PaddingTransfer(ZERO, FINITE, ANY, "any for slopes above 1")
         return PaddingTransfer(*_UNARY[kind], ANY)
 
+    @override
     def is_saturating(self, op: Op) -> bool:
-        """Sigmoids saturate."""
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -211,8 +212,8 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
             return Inapplicable("broadcasting by attributes")
         return super().axes(op)
 
+    @override
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        """Operands that broadcast along the same axes."""
         return self.aligned_classes(op)
 
     def padding_of(self, kind: str) -> PaddingTransfer:
@@ -285,8 +286,8 @@ class Expand(Elementwise, PureBroadcast):
         """The state of x, and its elements where they are broadcast over a block."""
         return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """To the shape of the physical array."""
         axes, target = self.axes(op), build.output_type(0)
         assert not isinstance(axes, Inapplicable)
         extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # symbolic ones keep their extent

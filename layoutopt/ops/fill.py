@@ -4,6 +4,7 @@ from types import MappingProxyType
 from typing import cast
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Array, Data, DType, Lanes, Op, Opaque, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
@@ -25,8 +26,8 @@ class Fill(AxiswiseRule):
     ranks = MappingProxyType({Y: 0})
     is_always_agnostic = True
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The result takes part, the shape does not."""
         return {Y: tuple(range(rank_of(op.outputs[0])))}
 
     def number(self, op: Op) -> Array:
@@ -34,8 +35,8 @@ class Fill(AxiswiseRule):
         value = op.attributes.get("value")
         return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
 
+    @override
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """The number."""
         return (state_of(np.asarray(self.number(op))),)
 
     def lower(self, op: Op, build: Builder) -> None:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Array, Attribute, Op
 from layoutopt.ops.base import register
@@ -77,16 +78,16 @@ class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
         single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
         return 1 if single and on_every else None
 
+    @override
     def linear_map(self, op: Op) -> LinearMap | None:
-        """The weight and the bias."""
         w = float_constant(op, 1)
         b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if w is None or b is None or self.mapped_axis(op) is None:
             return None
         return LinearMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
 
+    @override
     def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """Weight and bias."""
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
         return {1: map.matrix.reshape((*map.matrix.shape, *(1,) * ((rank or 2) - 2))), **_bias(op, map.shift)}
 

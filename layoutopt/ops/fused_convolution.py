@@ -8,6 +8,8 @@ The sum lies as y does. What the activation is not, linear, the op is not either
 from dataclasses import replace
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage
 from layoutopt.ops.base import register
 from layoutopt.ops.conv import TransposedConvolution
@@ -51,8 +53,8 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
         added = inputs[3] if len(inputs) > 3 else Lanes.ZERO
         return None if states is None else (activated(op, max(states[0], added)),)
 
+    @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine of the input, as for Conv."""
         return super().fold_affine(op, affine, side) if side == "in" else None
 
 
@@ -62,8 +64,8 @@ class PaddedTransposedConvolution(TransposedConvolution):
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::ConvTransposeWithDynamicPads",)
 
+    @override
     def along_channels(self, op: Op) -> tuple[int, ...]:
-        """The bias."""
         return (3,) if len(op.inputs) > 3 else ()
 
 

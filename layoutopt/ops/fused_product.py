@@ -6,6 +6,8 @@
 Alphas and transpositions stay what they are; only matrices in canonical order are the same op.
 """
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Array, Lanes, Op, Signature
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
@@ -22,14 +24,14 @@ class FusedMatMul(ScalableProduct):
 
     ops = ("com.microsoft::FusedMatMul",)
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for MatMul, if the batches come first."""
         if op.integer("transBatchA") or op.integer("transBatchB"):
             return Inapplicable("its batches lie between rows and columns")
         return super().axes(op)
 
+    @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """In canonical order alone."""
         return is_canonical(signature)
 
 
@@ -52,8 +54,8 @@ class FusedGemm(ScalableBiasedProduct):
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else (activated(op, states[0]),)
 
+    @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine of the input, as for Gemm."""
         return super().fold_affine(op, affine, side) if side == "in" else None
 
 

@@ -10,6 +10,8 @@ exporters transpose into heads need not be moved. Either all operands lie that w
 from collections.abc import Mapping
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.formats import Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
@@ -40,8 +42,8 @@ class Heads(LayoutRule):
     padding = PADDING_REFUSED
     is_always_agnostic = True
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The operands with heads."""
         return dict.fromkeys(self.headed, 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -69,8 +71,8 @@ class Heads(LayoutRule):
             return formats
         return {**formats, **dict.fromkeys(self.headed, _SIDE_BY_SIDE)}
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The form with three axes."""
         inputs = [build.input(index) for index in range(len(op.inputs))]
         for index in (slot.index for slot in self.headed if slot.side == "in"):
             inputs[index] = _joined(build, inputs[index])

@@ -6,6 +6,8 @@ take their indices along the first axes of the array, so those stay in front.
 
 from types import MappingProxyType
 
+from typing_extensions import override
+
 from layoutopt.formats import Format, Part, Shape, carry, product
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
@@ -63,8 +65,8 @@ class Gather(OneAxis):
             return formats
         return {**formats, **(self._carried(formats[lead], lead, *shapes) or {})}
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
         if self._with_one_index(op) is None:
             super().lower(op, build)
             return
@@ -112,8 +114,8 @@ class GatherElements(_ElementsAlongAxis):
     ops = ("GatherElements",)
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X]}
 
@@ -131,8 +133,8 @@ class ScatterElements(_ElementsAlongAxis):
         Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes; what is reduced becomes any"
     )
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X], UPDATES: axes[X]}
 
@@ -177,8 +179,8 @@ class _IndexedInFront(AxiswiseRule):
                 return Inapplicable(f"the axes that are indexed are not in front in {format}")
         return super().complete(op, known)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the arrays."""
         lower_directly(op, build)
 
 

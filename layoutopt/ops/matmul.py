@@ -1,6 +1,7 @@
 """MatMul and Gemm: matrix products that fold affine maps into a constant matrix, and may be linear maps over one axis."""
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Array, Op
 from layoutopt.ops.base import register
@@ -31,17 +32,17 @@ class MatMul(ScalableProduct, LinearMapOp):
 
     ops = ("MatMul",)
 
+    @override
     def mapped_axis(self, op: Op) -> int | None:
-        """The last one, if b is one constant matrix."""
         return _matrix_axis(op)
 
+    @override
     def linear_map(self, op: Op) -> LinearMap | None:
-        """The matrix."""
         weight, axis = float_constant(op, 1), self.mapped_axis(op)
         return None if weight is None or axis is None else LinearMap(axis, weight.T, np.zeros(weight.shape[1]))
 
+    @override
     def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """The matrix; there is no place for a shift."""
         return None if map.shift.any() else {1: map.matrix.T}
 
 
@@ -78,8 +79,8 @@ class Gemm(ScalableBiasedProduct, LinearMapOp):
         constant = c is None or (c.data is not None and all(dim == 1 for dim in rows))
         return _matrix_axis(op) if plain and constant and not op.integer("transA") else None
 
+    @override
     def linear_map(self, op: Op) -> LinearMap | None:
-        """The matrix and the bias."""
         weight = float_constant(op, 1)
         c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if weight is None or c is None or self.mapped_axis(op) is None:
@@ -87,8 +88,8 @@ class Gemm(ScalableBiasedProduct, LinearMapOp):
         matrix = weight if op.integer("transB") else weight.T
         return LinearMap(1, matrix, np.broadcast_to(c.reshape(-1), matrix.shape[:1]))
 
+    @override
     def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """The matrix and the bias."""
         bias = {2: map.shift} if map.shift.any() or (len(op.inputs) > 2 and op.inputs[2] is not None) else {}
         return {1: map.matrix if op.integer("transB") else map.matrix.T, **bias}
 

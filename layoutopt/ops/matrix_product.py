@@ -15,6 +15,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from types import MappingProxyType
 
+from typing_extensions import override
+
 from layoutopt.formats import Shape
 from layoutopt.ir.types import DType, Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
@@ -51,8 +53,8 @@ class MatrixProduct(Contraction, KernelFormats):
             return Inapplicable("the shape of the bias is unknown")
         return _axes_of(a, b, y, bool(op.integer("transA")), bool(op.integer("transB")))
 
+    @override
     def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
-        """Rows and columns."""
         rank = rank_of(op.operand(slot))
         return range(rank - 2, rank)
 
@@ -148,8 +150,8 @@ class MatrixProduct(Contraction, KernelFormats):
                 c = build.resize_axis(c, axis, target)
         return c
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per element of the result and of K."""
         a, y = op.inputs[0], op.outputs[0]
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0
@@ -168,8 +170,8 @@ class BiasedMatrixProduct(MatrixProduct):
         del op, formats
         return None
 
+    @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """In canonical order alone."""
         return is_canonical(signature)
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:

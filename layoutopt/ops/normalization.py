@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
@@ -47,8 +48,8 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
         parameters = [Slot("in", index) for index in range(1, len(op.inputs))]
         return {**dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0])))), **dict.fromkeys(parameters, (1,))}
 
+    @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """Channels in their own order."""
         numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
         return unpermuted(op, formats, [(X, 1), (Y, 1), *numbers])
 
@@ -112,8 +113,8 @@ class LayerNormalization(AxiswiseRule):
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The input and the parameters."""
         return dict.fromkeys((slot for slot in op.slots() if slot.side == "in"), 0)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -196,8 +197,8 @@ class MeanVarianceNormalization(AxiswiseRule):
         """The axes that are normalised over."""
         return tuple(axis % rank_of(op.inputs[0]) for axis in op.integers("axes", (0, 2, 3)))
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         rank = rank_of(op.inputs[0])
         if rank <= max(op.integers("axes", (0, 2, 3)), default=0):
             return Inapplicable("the input does not have the axes that it is normalised over")
@@ -213,6 +214,6 @@ class MeanVarianceNormalization(AxiswiseRule):
             return Inapplicable("lanes would count in the mean")
         return signature
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op over the physical positions of the axes."""
         lower_directly(op, build, {"axes": positions(build.format(X), self.normalised(op))})

@@ -1,5 +1,7 @@
 """Indices spelled as rows with one element set: the result has one axis more, which must be whole."""
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -43,8 +45,8 @@ class OneHot(AxiswiseRule):
             return None
         return super().transfer_padding(op, signature, inputs) if values is None else (state_of(values),)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op with the physical position of the new axis."""
         (axis,) = positions(build.format(Y), (self.axis(op),))
         lower_directly(op, build, {"axis": axis})
 

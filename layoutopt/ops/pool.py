@@ -39,12 +39,12 @@ class Windows(Spatial, KernelFormats, AveragingOp):
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         return {} if axis < 2 else None  # no operand contains extents of batch or channels
 
+    @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """Channels in their own order."""
         return unpermuted(op, formats, [(X, 1), (Y, 1)])
 
+    @override
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """A p-norm adds up."""
         return PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else PADDING_KEPT
 
 
@@ -81,12 +81,12 @@ class GlobalPooling(Windows):
     family = "global_pooling"
     ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 
+    @override
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        """An average over the image."""
         x = op.inputs[0]
         return frozenset(range(2, x.rank)) if op.op_type == "GlobalAveragePool" and x is not None and x.rank else None
 
+    @override
     def flops(self, op: Op) -> float:
-        """One per element of the input."""
         x = op.operand(Slot("in", 0))
         return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0

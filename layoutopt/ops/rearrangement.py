@@ -6,6 +6,7 @@ A blocked axis can be cut where a block begins. Only the last piece may have lan
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, Value
@@ -61,8 +62,8 @@ class Pieces(OneAxis):
         """Other axes may; this one where the pieces fill their blocks."""
         return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
 
+    @override
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        """Pieces have equal axes."""
         return self.aligned_classes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
@@ -85,24 +86,24 @@ class Concat(Pieces, ConcatenationOp):
 
     ops = ("Concat",)
 
+    @override
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
-        """The inputs."""
         return op.inputs
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """All operands."""
         return {**dict.fromkeys((Slot("in", index) for index in range(len(op.inputs))), 0), Y: 0}
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position on all operands."""
         return dict.fromkeys(op.slots(), tuple(range(rank_of(op.inputs[0]))))
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before it was required."""
         return op.integer("axis", 1) % rank_of(op.inputs[0])
 
+    @override
     def concatenated_axis(self, op: Op) -> int | None:
-        """The axis."""
         return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
 
 
@@ -112,20 +113,20 @@ class Split(Pieces):
 
     ops = ("Split",)
 
+    @override
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
-        """The outputs."""
         return op.outputs
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The input and the pieces."""
         return dict.fromkeys((X, *(slot for slot in op.slots() if slot.side == "out")), 0)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; the input with the lengths does not take part."""
         return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.inputs[0]))))
 
+    @override
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """The state of the input for every piece."""
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else states * len(op.outputs)
 
@@ -195,8 +196,8 @@ class Slice(AxiswiseRule):
         starts, ends = op.constant(1), op.constant(2)
         return None if starts is None or ends is None else np.asarray([starts, ends], dtype=np.int64)
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         if self.sliced(op) is None:
             return Inapplicable("the sliced axes are computed")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
@@ -212,8 +213,8 @@ class Slice(AxiswiseRule):
         whole = start % block == 0 and (stop % block == 0 or stop == shape_of(op.inputs[0])[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same ranges of the physical axes."""
         format, sliced = build.format(X), self.sliced(op) or ()
         places = tuple(outer_position(format, axis) for axis in sliced)
         inputs = [build.input(index) for index in range(len(op.inputs))]
@@ -285,8 +286,8 @@ class Pad(AxiswiseRule, ZeroPadOp):
         known = all(min(ends) >= 0 and isinstance(x.shape[axis], int) for axis, ends in padding.items())
         return padding if known else None
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         if self.pads(op) is None:
             return Inapplicable("the pads are computed")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
@@ -310,8 +311,8 @@ class Pad(AxiswiseRule, ZeroPadOp):
         """With axes: onnxruntime 1.31 takes a Transpose past it as if there were pads for every axis."""
         return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same padding of the physical axes."""
         pads = self.pads(op)
         assert pads is not None
         ends = [(0, 0) if part.block else pads.get(part.axis, (0, 0)) for part in build.format(X).parts]

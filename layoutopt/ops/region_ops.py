@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from typing_extensions import override
+
 from layoutopt.formats import Dim, Format, Part
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Lanes, Op, Signature, Slot, Storage, Value
@@ -143,8 +145,8 @@ class ControlFlow(LayoutRule):
             states |= {place.slot: worst for place in crossing.targets if not place.body}
         return tuple(states.get(Slot("out", index), Lanes.ZERO) for index in range(len(op.outputs)))
 
+    @override
     def flops(self, op: Op) -> float:
-        """None of its own."""
         return 0.0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import DType, Lanes, Op, TensorType, Value
@@ -71,13 +72,13 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
         return "whole linear" if whole else self.mode(op)
 
+    @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """Channels in their own order."""
         x = op.inputs[0]
         return unpermuted(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
             return Inapplicable("what lies outside of the crop is extrapolated")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))

@@ -1,5 +1,7 @@
 """Running sums and products along one axis."""
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes
@@ -34,8 +36,8 @@ class Running(OneAxis):
         starts_with_one = op.op_type == "CumProd" and op.integer("exclusive")
         return (Lanes.FINITE,) if starts_with_one and not inputs[0] else super().transfer_padding(op, signature, inputs)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
         numbers = op.constant(1)
         assert numbers is not None
         (axis,) = positions(build.format(X), (self.axis(op),))

@@ -1,5 +1,7 @@
 """Sequences of different lengths in one tensor, turned round."""
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -18,8 +20,8 @@ class ReverseSequence(AxiswiseRule):
     padding = PADDING_KEPT
     is_always_agnostic = True
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position."""
         x = op.inputs[0]
         if x is None or x.rank is None or x.rank < 2:
             return Inapplicable("the input is not known to have batch and time")
@@ -39,8 +41,8 @@ class ReverseSequence(AxiswiseRule):
             return Inapplicable("batch and time have to be the outermost axes")
         return signature
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op with the physical positions of batch and time."""
         places = {part.axis: place for place, part in enumerate(build.format(X).parts[:2])}
         batch, time = op.integer("batch_axis", 1), op.integer("time_axis", 0)
         lower_directly(op, build, {"batch_axis": places[batch], "time_axis": places[time]})

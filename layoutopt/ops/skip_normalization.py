@@ -7,6 +7,8 @@ Rows run along the last axis. The op may give s as well, as its fourth output.
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -27,8 +29,8 @@ class SkipNormalization(AxiswiseRule):
     formats = "any; rows must not be blocked; one kernel where they are innermost"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """All operands."""
         return {**dict.fromkeys(op.slots(), 0), X: 2}
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -64,8 +66,8 @@ class SkipNormalization(AxiswiseRule):
         alike = x is not None and skip is not None and x.shape == skip.shape
         return alike and all(len(row.format.parts) <= 3 and ends_with_last(row.format) for row in rows)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the physical arrays, or emulated."""
         if self.is_layout_agnostic(op, chosen_signature(op)):
             lower_directly(op, build)
         else:

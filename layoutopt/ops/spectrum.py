@@ -1,6 +1,7 @@
 """The discrete Fourier transform along one axis; the last axis holds real and imaginary parts and stays the last."""
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
@@ -52,8 +53,8 @@ class FourierTransform(OneAxis):
                 return Inapplicable("the parts of a number have to be the innermost axis")
         return signature
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
         (axis,) = positions(build.format(X), (self.axis(op),))
         length = build.input(1) if len(op.inputs) > 1 else None
         inputs: list[Value | None] = [build.input(0), length]

@@ -9,6 +9,8 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 from abc import abstractmethod
 from types import MappingProxyType
 
+from typing_extensions import override
+
 from layoutopt.formats import Format, Shape, carry, volume
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
@@ -36,8 +38,8 @@ class View(LayoutRule):
     def backward(self, op: Op, format: Format) -> Format | None:
         """The format of the input for a format of the output."""
 
+    @override
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """One side from the other."""
         x, y = present(op.inputs[0]), present(op.outputs[0])
         if len(unknown := unresolved(op, shape_of(y))) > 1:
             return Inapplicable(f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands")
@@ -81,8 +83,8 @@ class View(LayoutRule):
         renamed = build.reshape(x, same.physical_shape(shape))
         build.set_output(0, build.convert(renamed, same, build.format(Y), shape))
 
+    @override
     def flops(self, op: Op) -> float:
-        """None."""
         return 0.0
 
 
@@ -97,24 +99,24 @@ class Transpose(View, ExtentChange):
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
         return op.integers("perm") if "perm" in op.attributes else tuple(reversed(range(rank or 0)))
 
+    @override
     def forward(self, op: Op, format: Format) -> Format:
-        """The same parts under the new axes."""
         return format.relabel(self.perm(op))
 
+    @override
     def axis_after(self, op: Op, axis: int) -> int | None:
-        """Where perm puts it."""
         return self.perm(op).index(axis)
 
+    @override
     def same_axis(self, op: Op, axis: int) -> int | None:
-        """Where perm puts it."""
         return self.axis_after(op, axis)
 
+    @override
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """It speaks of no extents."""
         return {}
 
+    @override
     def backward(self, op: Op, format: Format) -> Format:
-        """The same parts under the old axes."""
         perm = self.perm(op)
         return format.relabel(tuple(perm.index(axis) for axis in range(len(perm))))
 
@@ -146,12 +148,12 @@ class Reshape(View, ExtentChange):
                 return None  # where a tensor is empty, an extent is 0, and that a copy
         return {1: changed} if changed else {}
 
+    @override
     def forward(self, op: Op, format: Format) -> Format | None:
-        """Carried to the new axes."""
         return _carried(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
 
+    @override
     def backward(self, op: Op, format: Format) -> Format | None:
-        """Carried to the old axes."""
         return _carried(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
 
 

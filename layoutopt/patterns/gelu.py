@@ -12,6 +12,8 @@ The definition: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08
 from math import pi, sqrt
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.patterns.base import FusionPattern, Match, idiom
@@ -27,8 +29,8 @@ class Gelu(FusionPattern):
     anchors: ClassVar[tuple[str, ...]] = ("Erf",)
     argument: ClassVar[tuple[float, ...]] = (0.0, 1.0 / sqrt(2.0))
 
+    @override
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """From the error function on."""
         inside = op.inputs[0]
         if inside is None:
             return None

@@ -6,6 +6,8 @@ after:  QuickGelu(x, alpha)
 The definition: Ramachandran, Zoph and Le, Searching for Activation Functions, arXiv:1710.05941.
 """
 
+from typing_extensions import override
+
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.patterns.base import FusionPattern, Match, idiom
@@ -20,8 +22,8 @@ class QuickGelu(FusionPattern):
     makes = "com.microsoft::QuickGelu"
     anchors = ("Sigmoid",)
 
+    @override
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """From the sigmoid on."""
         inside = op.inputs[0]
         if inside is None:
             return None

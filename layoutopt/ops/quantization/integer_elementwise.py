@@ -7,6 +7,8 @@ finite lane whatever it was made of.
 from collections.abc import Mapping
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -36,8 +38,8 @@ class IntegerElementwise(Elementwise, QuantizedOp):
     _KEEPS_ZERO: ClassVar[tuple[str, ...]] = ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu")
     ops: ClassVar[tuple[str, ...]] = tuple(f"com.microsoft::{kind}" for kind in _TENSORS)
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Those of the tensors."""
         axes = super().axes(op)
         tensors = {Slot("in", index) for index in self._TENSORS[op.op_type]}
         return (
@@ -70,20 +72,20 @@ class IntegerConcat(OneAxis, QuantizedOp):
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
+    @override
     def axis(self, op: Op) -> int:
-        """The axis."""
         return op.integer("axis") % rank_of(op.outputs[0])
 
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The result and the pieces, each of which is followed by its scale and zero point."""
         return {Y: 1, **dict.fromkeys((Slot("in", index) for index in range(2, len(op.inputs), 3)), 0)}
 
+    @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of the pieces and of the result correspond by position."""
         return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.outputs[0]))))
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis."""
         (axis,) = positions(build.format(Y), (self.axis(op),))
         lower_directly(op, build, {"axis": axis})
 
@@ -102,12 +104,12 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
         flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in behind)
         return Inapplicable("before opset 13 it works along several axes") if flattened else super().axes(op)
 
+    @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """From opset 13 on; before, only in canonical order."""
         return op.integer("opset", 13) >= 13 or is_canonical(signature)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op along the physical axis, or emulated where it flattens."""
         if op.integer("opset", 13) >= 13:
             super().lower(op, build)
         else:
@@ -130,8 +132,8 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
         """Whether channels come last."""
         return bool(op.integer("channels_last"))
 
+    @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Batch and channels only."""
         return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
 
 
@@ -157,6 +159,6 @@ class MaxPoolingChannelsLast(ChannelsAnywhere):
     padding = PADDING_KEPT
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
 
+    @override
     def is_last(self, op: Op) -> bool:
-        """Always."""
         return True

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.formats import Format
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -57,13 +59,13 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     numbers: ClassVar[tuple[int, ...]]
     columns: ClassVar[tuple[int, ...]]
 
+    @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """Operands a and b, result y."""
         a, b = self.factors
         return {"a": Slot("in", a), "b": Slot("in", b), "y": Y}
 
+    @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        """The three matrices."""
         return dict.fromkeys(self.roles(op).values(), 2)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -159,8 +161,8 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         (result,) = build.op(op.op_type, inputs, [y_type], op.attributes)
         build.set_padded_output(0, result)
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per element of the result and of K."""
         a, y = op.inputs[self.factors[0]], op.outputs[0]
         if a is None or y is None or a.rank is None or a.rank < 2 or a.shape is None or y.shape is None:
             return 0.0
@@ -222,8 +224,8 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         """Rows that are quantised together see each other."""
         return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
+    @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """Rows and result."""
         return {"x": X, "y": Y}
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -240,8 +242,8 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         rows = tuple(range(rank - 1))
         return {X: (*rows, rank), Y: (*rows, rank - 1)}
 
+    @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Rows and batches may be."""
         return "" if axis < rank_of(op.inputs[0]) - 1 else "the kernel reads and writes whole rows"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
@@ -255,15 +257,15 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         """Those of the signature: neither operand has all axes, so none tells the order of the other."""
         return LayoutRule.physical_formats(self, op)
 
+    @override
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the rows in their order, or emulated."""
         if self.is_layout_agnostic(op, chosen_signature(op)):
             lower_directly(op, build)
         else:
             super().lower(op, build)
 
+    @override
     def flops(self, op: Op) -> float:
-        """Two per element of the result and of K."""
         a, y = op.inputs[0], op.outputs[0]
         if a is None or y is None or not a.shape or y.shape is None:
             return 0.0

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.axis import positions
@@ -64,8 +65,8 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         """The axis of x that the scale runs along; None where one number serves all."""
         return None if is_one_number(op.inputs[SCALE]) else op.integer("axis", 1) % rank_of(op.inputs[0])
 
+    @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """What is read and what is written."""
         return {"x": X, "y": Y}
 
     def is_vector(self, op: Op) -> bool:
