@@ -32,7 +32,7 @@ from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range, symbols
 from layoutopt.ops import rules
-from layoutopt.ops.region_ops import insides
+from layoutopt.ops.region_ops import region_tree
 from layoutopt.passes import RemoveDead, default_pipeline
 from layoutopt.passes.base import Mode, Moment, Note, Pass, PassContext, PassResult, Pipeline, Watch
 from layoutopt.planner import Plan
@@ -206,7 +206,7 @@ def _optimized(
     progress("writing ONNX")
     lowered = spoken.lower(graph, context.growth)
     compact(lowered)
-    for each in reversed(insides(lowered)):
+    for each in reversed(region_tree(lowered)):
         RemoveDead().run(each, context)  # shapes that were computed for ops which read them off their operands now
     emitted = onnx_io.emit(lowered)
     onnx_io.check(emitted)

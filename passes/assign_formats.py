@@ -14,7 +14,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops.region_ops import boundary, control_flow, insides
+from layoutopt.ops.region_ops import boundary, region_rule, region_tree
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import Deadline, Plan, least_moves, make_compromise, make_plan
 
@@ -73,7 +73,7 @@ class AssignFormats(Pass):
                 value.storage = Storage(format)
             graph.promised |= {index: Storage(format) for index, output in enumerate(graph.outputs) if output is value}
         kept = {value for value in pins if graph.is_output(value)}
-        for each in insides(graph):
+        for each in region_tree(graph):
             for op in each.ops:
                 assign(each, op, context.plan.signatures[op], kept)
             each.stage = "assigned"
@@ -102,7 +102,7 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
     for value, storage in zip(op.outputs, signature.outputs, strict=True):
         if value is not None and storage is not None:
             _store(graph, value, storage, keeps_name=value in kept)
-    if control_flow(op) is None:
+    if region_rule(op) is None:
         return
     for place, storage in boundary(op, signature).items():
         body = op.bodies[place.body]

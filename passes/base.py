@@ -18,7 +18,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Data, Op, Value
 from layoutopt.ir.verify import violations
-from layoutopt.ops.region_ops import insides
+from layoutopt.ops.region_ops import region_tree
 from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]
@@ -140,7 +140,7 @@ class Pipeline:
             if watch is not None:
                 watch("before", step, graph)
             versions, start = _versions(graph), perf_counter()
-            for each in [graph] if step.is_whole else reversed(insides(graph)):
+            for each in [graph] if step.is_whole else reversed(region_tree(graph)):
                 step.run(each, context)
             results.append(PassResult(step.name, _versions(graph) != versions, perf_counter() - start))
             self._check(graph, f"pass {step.name}")

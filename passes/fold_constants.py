@@ -20,7 +20,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.interfaces.shape_query import ShapeQuery
-from layoutopt.ops.region_ops import control_flow, unwrap
+from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
 
 _ROUNDS = 16  # exporters nest shape computations a few deep
@@ -51,7 +51,7 @@ class FoldConstants(Pass):
             graphs = [graph]
             for each in graphs:  # it grows by the bodies of every graph
                 found |= self._unwrap(each) | self._fold_shapes(each) | self._fold(each, context) | self._sink(each)
-                graphs += (body for op in each.ops if control_flow(op) is not None for body in op.bodies.values())
+                graphs += (body for op in each.ops if region_rule(op) is not None for body in op.bodies.values())
             if not found:
                 break
             if any(_is_unknown(value) for each in graphs for value in each.values):
@@ -61,10 +61,10 @@ class FoldConstants(Pass):
         """Put bodies that certainly run once in the place of their ops. Returns whether there were some."""
         found = False
         while certain := [
-            (op, name) for op in graph.ops if (rule := control_flow(op)) and (name := rule.certain_body(op))
+            (op, name) for op in graph.ops if (rule := region_rule(op)) and (name := rule.certain_body(op))
         ]:
             for op, name in certain:
-                unwrap(graph, op, name)
+                inline_region(graph, op, name)
             found = True
         return found
 
@@ -72,7 +72,7 @@ class FoldConstants(Pass):
         """Let bodies have constants that they capture as their own, sharing the elements. Returns whether there were some."""
         found = False
         for op in graph.ops:
-            captured = range(op.own_inputs, len(op.inputs)) if control_flow(op) is not None else ()
+            captured = range(op.own_inputs, len(op.inputs)) if region_rule(op) is not None else ()
             constants = [
                 (index, value) for index in captured if (value := op.inputs[index]) is not None and value.is_constant
             ]

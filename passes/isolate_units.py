@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from layoutopt.cost import sized
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
-from layoutopt.ops import hoist_data_movement, is_dequantizer, undoes
+from layoutopt.ops import hoist_data_movement, is_dequantizer, is_lossless_round_trip
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import integers_of
 
@@ -30,7 +30,7 @@ class IsolateUnits(Pass):
         """Names first, as a unit is not seen before they are out of the way."""
         if context.whole_units:
             return
-        hoist_data_movement(graph, only_names=True)
+        hoist_data_movement(graph, only_views=True)
         for op in graph.ops:
             _drop_pair(graph, op)
         integers = integers_of([graph], sized(context.cost_model, context.sizes))
@@ -43,7 +43,7 @@ def _drop_pair(graph: Graph, op: Op) -> None:
     """A quantisation of what was just dequantised by the same numbers."""
     value, result = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
     before = graph.producer(value) if value is not None else None
-    if before is None or result is None or value is None or not undoes(op, before):
+    if before is None or result is None or value is None or not is_lossless_round_trip(op, before):
         return
     source = before.inputs[0]
     if source is None or graph.is_output(result):

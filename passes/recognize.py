@@ -16,13 +16,13 @@ from layoutopt.patterns import FusionPattern
 
 @dataclass(frozen=True, slots=True)
 class Recognize(Recompose):
-    """Apply the idioms whose op is virtual, or one of ONNX. That alone is no reason to rewrite a model."""
+    """Apply the patterns whose op is virtual, or one of ONNX. That alone is no reason to rewrite a model."""
 
     name = "recognize"
     is_reason = False
 
-    def is_wanted(self, idiom: FusionPattern, context: PassContext) -> bool:
+    def is_wanted(self, pattern: FusionPattern, context: PassContext) -> bool:
         """Whoever has kernels for what."""
         del context
-        rule = rules().get(idiom.makes)
-        return rule is not None and (rule.is_pseudo_op or "::" not in idiom.makes)
+        rule = rules().get(pattern.fused_op)
+        return rule is not None and (rule.is_pseudo_op or "::" not in pattern.fused_op)

@@ -15,7 +15,7 @@ from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 @dataclass(frozen=True, slots=True)
 class Recompose(Pass):
-    """Apply the idioms whose op the dialect can say, before affines are folded into what stands around them."""
+    """Apply the patterns whose op the dialect can say, before affines are folded into what stands around them."""
 
     name = "recompose"
 
@@ -24,34 +24,36 @@ class Recompose(Pass):
         if context.mode == "training":
             return
         for op in graph.ops:
-            for idiom in patterns_at(op):
-                if op not in graph or not self.is_wanted(idiom, context):
+            for pattern in patterns_at(op):
+                if op not in graph or not self.is_wanted(pattern, context):
                     continue
-                match = idiom.match(graph, op)
+                match = pattern.match(graph, op)
                 if match is None:
                     continue
-                exposed = match.exposed(graph)
-                if exposed is None:
-                    _replace(graph, idiom, match)
+                external_use = match.external_use(graph)
+                if external_use is None:
+                    _replace(graph, pattern, match)
                 else:
-                    context.note(self, op.name or op.kind, f"no {idiom.name}: {exposed.name} is read elsewhere too")
+                    context.note(
+                        self, op.name or op.kind, f"no {pattern.name}: {external_use.name} is read elsewhere too"
+                    )
 
-    def is_wanted(self, idiom: FusionPattern, context: PassContext) -> bool:
-        """Whether the dialect has a kernel for what the idiom makes."""
-        return idiom.makes in context.kernels
+    def is_wanted(self, pattern: FusionPattern, context: PassContext) -> bool:
+        """Whether the dialect has a kernel for what the pattern makes."""
+        return pattern.fused_op in context.kernels
 
 
-def _replace(graph: Graph, idiom: FusionPattern, match: Match) -> None:
+def _replace(graph: Graph, pattern: FusionPattern, match: Match) -> None:
     """Put the one op where the last of the several stood, under its name."""
     last = graph.producer(match.result)
     assert last is not None
-    domain, _, op_type = idiom.makes.rpartition("::")
+    domain, _, op_type = pattern.fused_op.rpartition("::")
     version = graph.opsets.setdefault(domain, 1)
     for value in match.inputs:
         if value is not None and value not in graph:
             value.name = value.tensor = graph.fresh_name(value.name)
             graph.add_value(value)
-    new = graph.new_value(f"{match.result.name}__{idiom.name}", match.result.type)
+    new = graph.new_value(f"{match.result.name}__{pattern.name}", match.result.type)
     whole = Op(
         op_type,
         match.inputs,

@@ -50,7 +50,7 @@ class Functions(Dialect):
         """The lowered graph; `graph` is not changed. Ops that are more than one op on arrays leave no names inside of units."""
         lowered = super().lower(graph, growth)
         for each in lowered.nest():
-            hoist_data_movement(each, only_names=True)
+            hoist_data_movement(each, only_views=True)
         return lowered
 
     def label(self, op: Op) -> Label:

@@ -28,7 +28,7 @@ from layoutopt.ops import (
     physical_type,
     rule_of,
 )
-from layoutopt.ops.region_ops import ControlFlow, control_flow, insides
+from layoutopt.ops.region_ops import ControlFlow, region_rule, region_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Dialect(ABC):
         main.metadata = dict(graph.metadata)
         scanned = _scanned(graph)
         bodies: dict[Graph, Graph] = {}
-        for body in reversed(insides(graph)[1:]):  # the innermost before those around it
+        for body in reversed(region_tree(graph)[1:]):  # the innermost before those around it
             target = Graph(body.name, origin=body.origin, root=main)
             bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
         callers = [Slot("in", index) for index in range(len(graph.inputs))]
@@ -188,7 +188,7 @@ class _Lowering:
         inputs = tuple(value and self.values[value] for value in op.inputs)
         outputs = tuple(value and self.values[value] for value in op.outputs)
         rule = rule_of(op)
-        control = control_flow(op)
+        control = region_rule(op)
         if control is not None:
             self._lower_bodies(op, control, inputs, outputs)
             return
@@ -224,7 +224,7 @@ class _Lowering:
     ) -> None:
         """The same op with lowered bodies. Where it looks at an axis, its operands have one extent per part."""
         signature = op.signature or canonical_signature(op)
-        scanned = {place.slot for crossing in rule.crossings(op) for place in crossing.places if place.hidden}
+        scanned = {place.slot for crossing in rule.boundary_values(op) for place in crossing.ports if place.hidden_axes}
         storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
         formats = {slot: storage.format for slot, storage in storages.items()}
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or _first_name(op), self.dialect.shape)
@@ -291,11 +291,11 @@ def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
 def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
     """The inputs and outputs of bodies that are slices of arrays outside, or put together to such."""
     found: dict[Graph, list[Slot]] = {}
-    for op in (op for each in insides(graph) for op in each.ops):
-        rule = control_flow(op)
-        for crossing in rule.crossings(op) if rule is not None else ():
-            if any(place.hidden for place in crossing.places):
-                for place in (place for place in crossing.places if place.body):
+    for op in (op for each in region_tree(graph) for op in each.ops):
+        rule = region_rule(op)
+        for crossing in rule.boundary_values(op) if rule is not None else ():
+            if any(place.hidden_axes for place in crossing.ports):
+                for place in (place for place in crossing.ports if place.body):
                     found.setdefault(op.bodies[place.body], []).append(place.slot)
     return found
 

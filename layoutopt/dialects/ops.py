@@ -22,7 +22,7 @@ class Ops(Dialect):
         """The lowered graph; `graph` is not changed."""
         lowered = super().lower(graph, growth)
         for each in lowered.nest():
-            hoist_data_movement(each, only_names=False)
+            hoist_data_movement(each, only_views=False)
         return lowered
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:

@@ -16,7 +16,7 @@ from layoutopt.formats import UNKNOWN, Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.ops.region_ops import ControlFlow, Crossing, Place, control_flow, insides, operand
+from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, operand, region_rule, region_tree
 
 Type: TypeAlias = TensorType | OpaqueType
 Types: TypeAlias = Mapping[str, Type]
@@ -34,8 +34,8 @@ class Crossings:
         self._names = names
         self._fresh = fresh
         self._ops: dict[str, tuple[Op, ControlFlow]] = {}
-        for op in (op for each in insides(graph) for op in each.ops):
-            rule = control_flow(op)
+        for op in (op for each in region_tree(graph) for op in each.ops):
+            rule = region_rule(op)
             first = next((names[value] for value in op.outputs if value is not None), "")
             if rule is not None and first:
                 self._ops[first] = op, rule
@@ -57,7 +57,7 @@ class Crossings:
         """What is carried on and does not keep its type: what it has in common before and after an iteration."""
         found: dict[str, Type] = {}
         for op, crossing in self._crossings(node):
-            if not crossing.is_carried:
+            if not crossing.is_loop_state:
                 continue
             left = next(self._seen(op, each, types) for each in crossing.sources if each.body)
             states = (operand(op, each) for each in crossing.targets if each.body)
@@ -86,27 +86,29 @@ class Crossings:
                     )
         return found
 
-    def _crossings(self, node: str) -> list[tuple[Op, Crossing]]:
+    def _crossings(self, node: str) -> list[tuple[Op, BoundaryValue]]:
         op, rule = self._ops.get(node, (None, None))
-        return [] if op is None or rule is None else [(op, crossing) for crossing in rule.crossings(op)]
+        return [] if op is None or rule is None else [(op, crossing) for crossing in rule.boundary_values(op)]
 
-    def _seen(self, op: Op, place: Place, types: Types) -> TensorType | None:
+    def _seen(self, op: Op, place: RegionPort, types: Types) -> TensorType | None:
         """The type of an operand as a body sees it; None if it is no tensor, or not even that is known."""
         value = operand(op, place)
         type = None if value is None else types.get(self._names[value], value.type)
         if not isinstance(type, TensorType):
             return None
-        if type.shape is None or not place.hidden:
+        if type.shape is None or not place.hidden_axes:
             return type
-        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in place.hidden))
+        return TensorType(
+            type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in place.hidden_axes)
+        )
 
-    def _handed(self, place: Place, inner: TensorType, known: Type, outside: set[Dim], length: Dim | None) -> Type:
+    def _handed(self, place: RegionPort, inner: TensorType, known: Type, outside: set[Dim], length: Dim | None) -> Type:
         """The type of a result that bodies see as `inner`. Extents that only a body knows get other names."""
         if inner.shape is None:
             return known if isinstance(known, TensorType) else inner
         dims = [dim if dim in outside or _knowledge(dim) else self._fresh.fresh() for dim in inner.shape]
-        for axis in place.hidden:
-            dims.insert(axis, self._fresh.fresh() if length is None or len(place.hidden) > 1 else length)
+        for axis in place.hidden_axes:
+            dims.insert(axis, self._fresh.fresh() if length is None or len(place.hidden_axes) > 1 else length)
         return _merged(known, TensorType(inner.dtype, tuple(dims)))
 
     def _length(self, op: Op, types: Types) -> Dim | None:
@@ -116,7 +118,7 @@ class Crossings:
             type = types.get(self._names[value], value.type)
             return type.shape if isinstance(type, TensorType) else None
 
-        rule = control_flow(op)
+        rule = region_rule(op)
         return None if rule is None else rule.length(op, shape_of)
 
     def _begun(self, declared: Type, initial: TensorType) -> Type:
@@ -148,7 +150,7 @@ class Crossings:
         return TensorType(one.dtype, tuple(a if a == b else self._fresh.fresh() for a, b in pairs))
 
 
-def _is_captured(op: Op, place: Place) -> bool:
+def _is_captured(op: Op, place: RegionPort) -> bool:
     return place.slot.index >= len(op.bodies[place.body].inputs) - op.captured
 
 

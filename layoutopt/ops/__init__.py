@@ -1,4 +1,4 @@
-"""Layout rules, one file per op family. An op type that is not here runs in the canonical format."""
+"""Layout rules and op interfaces, one file per op family. An op type without a rule runs in canonical format."""
 
 from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
     attention,
@@ -50,9 +50,9 @@ from layoutopt.ops.quantization import (
     hoist_data_movement,
     is_dequantizer,
     is_in_qdq_group,
+    is_lossless_round_trip,
     is_quantizer,
-    respelled,
-    undoes,
+    with_unified_formats,
 )
 from layoutopt.ops.runtime_extents import is_computable, unresolved
 from layoutopt.ops.signatures import (
@@ -100,19 +100,19 @@ __all__ = [
     "is_copy",
     "is_dequantizer",
     "is_in_qdq_group",
+    "is_lossless_round_trip",
     "is_quantizer",
     "is_type_conversion",
     "padded_type",
     "physical_type",
     "register",
-    "respelled",
     "rounded",
     "rule_of",
     "rules",
     "signature_of",
     "sum_of",
-    "undoes",
     "unresolved",
     "untransposable",
     "with_padding_states",
+    "with_unified_formats",
 ]

@@ -1,8 +1,8 @@
-"""Attention in one op, as onnxruntime has it.
+"""The fused attention op of onnxruntime.
 
     q (B, S, H*D)   k (B, L, H*D)   v (B, L, H*E)   mask (B or 1, H or 1, S, L)   ->   y (B, S, H*E)
 
-The heads lie side by side in all of them, so there is nothing to choose: the rule is there for the arithmetic.
+Its only signature is the canonical one; the rule declares the number of operations.
 """
 
 from typing import ClassVar
@@ -23,7 +23,7 @@ from layoutopt.ops.signatures import (
 
 @register
 class Attention(LayoutRule):
-    """Canonical formats alone."""
+    """Canonical formats only."""
 
     family = "attention"
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::MultiHeadAttention",)

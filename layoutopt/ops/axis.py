@@ -1,4 +1,4 @@
-"""Ops along one axis or some of them: reductions, softmax, arg-max. Other axes go along in any format."""
+"""Ops along one or several axes: reductions, softmax, arg-max. The other axes may have any format."""
 
 from types import MappingProxyType
 
@@ -20,29 +20,29 @@ _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 
 def positions(format: Format, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Where the parts of some axes lie in a physical array."""
+    """The positions of the parts of some axes in a physical array."""
     return tuple(place for place, part in enumerate(format.parts) if part.axis in axes)
 
 
 @register
 class Reduction(AxiswiseRule):
-    """Reduce*: the axes come as an attribute or, in later opsets, as an input."""
+    """Reduce*: the axes are an attribute or, in later opsets, an input."""
 
     family = "reduction"
     ops = (
         *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
         *_SUMS,
     )
-    formats = "any; reduced axes may be blocked where they have no lanes, in sums also where these are zero"
+    formats = "any; reduced axes may be blocked where they have no padding, in sums also where these are zero"
     is_always_agnostic = True
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """Of lanes that are not reduced over."""
+        """The transfer along axes that are not reduced."""
         if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
             return PADDING_KEPT
         if kind == "ReduceLogSumExp":
             return PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
-        text = "lanes of reduced axes have to be zero" if kind in _SUMS else ""
+        text = "padding of reduced axes have to be zero" if kind in _SUMS else ""
         return PaddingTransfer(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
 
     def reduced(self, op: Op) -> tuple[int, ...] | None:
@@ -65,7 +65,7 @@ class Reduction(AxiswiseRule):
         return bool(op.integer("keepdims", 1))
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """All axes of the input are iteration axes; the output has them, or those that are left."""
+        """All axes of the input are iteration axes; the output has those that remain."""
         reduced = self.reduced(op)
         if reduced is None:
             return Inapplicable("the reduced axes are computed")
@@ -73,14 +73,14 @@ class Reduction(AxiswiseRule):
         return {X: every, Y: every if self.keeps_axes(op) else tuple(axis for axis in every if axis not in reduced)}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, but a reduced axis may have lanes only where zeros add nothing."""
+        """The projection, if padding of reduced axes adds nothing to the result."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
         reduced = self.reduced(op) or ()
         blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced)
         if blocked and has_padding(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
-            return Inapplicable("the reduction would read the lanes")
+            return Inapplicable("the reduction would read the padding")
         return signature
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -114,7 +114,7 @@ class Reduction(AxiswiseRule):
 
 
 class OneAxis(AxiswiseRule):
-    """An op along one axis, which must be whole."""
+    """An op along one axis, which must not be blocked."""
 
     formats = "any; the axis must not be blocked"
 
@@ -168,7 +168,7 @@ class Softmax(OneAxis, SaturatingOp):
 
 @register
 class ArgReduction(OneAxis):
-    """ArgMax and ArgMin: the index along the axis is logical."""
+    """ArgMax and ArgMin: the result is an index along the logical axis."""
 
     family = "reduction"
     ops = ("ArgMax", "ArgMin")
@@ -176,7 +176,7 @@ class ArgReduction(OneAxis):
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The output has all axes, or all but one."""
+        """The output has all axes, or all but the reduced one."""
         axes = super().axes(op)
         if isinstance(axes, Inapplicable) or op.integer("keepdims", 1):
             return axes

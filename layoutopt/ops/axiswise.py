@@ -1,8 +1,8 @@
-"""Ops whose operands share axes: a format on one operand is a format on all of them.
+"""Rules for ops whose operands share axes: the format of one operand determines the formats of all.
 
-Such an op is described by naming, for every operand, which *iteration axis* each of its axes is. Broadcasting Add on
-(N,C,H,W) and (C,1,1) has the axes (0,1,2,3) and (1,2,3); a Transpose by perm has (0,1,...) and perm; a reduction drops
-some. A format on one operand orders the iteration axes, and that order is projected onto the other operands:
+Such a rule declares, for every operand, which *iteration axis* each of its axes is. A broadcasting Add of (N,C,H,W) and (C,1,1)
+has the iteration axes (0,1,2,3) and (1,2,3); a reduction drops some. The format of one operand orders the iteration axes, and
+that order is projected onto the other operands:
 
     NHWC on (N,C,H,W)      ->   HWC on (C,1,1)
     NCHW16c on (N,C,H,W)   ->   CHW16c on (C,1,1),  CHW on (1,H,W): an axis of extent 1 has no blocks
@@ -24,17 +24,17 @@ Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class IterationOrder:
-    """Iteration axes and their blocks, outermost first: a format over the axes of a whole op."""
+    """The iteration axes of an op and their blocks, outermost first: a format over the axes of the whole op."""
 
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, format: Format, axes: Sequence[int]) -> "IterationOrder":
-        """The order that a format gives to the axes of one operand."""
+        """The order that the format of one operand, with these iteration axes, gives to the iteration axes."""
         return cls(tuple(Part(axes[part.axis], part.block, part.step) for part in format.parts))
 
     def project(self, axes: Sequence[int], shape: Shape) -> Format:
-        """The format of an operand with these iteration axes; axes without an order follow their predecessor."""
+        """The format of an operand with these iteration axes; axes without a position in the order follow their predecessor."""
         position = {axis: index for index, axis in enumerate(axes)}
         parts = [
             Part(position[part.axis], part.block, part.step)
@@ -49,28 +49,28 @@ class IterationOrder:
 
 
 class AxiswiseRule(LayoutRule):
-    """A rule for ops that are described by the iteration axes of their operands."""
+    """A rule for ops that the iteration axes of their operands describe."""
 
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The iteration axis of every axis of every operand that takes part; others stay canonical.
+        """The iteration axes of every operand that takes part, by slot; other operands stay canonical.
 
-        It is asked for ops whose operands have the required ranks. By default the axes of x and y correspond by position.
+        Called only for ops whose operands have the required ranks. By default the axes of x and y correspond by position.
         """
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def iteration_axes(self, op: Op) -> Axes | Inapplicable:
-        """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""
+        """The axes, or the reason why there are none, for any op."""
         return self.missing_rank(op) or self.axes(op)
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Why this iteration axis must not be blocked; empty if it may be."""
+        """The reason why an iteration axis must not be blocked; empty if it may be."""
         del op, axis, order
         return ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """Project the first known format onto all operands that are not known themselves."""
+        """The projection of the most informative known format onto all operands, if the other known formats agree."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
             return axes
@@ -104,10 +104,10 @@ class AxiswiseRule(LayoutRule):
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """Projections of one order onto all operands.
+        """The projections of one order onto all operands.
 
-        In the signature, a format that is canonical for its shape stands as the canonical one; the order that it is a
-        projection of is that of the largest operand which is not.
+        A signature holds the canonical format wherever a projection is the same bytes for its shape. The order is that of the
+        largest operand whose format is not canonical.
         """
         formats, axes = super().physical_formats(op), self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
@@ -124,10 +124,9 @@ class AxiswiseRule(LayoutRule):
         return formats
 
     def aligned_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        """The operands that share iteration axes, by these and by the axes that a format may not block.
+        """The operand classes of a rule that does not override `complete`: equal iteration axes, and equal extents of 1.
 
-        One known format is projected onto all other operands. So operands of one class give the same signature, for rules that
-        do not override `complete`.
+        The projection of a known format depends on nothing else of the operand that has it.
         """
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
@@ -150,7 +149,7 @@ class AxiswiseRule(LayoutRule):
 
 
 def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
-    """Physical input `index`, with extents of 1 put in so that it broadcasts against the physical first output."""
+    """Physical input `index`, reshaped with extents of 1 so that it broadcasts against the physical first output."""
     value, slot, logical = build.input(index), Slot("in", index), op.inputs[index]
     if value is None or value.shape is None or slot not in axes or logical is None or logical.shape is None:
         return value

@@ -1,15 +1,16 @@
-"""What a layout rule is: the signatures of an op type, and how the op is spelled in each of them.
+"""Layout rules: the signatures of an op type, its padding transfer, and its lowering under each signature.
 
-A rule knows what is *legal*. It never sees a cost or a target: what is *wise* belongs to the cost models. It answers
-five questions about an op:
+A rule declares which formats are *legal*. It sees neither cost nor target: cost models decide which legal formats are fast.
+A rule answers five questions about an op:
 
-    complete    if these operands lie in these formats, in which lie the others?
-    lanes       if the lanes of the inputs hold this, what do the lanes of the outputs hold?
-    is_layout_agnostic   is the op on the physical arrays the same op, at most with other attributes?
-    lower       how is it written on the physical arrays?
-    flops       how much arithmetic is it?
+    signature            which formats do the other operands have, if these operands have these formats?
+    transfer_padding     which state has the padding of the outputs, given the padding states of the inputs?
+    is_layout_agnostic   is the lowered op one op of the same type, at most with other attributes?
+    lower                which ops compute the result on physical arrays?
+    flops                how many operations does the op perform?
 
-An op type without a rule runs in the canonical format on all its tensors. That is never an error.
+An op type without a rule has canonical formats on all operands, which is always legal. Facts that are not about layout are
+interfaces of their own (`ops.interfaces`), which a rule implements beside this class.
 """
 
 from abc import ABC, abstractmethod
@@ -28,22 +29,22 @@ OLDEST_OPSET = 7
 
 
 class Builder(Protocol):
-    """What `lower` writes with. Values made here live in the lowered graph: their shapes are physical."""
+    """The emitter that `lower` writes ops with. Its values belong to the lowered graph: their shapes are physical."""
 
     def format(self, slot: Slot) -> Format:
-        """The format in which the rule sees an operand, as `physical_formats` says."""
+        """The format of an operand that the rule lowers for, an entry of `physical_formats`."""
 
     def output_type(self, index: int) -> TensorType | None:
-        """The type of the physical output; None if it is absent."""
+        """The type of a physical output; None if the output is absent."""
 
     def input(self, index: int) -> Value | None:
-        """The physical input."""
+        """A physical input; None if it is absent."""
 
     def padded(self, index: int) -> Value | None:
-        """The input in canonical order, its axes still padded up to their blocks."""
+        """An input transposed to canonical order, its axes still padded up to their blocks."""
 
     def constant(self, array: Array, stem: str) -> Value:
-        """A new constant."""
+        """A new constant; `stem` is part of its name."""
 
     def op(
         self,
@@ -52,39 +53,39 @@ class Builder(Protocol):
         types: Sequence[TensorType | None],
         attributes: Mapping[str, Attribute] | None = None,
     ) -> list[Value]:
-        """A new op of the standard domain and its outputs (absent ones left out of the list)."""
+        """The present outputs of a new op in the op's own domain if the type is the op's, else in the standard domain."""
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """The same elements under another shape."""
+        """The same elements in another shape."""
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
-        """The axes in another order."""
+        """The value with its axes permuted."""
 
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
-        """A tensor of logical shape `shape` from one format in another."""
+        """A tensor of logical shape `shape` converted from format `src` to format `dst`."""
 
     def resize_axis(self, value: Value, axis: int, extent: int) -> Value:
-        """Cut or zero-pad the end of an axis."""
+        """The value with the end of an axis cut off or padded with zeros."""
 
     def set_output(self, index: int, value: Value) -> None:
-        """The physical output."""
+        """Record the physical output."""
 
     def set_padded_output(self, index: int, value: Value) -> None:
-        """The output in canonical order, its axes padded up to their blocks."""
+        """Record an output in canonical order, its axes padded up to their blocks."""
 
 
 class LayoutRule(KernelProfile, ABC):
-    """The layout knowledge about a family of op types.
+    """The layout of a family of op types.
 
     Attributes:
         ops: the op types, with their domain in front unless it is ai.onnx.
-        is_anchor: the op wants formats of its own, those of the target's kernels. Others take what neighbours have.
-        is_pseudo_op: no runtime has the op, so that it is always respelled.
-        has_independent_operands: the format of one operand says nothing about the others, so combinations are worth a look.
-        is_always_agnostic: `lower` writes one op of the same type under every signature.
-        formats: in words, which formats its operands may have.
+        is_anchor: the formats of the op are those of the target's kernels; other ops take the formats of their neighbours.
+        is_pseudo_op: no runtime has the op, so it is always expanded.
+        has_independent_operands: the operands have formats of their own, so the planner combines candidates of each.
+        is_always_agnostic: the lowered op is one op of the same type under every signature.
+        formats: the formats that operands may have, in words, for documentation.
         ranks: the operands whose rank has to be known, and the least rank of each.
-        padding: the transfer function of the padding.
+        padding: the padding transfer function, for all op types unless `padding_of` distinguishes them.
     """
 
     ops: ClassVar[tuple[str, ...]]
@@ -118,27 +119,28 @@ class LayoutRule(KernelProfile, ABC):
 
     @abstractmethod
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """What `signature` returns for an op whose operands have the required ranks."""
+        """The signature, as in `signature`, of an op whose operands have the required ranks."""
 
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        """The class of each operand that may have equals: `complete(op, {slot: format})` is the same for all of a class.
+        """The equivalence class of each operand: `signature(op, {slot: format})` is the same for all slots of a class.
 
-        Ops with any number of operands have them in few classes, so that the planner completes one signature per class and
-        format instead of one per operand and format.
+        Variadic ops have few classes, so the planner completes one signature per class and format instead of one per operand
+        and format. Operands without a class are completed one by one.
         """
         del op
         return {}
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """The padding transfer of the ops of one kind; the rule's by default."""
+        """The padding transfer function of one op type; that of the rule by default."""
         del kind
         return self.padding
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """The padding states of the outputs for those of the inputs; None if the op does not work on such inputs.
+        """The padding states of the outputs for those of the inputs; None if the op refuses such inputs.
 
-        `inputs` has a state for every input, ZERO where it has no padding. By default the transfer of the kind is applied to
-        the largest of them; overrides add the cases that depend on the op or on the signature. Outputs without a state are ANY.
+        `inputs` has a state for every input, ZERO for inputs without padding. By default the transfer function of the op type
+        is applied to the largest state; overrides add the cases that depend on the op or on the signature. Outputs that the
+        result does not list have state ANY.
         """
         del signature
         state = self.padding_of(op.kind)[max(inputs, default=Lanes.ZERO)]
@@ -150,7 +152,7 @@ class LayoutRule(KernelProfile, ABC):
         return self.is_always_agnostic or is_canonical(signature)
 
     def must_be_expanded(self, op: Op) -> bool:
-        """Whether `lower` writes the op in canonical formats too, as runtimes do not get on with the spelling that it has."""
+        """Whether `lower` replaces the op in canonical formats too, because a runtime lacks it or computes it wrongly."""
         del op
         return self.is_pseudo_op
 
@@ -163,8 +165,8 @@ class LayoutRule(KernelProfile, ABC):
     def lower(self, op: Op, build: Builder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
-        By default it is emulated: the op in canonical order on padded arrays. That is right wherever a padded run gives
-        the logical elements their right values and the lanes what `lanes` says.
+        By default the op is emulated: it runs in canonical order on padded arrays. That is correct wherever a run on padded
+        arrays computes the logical elements correctly and leaves padding as `transfer_padding` declares.
         """
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         types = [padded_type(*each) for each in zip(op.outputs, chosen_signature(op).outputs, strict=True)]
@@ -174,7 +176,7 @@ class LayoutRule(KernelProfile, ABC):
             build.set_padded_output(index, result)
 
     def padded_attributes(self, op: Op) -> Mapping[str, Attribute]:
-        """The attributes of the op when it runs on padded arrays in canonical order."""
+        """The attributes of the op when it runs in canonical order on padded arrays."""
         return op.attributes
 
 
@@ -184,7 +186,7 @@ _RULES: dict[str, LayoutRule] = {}
 
 
 def register(rule: type[LayoutRule]) -> type[LayoutRule]:
-    """Class decorator: make a rule known for each of its op types."""
+    """Class decorator: register a rule for each of its op types."""
     instance = rule()
     for kind in rule.ops:
         if kind in _RULES:
@@ -194,10 +196,10 @@ def register(rule: type[LayoutRule]) -> type[LayoutRule]:
 
 
 def rule_of(op: Op) -> LayoutRule | None:
-    """The rule for an op, if there is one. Opsets before 7 broadcast and reshape by other means and are left alone."""
+    """The rule for an op; None if there is none, or if the opset is below 7, whose ops broadcast and reshape differently."""
     return _RULES.get(op.kind) if op.version >= OLDEST_OPSET or op.domain else None
 
 
 def rules() -> dict[str, LayoutRule]:
-    """Every op type that has a rule, in alphabetical order."""
+    """The rule of every op type that has one, sorted by op type."""
     return dict(sorted(_RULES.items()))

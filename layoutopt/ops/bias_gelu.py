@@ -1,4 +1,4 @@
-"""A bias along the last axis and the activation behind it in one op, as onnxruntime saves them."""
+"""Fused bias and GELU of onnxruntime: the bias runs along the last axis."""
 
 from typing_extensions import override
 
@@ -13,15 +13,15 @@ from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import is_canonical
 
 
-def ends_with_last(format: Format) -> bool:
-    """Whether the last axis is the innermost one, and whole."""
+def is_last_axis_innermost(format: Format) -> bool:
+    """Whether the last axis is the innermost part of a format and not blocked."""
     last = format.parts[-1]
     return last.axis == format.rank - 1 and format.block(last.axis) == 1
 
 
 @register
 class BiasGelu(Elementwise):
-    """GELU of x + bias; the bias of the approximated one is optional."""
+    """GELU of x + bias; the bias of FastGelu is optional."""
 
     ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
     formats = "any; one kernel where the last axis is the innermost one"
@@ -36,11 +36,11 @@ class BiasGelu(Elementwise):
         return super().transfer_padding(op, signature, states) if has_one_addend else (Lanes.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the axis of the bias is the innermost one, or there is none."""
+        """Where the axis of the bias is the innermost one, or there is no bias."""
         if len(op.inputs) == 1 or is_canonical(signature):
             return True
         ends = (signature.inputs[0], signature.outputs[0])
-        return all(storage is None or ends_with_last(storage.format) for storage in ends)
+        return all(storage is None or is_last_axis_innermost(storage.format) for storage in ends)
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
@@ -50,4 +50,4 @@ class BiasGelu(Elementwise):
             AxiswiseRule.lower(self, op, build)
 
 
-__all__ = ["BiasGelu", "ends_with_last"]
+__all__ = ["BiasGelu", "is_last_axis_innermost"]

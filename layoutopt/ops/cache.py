@@ -1,4 +1,4 @@
-"""Keys and values written into a cache, at a place of its own for every sequence of the batch."""
+"""Writes of keys and values into a cache, at one position per sequence of the batch."""
 
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ _UPDATE = Slot("in", 1)
 
 @register
 class CacheUpdate(OneAxis):
-    """TensorScatter: the batch is the outermost axis, as the places are counted along it."""
+    """TensorScatter: the batch is the outermost axis, because the write positions are indexed by it."""
 
     family = "rearrangement"
     ops = ("TensorScatter",)
@@ -25,16 +25,16 @@ class CacheUpdate(OneAxis):
     ranks = MappingProxyType({X: 1, _UPDATE: 1})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of the cache, of what is written and of the result correspond by position."""
+        """Axes of the cache, of the update and of the result correspond by position."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, _UPDATE: axes[X]}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither that axis nor the batch."""
+        """Neither the axis nor the batch may be blocked."""
         return "the batch cannot be blocked" if axis == 0 else super().may_block(op, axis, order)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, if the batch comes first."""
+        """The projection, if the batch is the outermost axis."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):
             return signature

@@ -1,4 +1,4 @@
-"""Some axes cut or padded to given extents around their centres."""
+"""Axes cropped or padded to given extents around their centres."""
 
 import numpy as np
 
@@ -29,13 +29,14 @@ class CenterCrop(AxiswiseRule):
         return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are left as they are."""
+        """Axes that keep their extent may be blocked."""
         return "an axis that is cut or padded cannot be blocked" if axis in self.chosen(op) else ""
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same extents of the physical axes, said of all of them.
+        """The same op with extents for all physical axes.
 
-        onnxruntime moves a Transpose past the Pad that it makes of the op, and is wrong where that names its axes.
+        onnxruntime 1.31 moves a Transpose past the Pad that it expands the op to, and computes a wrong result if that Pad has
+        axes.
         """
         x, extents = build.input(0), present(build.input(1))
         order, chosen = build.format(X).parts, self.chosen(op)

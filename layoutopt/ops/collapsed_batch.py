@@ -1,8 +1,8 @@
-"""A product of matrices, taken out of the axes that lie outside of it in the same order in all operands.
+"""Collapsed batch dimensions: a matrix product without the axes that are outermost, in the same order, in all operands.
 
     a (windows, rows, K) in W R 8w 8r K    b (K, N)    y likewise, with N for K    ->    a (W R 8 8, K)    y (W R 8 8, N)
 
-On arrays that is the same product: what is outside are batches, or rows of one large matrix where b has no batches.
+On physical arrays the result is a plain product: collapsed axes are batches, or rows of one large matrix if b has no batches.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,13 +17,12 @@ from layoutopt.ops.signatures import OperandFormats
 
 @dataclass(frozen=True, slots=True)
 class CollapsedBatch:
-    """What is left of a product.
+    """A product whose outermost axes are collapsed.
 
     Attributes:
-        outside: the parts that were taken off, in memory order, under their iteration axes.
-        formats: of the operands, with the axes that lie outside in canonical order.
-        is_whole: whether every operand has all of what is outside, or nothing. A kernel that counts through it as if it
-            were one axis may then count in any order.
+        outside: the collapsed parts in memory order, as parts of iteration axes.
+        formats: the formats of the operands with the collapsed axes in canonical order.
+        is_whole: whether every operand has all collapsed axes or none of them, so that a kernel may traverse them in any order.
     """
 
     outside: tuple[Part, ...]
@@ -31,7 +30,7 @@ class CollapsedBatch:
     is_whole: bool
 
     def shape(self, axes: Sequence[int], shape: Shape) -> Shape:
-        """The extents of an operand's array: those of what is outside, 1 where it has none of that, and of the matrix."""
+        """The shape of an operand's array: the extents of the collapsed parts, 1 where it lacks them, and of the matrix."""
         extents = dict(zip(axes, shape, strict=True))
         own = {part.axis for part in self.outside}.intersection(axes)
         blocks = {axis: prod(part.block for part in self.outside if part.axis == axis and part.block) for axis in own}
@@ -45,7 +44,7 @@ class CollapsedBatch:
 def collapse_batch(
     axes: Axes, formats: OperandFormats, shapes: Mapping[Slot, Shape], outside: Collection[int]
 ) -> CollapsedBatch | None:
-    """The product without some axes; None if they do not lie outside of the others, in one order in all operands."""
+    """The product without the axes `outside`; None if they are not outermost, in one order, in all operands."""
     orders: dict[Slot, list[Part]] = {}
     inner: dict[Slot, Format] = {}
     for slot, shape in shapes.items():

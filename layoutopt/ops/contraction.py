@@ -1,4 +1,4 @@
-"""Contractions: two tensors multiplied, and summed over the axes that only they share."""
+"""Contractions: two tensors are multiplied and summed over the axes that only they share."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ class Contraction(LayoutRule, ContractionOp):
 
     @abstractmethod
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The iteration axis of every axis of a, b and y."""
+        """The iteration axes of a, b and y, for an op whose operands have the required ranks."""
 
     def iteration_axes(self, op: Op) -> Axes | Inapplicable:
-        """The axes, or the reason why there are none; `axes` is for ops whose operands have the required ranks."""
+        """The axes, or the reason why there are none, for any op."""
         return self.missing_rank(op) or self.axes(op)
 
     @override
@@ -38,9 +38,10 @@ class Contraction(LayoutRule, ContractionOp):
         return {"a": A, "b": B, "y": Y}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats, canonical for the rest; but where one operand is a matrix, the result follows the other one.
+        """The known formats, canonical for the other operands.
 
-        And if that matrix is a constant, it has its axes in the order that the others have them in.
+        If one operand is a matrix without shared batches, the result follows the format of the other operand. A constant
+        matrix has its axes in the order of the other operand.
         """
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
@@ -61,11 +62,11 @@ class Contraction(LayoutRule, ContractionOp):
             return signature
         for slot in (A, B, Y):
             if set(padded_axes_of(op.operand(slot), signature[slot])).difference(self.padded_axes(op, slot)):
-                return Inapplicable(f"{slot} would have lanes in {signature[slot]}")
+                return Inapplicable(f"{slot} would have padding in {signature[slot]}")
         return signature
 
     def _matrix(self, op: Op, axes: Axes, shapes: Mapping[Slot, Shape]) -> Slot | None:
-        """The operand that shares no batch with the other one, a constant rather than another; None if there is none."""
+        """The slot of the operand without shared batches, preferably a constant; None if both have some."""
         shared = {
             axis
             for slot, other in ((A, B), (B, A))
@@ -81,7 +82,7 @@ class Contraction(LayoutRule, ContractionOp):
         return next(iter(constants + single), None)
 
     def padded_axes(self, op: Op, slot: Slot) -> Collection[int]:
-        """The axes of an operand that may have lanes."""
+        """The axes of an operand that may have padding."""
         del op, slot
         return ()
 
@@ -95,7 +96,7 @@ class Contraction(LayoutRule, ContractionOp):
         return kinds == matrix[::-1] if kinds in (matrix, matrix[::-1]) else None
 
     def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:
-        """Those of the axes; None where no kernel could read the operands as they lie."""
+        """The modes of the iteration axes."""
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return None
@@ -104,10 +105,10 @@ class Contraction(LayoutRule, ContractionOp):
 
 
 def following(format: Format, source: Slot, target: Slot, axes: Axes, shape: Shape) -> Format:
-    """The format of an operand of that shape with its axes where another one has them.
+    """The format of operand `target` with its axes in the positions that they have in operand `source`.
 
-    An axis that only this one has stands where the other one has the first that this one has not, so that columns of the
-    result stand where summed axes did; in a matrix that is read, rows come first and columns last.
+    Axes missing from `source` take the position of the first source axis missing from `target`, so that columns of the result
+    take the position of the summed axes. Between a and b they are rows, which come first, or columns, which come last.
     """
     position = {axis: place for place, axis in enumerate(axes[target])}
     parts: list[Part] = []

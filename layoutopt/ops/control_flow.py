@@ -1,12 +1,12 @@
-"""If, Loop and Scan: what crosses into their bodies and out, and how often these run.
+"""If, Loop and Scan: their boundary values, and how often their regions run.
 
-    If     y        <-  the outputs of both branches
-    Loop   state    <-  the initial state and what the body leaves; given to the body and to the reader of the final state
-           output   <-  what the body leaves, all iterations along a new first axis
-    Scan   element  <-  the sequence, without the axis that is scanned
-    all    capture  <-  a value of the graph around, for the body that reads it
+    If     result   <-  the results of both branches
+    Loop   state    <-  the initial state and the result of the body; read by the body and by readers of the final state
+           output   <-  the result of the body, all iterations along a new first axis
+    Scan   element  <-  the sequence without the scanned axis
+    all    capture  <-  a value of the graph around that a region reads
 
-How often a body runs is a guess of the branches of an If (one in two) and of loops whose end is computed.
+Branches of an If are expected to run every other time. The number of iterations of a loop with a computed end is a guess.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.region_ops import ControlFlow, Crossing, Place, ShapeOf, operand, own_shape
+from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, ShapeOf, operand, own_shape
 from layoutopt.ops.signatures import estimated_extent
 
 TRIPS = 10.0  # of a loop whose end is computed; a guess
@@ -25,13 +25,13 @@ MOST_TRIPS = 1e4  # more do not change which plan is the best one, and prices ha
 _BATCHED = 8  # the opset in which Scan worked on batches
 
 
-def _entry(slot: Slot, *bodies: tuple[str, int]) -> Crossing:
-    """An operand of the op, given to bodies as their inputs of these numbers."""
-    return Crossing((Place(slot),), tuple(Place(Slot("in", index), body) for body, index in bodies))
+def _entry(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
+    """An operand of the op that is an input of regions, given as pairs of region and input index."""
+    return BoundaryValue((RegionPort(slot),), tuple(RegionPort(Slot("in", index), body) for body, index in bodies))
 
 
-def _captures(op: Op) -> list[Crossing]:
-    """The last inputs of the op and of its bodies."""
+def _captures(op: Op) -> list[BoundaryValue]:
+    """The captured values, which are the last inputs of the op and of its regions."""
     found = []
     for offset in range(op.captured):
         inner = ((name, len(body.inputs) - op.captured + offset) for name, body in op.bodies.items())
@@ -45,7 +45,7 @@ def _is_true(array: Array | None) -> bool:
 
 @register
 class If(ControlFlow):
-    """One of two branches, which read nothing but captures."""
+    """One of two branches, whose inputs are all captured."""
 
     formats = "whatever its branches and those around it agree on"
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
@@ -53,18 +53,20 @@ class If(ControlFlow):
     ops = ("If",)
 
     def is_sound(self, op: Op) -> bool:
-        """Two branches with as many results as the op has."""
+        """Two branches with as many results as the op."""
         bodies = op.bodies.values()
         alike = all((len(body.inputs), len(body.outputs)) == (op.captured, len(op.outputs)) for body in bodies)
         return set(op.bodies) == {"then_branch", "else_branch"} and op.own_inputs == 1 and alike
 
     @override
-    def crossings(self, op: Op) -> list[Crossing]:
+    def boundary_values(self, op: Op) -> list[BoundaryValue]:
         results = [
-            Crossing(tuple(Place(Slot("out", index), body) for body in op.bodies), (Place(Slot("out", index)),))
+            BoundaryValue(
+                tuple(RegionPort(Slot("out", index), body) for body in op.bodies), (RegionPort(Slot("out", index)),)
+            )
             for index in range(len(op.outputs))
         ]
-        return [Crossing((Place(Slot("in", 0)),), (), is_fixed=True), *_captures(op), *results]
+        return [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True), *_captures(op), *results]
 
     @override
     def runs(self, op: Op) -> dict[str, float]:
@@ -80,7 +82,7 @@ class If(ControlFlow):
 
 @register
 class Loop(ControlFlow):
-    """A body that is run so many times, while a condition holds.
+    """A body that runs a number of times, while a condition is true.
 
     inputs: (M, condition, states)      body: (number, condition, states) -> (condition, states, outputs)
     """
@@ -91,7 +93,7 @@ class Loop(ControlFlow):
     ops = ("Loop",)
 
     def is_sound(self, op: Op) -> bool:
-        """As many states go in as come out."""
+        """The body has as many states among its results as among its inputs."""
         body = op.bodies.get("body")
         if body is None or len(op.bodies) > 1 or op.own_inputs < 2:
             return False
@@ -99,22 +101,24 @@ class Loop(ControlFlow):
         enough = len(body.outputs) >= 1 + states and len(op.outputs) <= len(body.outputs) - 1
         return enough and len(body.inputs) == 2 + states + op.captured and None not in op.inputs[2:]
 
-    def crossings(self, op: Op) -> list[Crossing]:
-        """What counts and decides is canonical; states are carried."""
+    def boundary_values(self, op: Op) -> list[BoundaryValue]:
+        """Counters and conditions are canonical; states keep one storage through all iterations."""
         body, states = op.bodies["body"], op.own_inputs - 2
-        found = [Crossing((Place(Slot("in", index)),), (), is_fixed=True) for index in range(2)]
-        found += [Crossing((), (Place(Slot("in", index), "body"),), is_fixed=True) for index in range(2)]
-        found.append(Crossing((Place(Slot("out", 0), "body"),), (), is_fixed=True))
+        found = [BoundaryValue((RegionPort(Slot("in", index)),), (), is_fixed=True) for index in range(2)]
+        found += [BoundaryValue((), (RegionPort(Slot("in", index), "body"),), is_fixed=True) for index in range(2)]
+        found.append(BoundaryValue((RegionPort(Slot("out", 0), "body"),), (), is_fixed=True))
         for index in range(states):
-            sources = (Place(Slot("in", 2 + index)), Place(Slot("out", 1 + index), "body"))
-            found.append(Crossing(sources, (Place(Slot("in", 2 + index), "body"), Place(Slot("out", index)))))
+            sources = (RegionPort(Slot("in", 2 + index)), RegionPort(Slot("out", 1 + index), "body"))
+            found.append(
+                BoundaryValue(sources, (RegionPort(Slot("in", 2 + index), "body"), RegionPort(Slot("out", index))))
+            )
         for index in range(states, len(body.outputs) - 1):
-            outer = Place(Slot("out", index), hidden=(0,))
-            found.append(Crossing((Place(Slot("out", 1 + index), "body"),), (outer,)))
+            outer = RegionPort(Slot("out", index), hidden_axes=(0,))
+            found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
     def runs(self, op: Op) -> dict[str, float]:
-        """M if nothing else ends the loop and it is a number, else a guess that is not above it."""
+        """M if the condition stays true and M is constant, else a guess of at most M."""
         limit = op.constant(0)
         if limit is None or limit.size != 1:
             return {"body": TRIPS}
@@ -122,7 +126,7 @@ class Loop(ControlFlow):
         return {"body": trips if self._runs_to_the_end(op) else min(trips, TRIPS)}
 
     def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
-        """M, if nothing else ends the loop and it is a number."""
+        """M, if the condition stays true and M is constant."""
         del shape_of
         limit = op.constant(0)
         if limit is None or limit.size != 1 or not self._runs_to_the_end(op):
@@ -130,7 +134,7 @@ class Loop(ControlFlow):
         return max(int(limit.reshape(-1)[0]), 0)
 
     def _runs_to_the_end(self, op: Op) -> bool:
-        """Whether the condition is true, or the one that came in, which was."""
+        """Whether the condition stays true."""
         body = op.bodies["body"]
         value = body.outputs[0]
         while (producer := body.producer(value)) is not None:
@@ -143,11 +147,11 @@ class Loop(ControlFlow):
 
 @register
 class Scan(ControlFlow):
-    """A body that is run for every element of sequences.
+    """A body that runs for every element of sequences.
 
     inputs: (states, sequences)      body: (states, elements) -> (states, outputs)
 
-    Before opset 9 all of them have a batch axis that the body does not see, and there is an input of lengths before them.
+    Before opset 9 all of them have a batch axis that the body does not have, and an input of lengths comes first.
     """
 
     formats = "whatever its body and those around it agree on, the scanned axis outermost"
@@ -156,7 +160,7 @@ class Scan(ControlFlow):
     ops = ("Scan",)
 
     def is_sound(self, op: Op) -> bool:
-        """As many states go in as come out, and every operand is there."""
+        """The body has as many states among its results as among its inputs, and no operand is absent."""
         body = op.bodies.get("body")
         if body is None or len(op.bodies) > 1:
             return False
@@ -166,7 +170,7 @@ class Scan(ControlFlow):
         return inputs and sequences > 0 and len(op.outputs) == len(body.outputs) >= states and None not in axes
 
     def _extents(self, op: Op) -> tuple[int, int, int]:
-        """The place of the first state among the inputs, how many states there are, and how many sequences."""
+        """The index of the first state among the inputs, the number of states, and the number of sequences."""
         first, sequences = int(op.version <= _BATCHED), op.integer("num_scan_inputs")
         return first, op.own_inputs - first - sequences, sequences
 
@@ -175,7 +179,7 @@ class Scan(ControlFlow):
         return [("scan_input_axes", sequences), ("scan_output_axes", len(op.outputs) - states)]
 
     def _axes(self, op: Op, name: str, count: int) -> list[int] | None:
-        """The axes that are scanned; None if one is not known."""
+        """The scanned axes; None if one is unknown."""
         if op.version <= _BATCHED:
             return [1] * count
         axes = op.integers(name, (0,) * count)
@@ -192,28 +196,28 @@ class Scan(ControlFlow):
             return None
         return [axis + (rank or 0) if axis < 0 else axis for rank, axis in zip(ranks, axes, strict=True)]
 
-    def crossings(self, op: Op) -> list[Crossing]:
-        """States are carried; a sequence may have any format in which the axis that is scanned comes first."""
+    def boundary_values(self, op: Op) -> list[BoundaryValue]:
+        """States keep one storage; a sequence may have any format in which the scanned axis is outermost."""
         batched = op.version <= _BATCHED
         first, states, sequences = self._extents(op)
         batch = (0,) if batched else ()
-        found = [Crossing((Place(Slot("in", 0)),), (), is_fixed=True)] if batched else []
+        found = [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True)] if batched else []
         for index in range(states):
-            sources = (Place(Slot("in", first + index), hidden=batch), Place(Slot("out", index), "body"))
-            targets = (Place(Slot("in", index), "body"), Place(Slot("out", index), hidden=batch))
-            found.append(Crossing(sources, targets))
+            sources = (RegionPort(Slot("in", first + index), hidden_axes=batch), RegionPort(Slot("out", index), "body"))
+            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index), hidden_axes=batch))
+            found.append(BoundaryValue(sources, targets))
         for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or ()):
-            outer = Place(Slot("in", first + states + index), hidden=(*batch, axis))
-            found.append(Crossing((outer,), (Place(Slot("in", states + index), "body"),)))
+            outer = RegionPort(Slot("in", first + states + index), hidden_axes=(*batch, axis))
+            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", states + index), "body"),)))
         for index, axis in enumerate(self._axes(op, "scan_output_axes", len(op.outputs) - states) or (), states):
-            outer = Place(Slot("out", index), hidden=(*batch, axis))
-            found.append(Crossing((Place(Slot("out", index), "body"),), (outer,)))
+            outer = RegionPort(Slot("out", index), hidden_axes=(*batch, axis))
+            found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
     def runs(self, op: Op) -> dict[str, float]:
-        """As many elements as the first sequence has, for every batch."""
+        """The extent of the scanned axis, times the batch."""
         length, batches = self.length(op), 1
-        first = operand(op, Place(Slot("in", self._extents(op)[0])))
+        first = operand(op, RegionPort(Slot("in", self._extents(op)[0])))
         if op.version <= _BATCHED and first is not None and first.shape:
             batches = estimated_extent(first.shape[0])
         return {"body": min(float(length) * batches, MOST_TRIPS) if isinstance(length, int) else TRIPS}
@@ -228,7 +232,7 @@ class Scan(ControlFlow):
         return next((each for each in found if isinstance(each, int)), found[0] if found else None)
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
-        """Axes of sequences that are not canonical are the outermost; those of batches had no other place."""
+        """Scanned axes of operands in other than canonical formats are outermost."""
         attributes = dict(op.attributes)
         if op.version <= _BATCHED:
             return attributes

@@ -1,11 +1,10 @@
-"""Convolutions: 1-D to 3-D, dense, grouped, depthwise, transposed.
+"""The layout of convolutions: 1-D to 3-D, dense, grouped, depthwise, transposed.
 
     x (N, C, *spatial)   w (O, C/groups, *kernel)   b (O)   ->   y (N, O, *spatial)          Conv
                          w (C, O/groups, *kernel)                                            ConvTranspose
 
-Each operand has a format of its own: kernels whose input and output formats differ are a free cast. Lanes of x meet
-zero weights, so they may hold anything finite; lanes of y are the sums of zero weights and a zero bias, so they are
-zero.
+Each operand has a format of its own: a kernel whose input and output formats differ is a free cast. Padding of x meets zero
+weights, so it may be anything finite. Padding of y is the sum of zero weights and a zero bias, so it is zero.
 """
 
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ class Convolution(LayoutRule, PermutableChannels):
     """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
     Attributes:
-        weight: which input the filter is.
+        weight: the index of the filter among the inputs.
     """
 
     family = "convolution"
@@ -52,7 +51,7 @@ class Convolution(LayoutRule, PermutableChannels):
         return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats; an operand that is not known follows x, the bias follows the output channels."""
+        """The known formats; an unknown operand follows x, the bias follows the output channels."""
         weight = Slot("in", self.weight)
         x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
         lead = known.get(X) or known.get(Y)
@@ -74,7 +73,7 @@ class Convolution(LayoutRule, PermutableChannels):
         return signature
 
     def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
-        """Whether no block has channels of two groups, and none has lanes."""
+        """Whether every block has channels of one group and no operand has padding."""
         operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
         if any(has_padding(value, storage) for value, storage in operands.values()):
             return False
@@ -89,7 +88,7 @@ class Convolution(LayoutRule, PermutableChannels):
         )
 
     def _weight_format(self, lead: Format, shape: Shape) -> Format:
-        """Channels and space in the order of x, both channel axes blocked as those of x, unless of extent 1."""
+        """Channels and kernel axes in the order of x, both channel axes blocked as those of x unless of extent 1."""
         parts = [part for part in lead.parts if not part.block or shape[part.axis] != 1]
         blocks = [
             Part(0, part.block, part.step) for part in lead.parts if part.block and part.axis == 1 and shape[0] != 1
@@ -105,7 +104,7 @@ class Convolution(LayoutRule, PermutableChannels):
         return {"x": X, "w": Slot("in", self.weight), "y": Y}
 
     def channels(self, op: Op) -> list[Channels]:
-        """The axes that are the same channels, those that the kernel does not tell apart."""
+        """The groups of axes that are the same channels and that kernels may have in any order."""
         weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.along_channels(op)]
         in_axis, out_axis = self.weight_axes
         if self.variant(op) == "depthwise":
@@ -115,7 +114,7 @@ class Convolution(LayoutRule, PermutableChannels):
         )
 
     def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """Channels of x in another order meet weights in that order; so do those of y, and come out in it."""
+        """Channels of x or y in the order of one operand, with the filter permuted the same way."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
         known = {each: lies for each, lies in base.items() if each in kept}
         found = (permuted(op, known, slot, format, group) for group in self.channels(op))
@@ -136,11 +135,11 @@ class Convolution(LayoutRule, PermutableChannels):
         return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """ONNX has no convolution but the canonical one."""
+        """ONNX has only the canonical convolution."""
         return is_canonical(signature)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The canonical convolution on padded arrays; where paddings of operands differ the spare lanes are cut."""
+        """The canonical convolution on padded arrays; padding that operands do not share is cut off."""
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         x, w, y_type = present(inputs[0]), present(inputs[self.weight]), padded_output(op)
         y_shape = shape_of(y_type)
@@ -153,7 +152,7 @@ class Convolution(LayoutRule, PermutableChannels):
         in_axis, out_axis = self.weight_axes
         filters = estimated_extent(shape_of(w)[out_axis])
         if self.variant(op) == "depthwise":
-            # One group per channel: lanes are groups of their own, with zero weights.
+            # One group per channel: padding elements are groups of their own, with zero weights.
             x = build.resize_axis(x, 1, out_channels)
             w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
             attributes = {**op.attributes, "group": out_channels}
@@ -163,7 +162,7 @@ class Convolution(LayoutRule, PermutableChannels):
                 w = build.resize_axis(w, in_axis, min(channels, wanted))
             w = build.resize_axis(w, out_axis, out_channels)
         elif isinstance(channels, int):
-            # Lanes are behind the last group, and belong to none.
+            # Padding elements are behind the last group, and belong to none.
             groups = op.integer("group", 1)
             x = build.resize_axis(x, 1, wanted * (groups if in_axis else 1))
             out_channels = filters * (1 if in_axis else groups)
@@ -188,7 +187,7 @@ class Convolution(LayoutRule, PermutableChannels):
 
 
 class TransposedConvolution(Convolution):
-    """The weight has the input channels first."""
+    """The layout of a transposed convolution: the weight has the input channels first."""
 
     family = "transposed_convolution"
     weight_axes = (0, 1)

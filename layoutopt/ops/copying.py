@@ -1,4 +1,4 @@
-"""Ops that give the elements of their input, in the same or in another type."""
+"""Ops whose result has the elements of their input, in the same or in another type."""
 
 from layoutopt.ir.types import Op
 

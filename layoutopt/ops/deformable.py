@@ -1,7 +1,7 @@
-"""Convolution at places that are computed: x (N, C, H, W), filters, offsets, bias, mask  ->  y (N, O, H, W).
+"""Deformable convolution: x (N, C, H, W), filters, computed offsets, bias, mask  ->  y (N, O, H, W).
 
-Any order of the axes of x and y will do; the other operands stay in canonical order, as offsets and masks count their channels
-in groups of kernel elements.
+x and y may have any order of axes; the other operands stay canonical, because offsets and masks group their channels by kernel
+element.
 """
 
 from types import MappingProxyType

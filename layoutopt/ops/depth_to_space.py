@@ -1,4 +1,4 @@
-"""DepthToSpace and SpaceToDepth: a Reshape, a Transpose and a Reshape in one op, so other names for the same bytes.
+"""DepthToSpace and SpaceToDepth: view ops, equal to a Reshape, a Transpose and a Reshape.
 
 DepthToSpace, DCR    (N, r r C', H, W)  ->  (N, r, r, C', H, W)  ->  (N, C', H, r, W, r)  ->  (N, C', H r, W r)
 DepthToSpace, CRD    (N, C' r r, H, W)  ->  (N, C', r, r, H, W)  ->  the same
@@ -17,12 +17,12 @@ from layoutopt.ops.view import View
 
 @register
 class DepthToSpace(View):
-    """Channels that become space."""
+    """Channels moved to spatial axes."""
 
     ops = ("DepthToSpace",)
 
     def forward(self, op: Op, format: Format) -> Format | None:
-        """Carried to the pieces, renamed and carried to the result."""
+        """Propagated through the split, the permutation and the merge."""
         x, y = self._shapes(op)
         pieces, perm = self._pieces(op, x)
         return _through(format, x, pieces, perm, y)
@@ -34,7 +34,7 @@ class DepthToSpace(View):
         return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
 
     def same_axis(self, op: Op, axis: int) -> int | None:
-        """The batch alone: channels and space are mixed, whatever their extents."""
+        """The batch; channels and spatial axes are mixed, whatever their extents."""
         del op
         return axis if axis == 0 else None
 
@@ -53,7 +53,7 @@ class DepthToSpace(View):
 
 @register
 class SpaceToDepth(DepthToSpace):
-    """Space that becomes channels."""
+    """Spatial axes moved to channels."""
 
     ops = ("SpaceToDepth",)
 
@@ -65,11 +65,11 @@ class SpaceToDepth(DepthToSpace):
 
 
 def _part(dim: Dim, block: int) -> Dim:
-    """How many blocks an axis has."""
+    """The number of blocks of an axis."""
     return (Extent.of(dim) // block).dim
 
 
 def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:
-    """A format carried from one shape to pieces, to another order of them, and to another shape."""
+    """A format propagated to `pieces`, permuted, and propagated to `end`; None if it does not propagate."""
     cut = carry(format, start, pieces)
     return None if cut is None else carry(cut.relabel(perm), tuple(pieces[axis] for axis in perm), end)

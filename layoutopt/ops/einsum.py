@@ -1,11 +1,11 @@
-"""Einsum of two tensors: a product in letters. Every letter is an axis of the iteration, whatever operands it is in.
+"""Einsum of two tensors: a contraction whose equation names the iteration axes. Each letter is one iteration axis.
 
-An Einsum of one tensor that permutes its axes is a Transpose (`idioms.permuted_axes`); all others run in canonical format.
+An Einsum of one tensor that permutes its axes is a Transpose (`patterns.permuted_axes`); all others run in canonical format.
 
     bhsd, bhtd -> bhst      rows s, columns t, summed d, batches b and h
     ...ij, jk  -> ...ik
 
-On arrays in any format it is an Einsum again, with a letter for every digit that a format cuts an axis into.
+On physical arrays it is an Einsum with a letter for every digit that the formats cut the axes into.
 """
 
 import re
@@ -29,7 +29,7 @@ _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 @register
 class Einsum(Contraction):
-    """Of two operands that have no letter twice, and none that is neither in the other one nor in the result."""
+    """An Einsum of two operands without repeated letters in one operand and without letters that only one operand has."""
 
     ops = ("Einsum",)
     is_always_agnostic = True
@@ -59,7 +59,7 @@ class Einsum(Contraction):
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for every contraction, if the cuts of the operands go together and there are letters for all of them."""
+        """As for every contraction, if the blocks of the operands divide each other and there are letters for all digits."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or is_canonical(signature):
             return signature
@@ -131,9 +131,9 @@ def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequen
 
 
 def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
-    """A name for every axis of the operands and of the result, which is last; None where that is not how they are.
+    """The axis names of each operand and, last, of the result; None if the equation does not fit the shapes.
 
-    Without an arrow the result has the letters that stand once, in alphabetical order, behind the axes of an ellipsis.
+    Without an arrow the result has the axes of an ellipsis, then the letters that occur once, in alphabetical order.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
@@ -150,7 +150,7 @@ def _terms(equation: str, shapes: Sequence[Shape]) -> list[list[str]] | None:
 
 
 def _names(text: str, rank: int) -> list[str]:
-    """The names of the axes of an operand: its letters, and what an ellipsis stands for counted from the right."""
+    """The axis names of one operand: its letters, and the axes of an ellipsis counted from the right."""
     before, ellipsis, behind = text.partition("...")
     count = rank - len(before) - len(behind) if ellipsis else 0
     return [*before, *(f"...{place}" for place in range(count, 0, -1)), *behind]

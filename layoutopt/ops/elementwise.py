@@ -1,7 +1,7 @@
-"""Element-wise ops, with broadcasting: any format will do, as long as all operands agree on it.
+"""Element-wise ops with broadcasting: any format is legal as long as all operands agree on it.
 
-What happens to the lanes is what f does to them. A unary op is described by what it makes of zero and of a small finite
-number; of garbage it makes garbage, unless its result is bounded whatever comes in.
+The padding of the result is f of the padding of the operands. A table has the results of unary ops for zero and for small
+finite numbers; for any number the result is any number unless f is bounded.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -55,7 +55,7 @@ def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
 
 
 # op type -> what it makes of (zero, a small finite number). |f(x)| must stay near |x| for the second to be FINITE:
-# lanes that grow from op to op would not be finite for long.
+# padding elements that grow from op to op would not be finite for long.
 _UNARY: dict[str, tuple[Lanes, Lanes]] = {
     **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
     **_same("Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
@@ -72,13 +72,13 @@ _BROADCAST = "elements that broadcast over a block count as finite"
 
 @register
 class Unary(Elementwise, SaturatingOp):
-    """One tensor in, one out."""
+    """One tensor in, one tensor out."""
 
     ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
     formats = "any"
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """The row of the table; booleans are finite whatever they are made of."""
+        """The row of the table; booleans are finite for every input."""
         if kind in ("IsNaN", "IsInf", "Not"):
             return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind == "Shrink":
@@ -122,7 +122,7 @@ class GatedProduct(Elementwise):
 
 @register
 class Bits(Elementwise):
-    """BitCast: other numbers of the same bits; no bits are zero in every type."""
+    """BitCast: the same bits as another type; the bits of zero are zero in every type."""
 
     ops = ("BitCast",)
     formats = "any"
@@ -131,7 +131,7 @@ class Bits(Elementwise):
 
 @register
 class Cast(Elementwise):
-    """Another element type. The conversion of an infinite lane to an integer is any number, which is finite."""
+    """Conversion to another element type. An infinite padding element becomes some integer, which is finite."""
 
     ops = ("Cast", "CastLike")
     formats = "any"
@@ -145,7 +145,7 @@ class Cast(Elementwise):
 
 @register
 class Clip(Elementwise):
-    """Bounds are attributes (opset 6) or scalars, and stay what they are."""
+    """The bounds are attributes (opset 6) or scalars, and do not take part."""
 
     ops = ("Clip",)
     formats = "any"
@@ -157,14 +157,14 @@ class Clip(Elementwise):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zero stays zero if the bounds are constants around it, and becomes one of them if not."""
+        """Zero stays zero if the bounds are constants around it; otherwise it becomes one of them."""
         low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
         if low is None or high is None:
             return (max(FINITE, inputs[0]),)
         return (max(inputs[0], state_of(np.minimum(np.maximum(0.0, low), high))),)
 
     def _bound(self, op: Op, name: str, index: int) -> float | None:
-        """The bound as a number; infinite if there is none, None if it is computed."""
+        """A bound as a number, infinite if there is none; None if it is computed."""
         default = float("-inf") if name == "min" else float("inf")
         if index < len(op.inputs) and op.inputs[index] is not None:
             array = op.constant(index)
@@ -175,7 +175,7 @@ class Clip(Elementwise):
 
 @register
 class Dropout(Elementwise):
-    """At inference the identity. The mask output and a training mode are left alone."""
+    """The identity at inference. Ops with a mask output or in training mode have no signature."""
 
     ops = ("Dropout",)
     formats = "any"
@@ -183,7 +183,7 @@ class Dropout(Elementwise):
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Only the tensor takes part, not the ratio."""
+        """The tensor takes part, the ratio does not."""
         if len([value for value in op.outputs if value is not None]) > 1:
             return Inapplicable("the mask is used")
         training = op.constant(2)
@@ -194,10 +194,10 @@ class Dropout(Elementwise):
 
 @register
 class Nary(Elementwise, BroadcastingOp, AffineOp):
-    """Several tensors in, one out.
+    """Several tensors in, one tensor out.
 
-    An operand without lanes meets those of the others with its own values where it broadcasts over the blocked axis.
-    These count as FINITE lanes: they are finite as long as the data is. Of a constant it is known.
+    Where an operand without padding broadcasts over a blocked axis, its elements meet the padding of the other operands. They
+    count as FINITE, because data is finite; the elements of a constant are known.
     """
 
     ops = (
@@ -207,7 +207,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
     )
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Ops before opset 7 that align their operands by attributes are left alone."""
+        """As for element-wise ops. Ops before opset 7 that align their operands by attributes have no signature."""
         if "axis" in op.attributes or "broadcast" in op.attributes:
             return Inapplicable("broadcasting by attributes")
         return super().axes(op)
@@ -217,13 +217,15 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
         return self.aligned_classes(op)
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """Where all operands have lanes."""
+        """The transfer where all operands have padding of one state."""
         if kind in _TRUTHS:
             return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind in ("Max", "Min", "Mean", "Where"):
             return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
         if kind in ("Div", "Mod", "Pow"):
-            return PaddingTransfer(ANY, ANY, ANY, "whole numbers are not divided by lanes" if kind != "Pow" else "")
+            return PaddingTransfer(
+                ANY, ANY, ANY, "whole numbers are not divided by padding elements" if kind != "Pow" else ""
+            )
         return PaddingTransfer(ZERO, ANY, ANY, _BROADCAST)
 
     def affine(self, op: Op) -> Affine | None:
@@ -266,7 +268,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
 
 @register
 class Expand(Elementwise, PureBroadcast):
-    """A tensor broadcast to a shape, as an operand of the others is."""
+    """A tensor broadcast to a shape."""
 
     ops = ("Expand",)
     padding = PaddingTransfer(
@@ -297,7 +299,7 @@ class Expand(Elementwise, PureBroadcast):
 
 
 def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
-    """What the lanes of the result meet in an operand: its lanes, and its elements where it broadcasts over some."""
+    """The state of operand `index` where the result has padding: of its padding, and of its elements where it broadcasts."""
     value, y = present(op.inputs[index]), op.outputs[0]
     offset = rank_of(y) - rank_of(value)
     own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}
@@ -307,12 +309,12 @@ def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
 
 
 def _keeps_finite(kind: str, states: Sequence[Lanes]) -> bool:
-    """Whether a sum with one finite addend: two of them may double from op to op."""
+    """Whether a sum has at most one finite addend; the sum of two might double from op to op."""
     return kind in ("Add", "Sub", "Sum") and states.count(ZERO) >= len(states) - 1
 
 
 def _is_zero(op: Op, states: Sequence[Lanes], signature: Signature) -> bool:
-    """Whether an op makes zero of states that are zero or finite, and not all zero."""
+    """Whether an op computes zero from states that are zero or finite."""
     match op.op_type:
         case "Mul":
             return ZERO in states

@@ -1,4 +1,4 @@
-"""A tensor of one number: its shape is an input, and it may lie in any format."""
+"""Tensors filled with one number; the shape is an input."""
 
 from types import MappingProxyType
 from typing import cast
@@ -31,7 +31,7 @@ class Fill(AxiswiseRule):
         return {Y: tuple(range(rank_of(op.outputs[0])))}
 
     def number(self, op: Op) -> Array:
-        """The number; zero unless it is given."""
+        """The number; zero by default."""
         value = op.attributes.get("value")
         return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
 
@@ -40,7 +40,7 @@ class Fill(AxiswiseRule):
         return (state_of(np.asarray(self.number(op))),)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op for the physical shape; extents that are not known are taken from the logical one."""
+        """The same op for the physical shape; symbolic extents are gathered from the logical shape."""
         shape, type = build.input(0), build.output_type(0)
         pieces: list[Value | None] = []
         for part, dim in zip(build.format(Y).parts, shape_of(type), strict=True):

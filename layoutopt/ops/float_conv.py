@@ -17,7 +17,7 @@ class ZeroPadding(Convolution, PadFolding):
     """A convolution with pads of zeros around its image."""
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
-        """Zeros around the image are what a convolution pads with."""
+        """Zeros on the spatial axes are added to the pads."""
         x = op.inputs[0]
         if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             return None
@@ -34,7 +34,7 @@ class ScalableConvolution(Convolution, AffineFolding):
     """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """Scaled weights; what is added goes into the bias, on the input side only if no zeros are padded."""
+        """Scales are folded into the filter, shifts into the bias; shifts of the input only without pads."""
         w = float_constant(op, 1)
         b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if w is None or b is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
@@ -54,7 +54,7 @@ class ScalableConvolution(Convolution, AffineFolding):
         return {1: w * _along(scale, axis, w.ndim), **_bias(op, np.broadcast_to(b, added.shape) + added)}
 
     def _weight_axis(self, op: Op, side: Side) -> int:
-        """The axis of the weight that runs along the channels of x or y; a depthwise one has one for both."""
+        """The axis of the filter that runs along the channels of x or y; a depthwise filter has one axis for both."""
         if self.variant(op) == "depthwise":
             return 0
         return self.weight_axes[0] if side == "in" else self.weight_axes[1]
@@ -70,7 +70,7 @@ class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
     ops: ClassVar[tuple[str, ...]] = ("Conv",)
 
     def mapped_axis(self, op: Op) -> int | None:
-        """The channels, if it is dense and its kernel is one element that stands on every element once."""
+        """The channels of a dense convolution with a constant kernel of one element, strides of 1 and no pads."""
         x, w = op.inputs[0], op.inputs[1]
         if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
             return None
@@ -94,7 +94,7 @@ class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
 
 @register
 class ConvTranspose(TransposedConvolution, ScalableConvolution):
-    """The op of the standard domain. Its pads cut the result, so it folds none."""
+    """The op of the standard domain. Its pads crop the result, so it folds none."""
 
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
@@ -105,7 +105,7 @@ def _bias(op: Op, bias: Array) -> dict[int, Array]:
 
 
 def _along(numbers: Array, axis: int, rank: int) -> Array:
-    """Numbers shaped to broadcast along one axis."""
+    """Numbers reshaped to broadcast along one axis."""
     return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
 
 

@@ -1,4 +1,4 @@
-"""Activations that onnxruntime has fused into the op before: attributes of that op, by name and numbers."""
+"""Activations that onnxruntime has fused into the op before: attributes with the name and the parameters."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
 
 
 def activated(op: Op, state: Lanes) -> Lanes:
-    """What the activation of an op makes of lanes; the numbers are a list, or attributes of their own."""
+    """The padding state after the fused activation of an op, for padding of the given state before it."""
     kind = str(op.attributes.get("activation", ""))
     if kind in _KEEP:
         return state

@@ -1,8 +1,8 @@
-"""Convolutions as onnxruntime saves them: with the activation behind them and the residual before that in one op.
+"""Fused convolutions of onnxruntime: a convolution with the residual and the activation behind it.
 
     y = activation(Conv(x, w, b) + sum)
 
-The sum lies as y does. What the activation is not, linear, the op is not either: nothing behind it can be folded into it.
+The sum has the format of y. The activation is not linear, so nothing behind the op can be folded into it.
 """
 
 from dataclasses import replace
@@ -24,13 +24,13 @@ _SUM = Slot("in", 3)
 
 @register
 class FusedConvolution(ZeroPadding, ScalableConvolution):
-    """FusedConv: as Conv, with a sum in the format of y."""
+    """FusedConv: a convolution whose sum has the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for Conv; what is known of the sum is known of y."""
+        """As for a convolution; a known format of the sum is that of y."""
         asked = {slot: format for slot, format in known.items() if slot != _SUM}
         if _SUM in known:
             asked.setdefault(Y, known[_SUM])
@@ -48,7 +48,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """What the activation makes of zeros, or of the lanes of the sum."""
+        """The activation of zero, or of the padding of the sum."""
         states = super().transfer_padding(op, signature, inputs[:3])
         added = inputs[3] if len(inputs) > 3 else Lanes.ZERO
         return None if states is None else (activated(op, max(states[0], added)),)

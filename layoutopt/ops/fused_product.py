@@ -1,9 +1,9 @@
-"""Matrix products as onnxruntime saves them: with the transposition before, the factor or the activation behind in one op.
+"""Fused matrix products of onnxruntime: with a transposition before the product, a factor or an activation behind it.
 
-    FusedMatMul   y = alpha * a' b'          ' the last two axes of a factor swapped, if its attribute says so
+    FusedMatMul   y = alpha * a' b'          ' swaps the last two axes of an operand, if its attribute is set
     FusedGemm     y = activation(alpha * a' b' + beta * c)
 
-Alphas and transpositions stay what they are; only matrices in canonical order are the same op.
+Attributes stay as they are, so only canonical matrices are the same op.
 """
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ from layoutopt.ops.signatures import Inapplicable, is_canonical
 
 @register
 class FusedMatMul(ScalableProduct):
-    """Its alpha and its transpositions stay what they are."""
+    """A product with a factor and transpositions as attributes."""
 
     ops = ("com.microsoft::FusedMatMul",)
 
@@ -37,7 +37,7 @@ class FusedMatMul(ScalableProduct):
 
 @register
 class TransposeMatMul(FusedMatMul):
-    """The older name."""
+    """The older name of FusedMatMul."""
 
     ops = ("com.microsoft::TransposeMatMul",)
 
@@ -50,7 +50,7 @@ class FusedGemm(ScalableBiasedProduct):
     padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """What the activation makes of those of Gemm."""
+        """The activation of the padding that Gemm leaves."""
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else (activated(op, states[0]),)
 

@@ -1,13 +1,13 @@
-"""Group normalisation: over the image and a group of neighbouring channels, then a scale and a shift per channel.
+"""Group normalisation: over the spatial axes and a group of neighbouring channels, then a scale and a shift per channel.
 
     x (N, C, *image), scale (C), bias (C)  ->  y (N, C, *image)          https://onnx.ai/onnx/operators/onnx__GroupNormalization.html
 
-Models have it as an op from opset 18 on, with numbers per channel from 21. Before, exporters write it with what there is:
+ONNX has the op since opset 18, with parameters per channel since 21. Before, exporters write it as
 
     Reshape (N, G, -1) -> InstanceNormalization -> Reshape (N, C, *image) -> Mul (C, 1, 1) -> Add (C, 1, 1)
 
-where the first Reshape wants whole groups one behind the other. As one op it has no wish: any order of the axes will do.
-Groups are counted in whole channels, so there must be no lanes.
+where the first Reshape requires the channels of a group to be contiguous. The one op may have any order of axes. Groups are
+counted in whole channels, so no operand may have padding.
 """
 
 from math import prod
@@ -35,7 +35,7 @@ class GroupNormalizationRule(Spatial):
     padding = PADDING_REFUSED
 
     def flops(self, op: Op) -> float:
-        """A mean, a variance, a scale and a shift: six per element."""
+        """Six per element: a mean, a variance, a scale and a shift."""
         y = op.outputs[0]
         return 6.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
 
@@ -47,7 +47,7 @@ class GroupNormalization(GroupNormalizationRule, AffineFolding):
     ops = (KIND,)
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine of the output goes into scale and bias, where these are per channel."""
+        """An affine map of the output is folded into scale and bias, if these are per channel."""
         x, scale, bias = op.inputs[0], float_constant(op, 1), float_constant(op, 2)
         if (
             side == "in"
@@ -66,19 +66,19 @@ class GroupNormalization(GroupNormalizationRule, AffineFolding):
 
 @register
 class ExportedGroupNormalization(GroupNormalizationRule):
-    """The op that an exporter has written with others, and that is written with them again."""
+    """The pseudo-op that replaces the ops of an exporter, and is expanded to them again."""
 
     ops = (f"{DOMAIN}::{KIND}",)
     is_pseudo_op = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for the op of the standard domain; that it can be written was seen to when it was made."""
+        """As for the op of the standard domain, if the number of channels is known."""
         if not isinstance(shape_of(op.inputs[0])[1], int):
             return Inapplicable("the number of channels is unknown")
         return super().axes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """In canonical order, as the exporter wrote it."""
+        """The ops that the exporter wrote, in canonical order."""
         x, type = present(build.padded(0)), padded_output(op)
         y = normalized(op, build, x, type)
         shape = (shape_of(x)[1], *(1,) * (rank_of(x) - 2))
@@ -90,13 +90,13 @@ class ExportedGroupNormalization(GroupNormalizationRule):
 
 
 def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
-    """Groups of one array (N, C, *image), each with mean 0 and variance 1; also of one whose blocks lie within the groups.
+    """The groups of one array (N, C, *image), each with mean 0 and variance 1. Blocks of the array may lie within groups.
 
     Args:
         op: the op, for the number of groups, epsilon and the version of ai.onnx.
-        build: what to write with.
-        x: its data; the bytes of a group lie together, whatever their order.
-        type: that of the result, which has the extents of x, maybe under other names.
+        build: records the new ops.
+        x: the array; the bytes of a group are contiguous, in any order.
+        type: the type of the result, with the extents of x, perhaps as other expressions.
     """
     assert isinstance(x.type, TensorType)
     groups, dtype, shape = op.integer("num_groups"), x.type.dtype, shape_of(x)
@@ -113,7 +113,7 @@ def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
 
 
 def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
-    """Input `index`, scale or bias, in another shape; a constant stays one."""
+    """Input `index`, scale or bias, in another shape; a constant stays a constant."""
     numbers, value = op.constant(index), present(build.input(index))
     if numbers is None:
         return build.reshape(value, shape)
@@ -121,7 +121,7 @@ def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
 
 
 def _volume(shape: Shape, groups: int) -> Dim:
-    """How many elements a group of an array (N, C, *image) has."""
+    """The number of elements of a group of an array (N, C, *image)."""
     numbers = [dim for dim in shape[1:] if isinstance(dim, int)]
     names = [dim for dim in shape[1:] if isinstance(dim, str)]
     return "*".join([str(prod(numbers) // groups), *names]) if names else prod(numbers) // groups

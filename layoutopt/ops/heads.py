@@ -3,8 +3,8 @@
     q (B, H, S, D)   k (B, G, L, D)   v (B, G, L, E)   ->   y (B, H, S, E)          Attention
     x (B, H, S, D)                                     ->   y (B, H, S, D)          RotaryEmbedding
 
-Both ops have a second form with the heads side by side, (B, S, H*D), which is the format (B, S, H, D) of the first: what
-exporters transpose into heads need not be moved. Either all operands lie that way, or none.
+Both ops have a second form, (B, S, H*D), which is the same bytes as the first form in the order (B, S, H, D). So heads that an
+exporter splits and transposes need not be moved. Either all operands with heads have that order, or none.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _HEADS = 1  # the axis
 
 
 class Heads(LayoutRule):
-    """An op with a form for heads side by side."""
+    """An op that accepts (B, S, H*D) in place of (B, H, S, D)."""
 
     headed: ClassVar[tuple[Slot, ...]]
     """The operands with an axis of heads."""
@@ -47,7 +47,7 @@ class Heads(LayoutRule):
         return dict.fromkeys(self.headed, 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """All operands with heads side by side, if one of them is asked to be."""
+        """The order (B, S, H, D) on all operands with heads, if the known formats agree."""
         shapes = [shape_of(op.operand(slot)) for slot in self.headed]
         if any(len(shape) != 4 for shape in shapes):
             return Inapplicable("the heads do not have an axis of their own")
@@ -65,7 +65,7 @@ class Heads(LayoutRule):
         return signature
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """Side by side also where that is canonical for the shape."""
+        """The order (B, S, H, D) also where it is the canonical format for the shape."""
         formats = super().physical_formats(op)
         if op.signature is None or is_canonical(op.signature):
             return formats
@@ -87,7 +87,7 @@ class Heads(LayoutRule):
                 build.set_output(index, next(results))
 
     def counts(self, op: Op) -> Mapping[str, Attribute]:
-        """The attributes that say how many heads there are."""
+        """The attributes with the numbers of heads."""
         return {"num_heads": _heads(op, X)}
 
 
@@ -103,18 +103,18 @@ def _joined(build: Builder, value: Value | None) -> Value:
 
 @register
 class Attention(Heads):
-    """Attention of the standard domain; masks and caches stay as they are."""
+    """Attention of the standard domain; masks and caches stay canonical."""
 
     family = "attention"
     ops = ("Attention",)
     headed = (Slot("in", 0), Slot("in", 1), Slot("in", 2), Slot("out", 0))
 
     def counts(self, op: Op) -> Mapping[str, Attribute]:
-        """Those of queries, and those of keys and values."""
+        """The numbers of heads of queries, and of keys and values."""
         return {"q_num_heads": _heads(op, Slot("in", 0)), "kv_num_heads": _heads(op, Slot("in", 1))}
 
     def flops(self, op: Op) -> float:
-        """Two per element of q and of y, and key; nothing where heads have no axis of their own."""
+        """Two per element of q and of y, and key; 0 where heads have no axis of their own."""
         q, k, y = op.inputs[0], op.inputs[1], op.outputs[0]
         shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
         if len(shapes) < 3:
@@ -124,7 +124,7 @@ class Attention(Heads):
 
 @register
 class RotaryEmbedding(Heads):
-    """Every pair of elements of a head turned by an angle that depends on its place in the sequence."""
+    """Rotation of pairs of elements of a head by an angle that depends on the position in the sequence."""
 
     family = "rotary_embedding"
     ops = ("RotaryEmbedding", "com.microsoft::RotaryEmbedding")

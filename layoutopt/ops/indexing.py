@@ -1,7 +1,7 @@
-"""Elements picked or written by indices: Gather, GatherElements, GatherND, ScatterElements, ScatterND.
+"""Elements selected or written by indices: Gather, GatherElements, GatherND, ScatterElements, ScatterND.
 
-An index counts along a logical axis, so that axis has to be whole; the others may lie in any format. GatherND and ScatterND
-take their indices along the first axes of the array, so those stay in front.
+An index counts along a logical axis, so that axis must not be blocked; the others may have any format. GatherND and ScatterND
+index the first axes of the array, so those stay outermost.
 """
 
 from types import MappingProxyType
@@ -23,9 +23,9 @@ INDICES, UPDATES = Slot("in", 1), Slot("in", 2)
 
 @register
 class Gather(OneAxis):
-    """Slices picked along one axis. The axes of the indices take its place.
+    """Slices selected along one axis, which the axes of the indices replace.
 
-    With more than one of those the result is seen as if they were one axis, and its format is carried to them.
+    With several index axes, the format of the result with these axes merged is propagated through the reshape that splits them.
     """
 
     family = "rearrangement"
@@ -43,7 +43,7 @@ class Gather(OneAxis):
         return {X: every, Y: every if is_list else tuple(axis for axis in every if axis != self.axis(op))}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """By the axes, or carried from one side to the other."""
+        """By the axes, or propagated from one side to the other."""
         shapes = self._with_one_index(op)
         if shapes is None:
             return super().complete(op, known)
@@ -58,7 +58,7 @@ class Gather(OneAxis):
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """Both sides in one order, where one of them stands as the canonical format that it comes to."""
+        """Formats of one order on both sides, also where one of them is canonical for its shape."""
         formats, shapes = super().physical_formats(op), self._with_one_index(op)
         lead = next((slot for slot in (Y, X) if not formats[slot].is_canonical), None)
         if shapes is None or lead is None:
@@ -78,7 +78,7 @@ class Gather(OneAxis):
         build.set_output(0, build.reshape(result, shape_of(target)))
 
     def _with_one_index(self, op: Op) -> tuple[Shape, Shape] | None:
-        """The shape of y if all indices were on one axis, and as it is; None if they are, or are a scalar, or unknown."""
+        """The shape of y with the index axes merged, and as it is; None for fewer than two index axes or unknown shapes."""
         x, indices, y = op.inputs[0], op.inputs[1], op.outputs[0]
         if x is None or not x.shape or indices is None or indices.shape is None or len(indices.shape) < 2:
             return None
@@ -94,14 +94,14 @@ class Gather(OneAxis):
 
 
 class _ElementsAlongAxis(OneAxis):
-    """One index for every element; indices and the array correspond by position along all axes but one."""
+    """One index per element; the axes of the indices and of the array correspond by position."""
 
     family = "rearrangement"
     default_axis = 0
     ranks = MappingProxyType({X: 1, INDICES: 1})
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Not the axis, nor one of which the indices have a part only: their blocks would end elsewhere."""
+        """Neither the axis nor an axis on which indices and array differ may be blocked."""
         if shape_of(op.inputs[0])[axis] != shape_of(op.inputs[1])[axis]:
             return "the indices do not have all of a blocked axis"
         return super().may_block(op, axis, order)
@@ -109,10 +109,10 @@ class _ElementsAlongAxis(OneAxis):
 
 @register
 class GatherElements(_ElementsAlongAxis):
-    """Elements picked along one axis."""
+    """Elements selected along one axis."""
 
     ops = ("GatherElements",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero padding")
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -130,7 +130,7 @@ class ScatterElements(_ElementsAlongAxis):
 
     ops = ("ScatterElements", "Scatter")
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero lanes; what is reduced becomes any"
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero padding; what is reduced becomes any"
     )
 
     @override
@@ -151,7 +151,7 @@ def is_reduction(op: Op) -> bool:
 
 
 class _IndexedInFront(AxiswiseRule):
-    """Tuples of indices along the first axes of an array; the other axes go along in any format."""
+    """Tuples of indices into the first axes of an array; the other axes may have any format."""
 
     family = "rearrangement"
     formats = "indexed axes outermost, the others in any format"
@@ -159,17 +159,17 @@ class _IndexedInFront(AxiswiseRule):
     is_always_agnostic = True
 
     def whole_axes(self, op: Op) -> int | None:
-        """How many axes of the array are indexed, those of batches included; None if that is not known."""
+        """The number of indexed axes of the array, batch axes included; None if unknown."""
         indices = op.inputs[1]
         depth = indices.shape[-1] if indices is not None and indices.shape else None
         return depth + op.integer("batch_dims") if isinstance(depth, int) else None
 
     def in_front(self, op: Op, slot: Slot) -> int:
-        """How many axes of an operand have to be in front."""
+        """The number of axes of an operand that have to be outermost."""
         raise NotImplementedError
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, if those that are indexed, or count indices, are whole and in front."""
+        """The projection, if the indexed axes and the axes of the index tuples are outermost and not blocked."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
             return axes
@@ -186,13 +186,13 @@ class _IndexedInFront(AxiswiseRule):
 
 @register
 class GatherND(_IndexedInFront):
-    """Slices picked by tuples of indices."""
+    """Slices selected by tuples of indices."""
 
     ops = ("GatherND",)
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Those of the array behind the indexed ones are the last of the result."""
+        """The axes of the array behind the indexed ones are the last axes of the result."""
         x, y, whole = rank_of(op.inputs[0]), rank_of(op.outputs[0]), self.whole_axes(op)
         if whole is None:
             return Inapplicable("the number of indexed axes is unknown")
@@ -200,7 +200,7 @@ class GatherND(_IndexedInFront):
         return {X: tuple(range(x)), Y: (*range(x, x + y - len(rest)), *rest)}
 
     def in_front(self, op: Op, slot: Slot) -> int:
-        """The indexed ones of the array, and those of the indices in the result."""
+        """The indexed axes of the array; the axes of the index tuples in the result."""
         whole = self.whole_axes(op) or 0
         return whole if slot == X else rank_of(op.outputs[0]) - (rank_of(op.inputs[0]) - whole)
 
@@ -214,7 +214,7 @@ class ScatterND(_IndexedInFront):
     ranks = MappingProxyType({X: 0, UPDATES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Array and result correspond; the updates have the axes behind the indexed ones."""
+        """Axes of array and result correspond; the updates have the axes behind the indexed ones."""
         x, updates, whole = rank_of(op.inputs[0]), rank_of(op.inputs[2]), self.whole_axes(op)
         if whole is None:
             return Inapplicable("the number of indexed axes is unknown")
@@ -222,7 +222,7 @@ class ScatterND(_IndexedInFront):
         return {X: every, Y: every, UPDATES: (*range(x, x + updates - len(rest)), *rest)}
 
     def in_front(self, op: Op, slot: Slot) -> int:
-        """The indexed ones of the array, and those of the indices in the updates."""
+        """The indexed axes of the array; the axes of the index tuples in the updates."""
         whole = self.whole_axes(op) or 0
         return rank_of(op.inputs[2]) - (rank_of(op.inputs[0]) - whole) if slot == UPDATES else whole
 

@@ -14,7 +14,7 @@ class ScalableProduct(MatrixProduct, AffineFolding):
     """A product whose constant b absorbs scales."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """A scale along K of a, or along N of the result, goes into a constant b."""
+        """A scale along K of a, or along N of the result, is folded into b."""
         weight, x = float_constant(op, 1), op.inputs[0]
         if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.only_scales:
             return None
@@ -50,7 +50,7 @@ class ScalableBiasedProduct(BiasedMatrixProduct, AffineFolding):
     """A product whose constant b and bias absorb affine maps."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """As for MatMul, and what is added goes into the bias."""
+        """Scales are folded into b, shifts into the bias."""
         weight = float_constant(op, 1)
         c = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
         if weight is None or c is None or affine.axis not in (None, 1) or op.integer("transA"):
@@ -72,7 +72,7 @@ class Gemm(ScalableBiasedProduct, LinearMapOp):
     ops = ("Gemm",)
 
     def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if nothing else is done and the bias has one number per column."""
+        """The columns, if alpha and beta are 1 and the bias has one number per column."""
         c = op.inputs[2] if len(op.inputs) > 2 else None
         rows = c.shape[:-1] if c is not None and c.shape is not None else ()
         plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0

@@ -1,14 +1,14 @@
-"""Matrix products: MatMul, Gemm.
+"""The layout of matrix products: MatMul, Gemm.
 
     MatMul   a (..., M, K)   b (..., K, N)   ->   y (..., M, N)
     Gemm     a (M, K) or (K, M), b (K, N) or (N, K), c broadcast   ->   y (M, N)
 
-Each operand has a format of its own, and any order of any digits is a legal one; which of them a kernel reads and writes
-as they lie is for the target to say (`ops.contraction`). Blocked ones are those of matrix units (FRACTAL_NZ); the lanes
-of K have to be zero, since it is summed over.
+Each operand has a format of its own, and every order of digits is legal; the target declares which of them its kernels read
+and write by strides (`interfaces.contraction_modes`). Blocked formats are those of matrix units (FRACTAL_NZ); padding of K has
+to be zero, because K is summed over.
 
-What lies outside of the matrices does not matter as long as it is the same in all operands: windows of rows that are
-interleaved with each other are rows of one large matrix all the same, if b is one matrix.
+Axes outside of the matrices may be in any order that is the same in all operands: interleaved windows of rows are rows of one
+large matrix if b has no batches (`collapsed_batch`).
 """
 
 from collections.abc import Collection
@@ -46,7 +46,7 @@ class MatrixProduct(Contraction, KernelFormats):
     ranks = MappingProxyType({A: 2, B: 2, Y: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Batches from the right, then rows, columns, and what is summed."""
+        """Batches from the right, then rows, columns and the summed axis."""
         a, b, y = (shape_of(op.operand(slot)) for slot in (A, B, Y))
         c = op.inputs[2] if len(op.inputs) > 2 else None
         if c is not None and c.static_shape is None:
@@ -59,12 +59,12 @@ class MatrixProduct(Contraction, KernelFormats):
         return range(rank - 2, rank)
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """Canonical order for what lies outside of the matrices."""
+        """The formats with collapsed axes in canonical order."""
         core = self._core(op, formats)
         return {**formats, **core.formats} if core is not None and core.is_whole else formats
 
     def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """The product without its batches, and without its rows if b is one matrix; None if these do not lie outside."""
+        """The product without its batches, and without its rows if b is one matrix; None if these are not outermost."""
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return None
@@ -77,13 +77,13 @@ class MatrixProduct(Contraction, KernelFormats):
         return collapse_batch(axes, formats, shapes, batches)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the matrices are canonical, whatever lies outside of them."""
+        """Where the matrices are canonical after batches are collapsed."""
         known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
         core = self._core(op, known)
         return core is not None and all(format.is_canonical for format in core.formats.values())
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Garbage in rows and columns is garbage there; where it is summed over, it has to meet zeros, and be finite."""
+        """Padding of rows and columns stays there; padding of K is summed, so it must be finite and meet zeros."""
         if any(inputs[2:]):
             return None
         summed, outside = False, False
@@ -98,7 +98,7 @@ class MatrixProduct(Contraction, KernelFormats):
         return super().transfer_padding(op, signature, inputs) if outside else (Lanes.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the arrays, or the canonical one on padded matrices, brought to the same extents."""
+        """The same op on the collapsed arrays, or the canonical op on padded matrices of equal extents."""
         signature = chosen_signature(op)
         if self.is_layout_agnostic(op, signature) and not is_canonical(signature):
             self._lower_core(op, build)
@@ -114,7 +114,7 @@ class MatrixProduct(Contraction, KernelFormats):
         build.set_padded_output(0, result)
 
     def _lower_core(self, op: Op, build: Builder) -> None:
-        """The product of the physical arrays, with extents of 1 where an operand does not have what is outside."""
+        """The product of the physical arrays, with extents of 1 where an operand lacks a collapsed axis."""
         formats = {slot: build.format(slot) for slot in (A, B, Y)}
         core, axes, target = self._core(op, formats), self.axes(op), present_type(build.output_type(0))
         assert core is not None and not isinstance(axes, Inapplicable)
@@ -127,7 +127,7 @@ class MatrixProduct(Contraction, KernelFormats):
         build.set_output(0, result)
 
     def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
-        """Give both operands the same K, and the M and N of the result."""
+        """The operands with the same K, and with M and N of the result."""
         (m, ka), (kb, n) = operand_axes(op, "transA", rank_of(a)), operand_axes(op, "transB", rank_of(b))
         if shape_of(a)[ka] != shape_of(b)[kb]:
             a, b = self._cut(op, build, 0, a, ka), self._cut(op, build, 1, b, kb)
@@ -138,12 +138,12 @@ class MatrixProduct(Contraction, KernelFormats):
         return a, b
 
     def _cut(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
-        """Without the lanes of one axis."""
+        """The value without the padding of one axis."""
         dim = shape_of(op.inputs[index])[axis]
         return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
 
     def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
-        """Pad the bias where it does not broadcast, cut it where it does."""
+        """The bias, padded where it does not broadcast, cut where it does."""
         for axis, dim in enumerate(shape_of(op.inputs[2])):
             target = y[len(y) - rank_of(c) + axis] if dim != 1 else 1
             if isinstance(target, int):
@@ -166,7 +166,7 @@ class BiasedMatrixProduct(MatrixProduct):
     )
 
     def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """Not looked for: Gemm takes matrices only, and its bias may have rows."""
+        """None: Gemm accepts matrices only, and its bias may have rows."""
         del op, formats
         return None
 
@@ -175,7 +175,7 @@ class BiasedMatrixProduct(MatrixProduct):
         return is_canonical(signature)
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes of rows or columns get the bias where it broadcasts along them."""
+        """Padding of rows or columns is the bias where the bias broadcasts along them."""
         states = super().transfer_padding(op, signature, inputs)
         c = op.inputs[2] if len(op.inputs) > 2 else None
         if states != (Lanes.ZERO,) or c is None or c.shape is None:
@@ -187,14 +187,14 @@ class BiasedMatrixProduct(MatrixProduct):
 
 
 def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:
-    """The row and column axes of an operand as the product reads it; `transposed` is the attribute that swaps them."""
+    """The row and column axes of an operand as the product reads it; attribute `transposed` swaps them."""
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
 def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two operands of float16 with as many axes: onnxruntime does not survive a Transpose in front of one that has more.
+    """Two operands of float16 with the same rank: onnxruntime 1.31 crashes on a Transpose before the one of larger rank.
 
-    See `dialects.product_ranks`, which does the same where what stands in front belongs to another op.
+    `dialects.product_ranks` does the same for a Transpose that belongs to another op.
     """
     if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
         return a, b
@@ -207,7 +207,7 @@ def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
 
 @lru_cache(maxsize=1 << 12)
 def _axes_of(a: Shape, b: Shape, y: Shape, a_swapped: bool, b_swapped: bool) -> Axes | Inapplicable:
-    """The iteration axes: those of the result, and behind them what is summed."""
+    """The iteration axes: those of the result, followed by the summed axis."""
     rank = len(y)
     row, column, summed = rank - 2, rank - 1, rank
     axes = {

@@ -1,7 +1,7 @@
-"""Normalisation: over batches and space per channel, over channels, or over the last axes.
+"""Normalisation: over batch and spatial axes per channel, over channels, or over the last axes.
 
-Per-channel parameters are one-dimensional; they are blocked and padded as the channels of the input are. With a scale
-of zero in the lanes, whatever finite thing stands there comes out as zero.
+Parameters per channel are vectors, blocked and padded as the channels of the input. Padding of the scale is zero, so finite
+padding of the input becomes zero.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "lanes of the batch, and without an epsilon: any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "padding of the batch, and without an epsilon: any")
     ranks = MappingProxyType({X: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -69,7 +69,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
         return Affine(0, 1, factor, bias - mean * factor)
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """An affine of the output goes into scale and bias."""
+        """An affine map of the output is folded into scale and bias."""
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None:
             return None
@@ -87,14 +87,14 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
 @register
 class LocalResponse(Spatial):
-    """LRN: neighbouring channels are read, so the lanes next to the last one have to be zero."""
+    """LRN: neighbouring channels are read, so the padding behind the last channel has to be zero."""
 
     family = "normalization"
     ops = ("LRN",)
     padding = PaddingTransfer(Lanes.ZERO, None, None, "any without a bias")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Zero over something positive, if there is a bias."""
+        """Zero divided by something positive, if there is a bias."""
         bias = op.attributes.get("bias", 1.0)
         has_bias = isinstance(bias, float) and bias > 0
         return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Lanes.ANY,)
@@ -104,8 +104,8 @@ class LocalResponse(Spatial):
 class LayerNormalization(AxiswiseRule):
     """Over the last axes, from attribute `axis` on; scale and bias have these axes.
 
-    onnxruntime saves models with LayerNormalization before there was one in onnx, and RMSNormalization under another name. It
-    runs these, but 1.31 dies of them in a function, so only what is written as the same op is a signature of theirs.
+    onnxruntime saves LayerNormalization in models of opsets below 17, and RMSNormalization under another name. onnxruntime
+    1.31 runs these ops, but crashes on them in a function, so they have only signatures under which they are layout-agnostic.
     """
 
     family = "normalization"
@@ -118,7 +118,7 @@ class LayerNormalization(AxiswiseRule):
         return dict.fromkeys((slot for slot in op.slots() if slot.side == "in"), 0)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """All axes correspond; scale and bias are aligned with the last ones."""
+        """Axes of x and y correspond; scale and bias are aligned with the last axes."""
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
         every = tuple(range(rank_of(op.inputs[0])))
@@ -130,7 +130,7 @@ class LayerNormalization(AxiswiseRule):
         return {X: every, Y: every, **parameters}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, but no function where onnx does not know the op."""
+        """The projection, if the op needs no function at an opset of which onnx does not have it."""
         signature = super().complete(op, known)
         since = _SINCE.get(op.op_type)
         if isinstance(signature, Inapplicable) or (since is not None and op.version >= since):
@@ -140,21 +140,21 @@ class LayerNormalization(AxiswiseRule):
         return Inapplicable("the normalised axes have to be the innermost ones, as onnx does not know the op")
 
     def first_axis(self, op: Op) -> int:
-        """Where the normalised axes begin."""
+        """The first normalised axis."""
         return op.integer("axis", -1) % rank_of(op.inputs[0])
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Lanes would count in the mean."""
+        """Padding elements would count in the mean."""
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Normalised rows are at most the square root of their length, plus the bias, if there is an epsilon."""
+        """With an epsilon, a normalised row is at most the square root of its length, plus the bias."""
         return (
             (Lanes.ANY,) if op.attributes.get("epsilon", 1e-5) == 0 else super().transfer_padding(op, signature, inputs)
         )
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the normalised axes are the innermost ones, in x and in y: one of them may be canonical by chance."""
+        """Where the normalised axes are innermost in x and in y."""
         if signature.inputs[0] is None or is_canonical(signature):
             return True
         tail = tuple(range(self.first_axis(op), signature.inputs[0].format.rank))
@@ -179,17 +179,17 @@ class VectorNormalization(OneAxis):
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """A vector without length stays zero since opset 22."""
+        """A vector of length 0 stays zero since opset 22."""
         return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Lanes.ANY,)
 
 
 @register
 class MeanVarianceNormalization(AxiswiseRule):
-    """Mean 0 and variance 1 over some axes, by default over batch and image."""
+    """Mean 0 and variance 1 over some axes, by default over batch and spatial axes."""
 
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
-    formats = "any; axes that are normalised over may be blocked where they have no lanes"
+    formats = "any; axes that are normalised over may be blocked where they have no padding"
     padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     is_always_agnostic = True
 
@@ -205,13 +205,13 @@ class MeanVarianceNormalization(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(rank)))
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, but an axis that is normalised over must not have lanes."""
+        """The projection, if normalised axes have no padding."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
         blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised(op))
         if blocked and has_padding(op.inputs[0], signature.inputs[0]):
-            return Inapplicable("lanes would count in the mean")
+            return Inapplicable("padding elements would count in the mean")
         return signature
 
     @override

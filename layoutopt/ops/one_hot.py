@@ -1,4 +1,4 @@
-"""Indices spelled as rows with one element set: the result has one axis more, which must be whole."""
+"""One-hot rows of indices: the result has one axis more, which must not be blocked."""
 
 from typing_extensions import override
 
@@ -15,7 +15,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 @register
 class OneHot(AxiswiseRule):
-    """indices, depth, (off, on)  ->  indices with an axis of extent depth put in."""
+    """indices, depth, (off, on)  ->  indices with a new axis of extent depth."""
 
     family = "one_hot"
     ops = ("OneHot",)
@@ -26,7 +26,7 @@ class OneHot(AxiswiseRule):
     is_always_agnostic = True
 
     def axis(self, op: Op) -> int:
-        """Which axis of the result is the new one."""
+        """The new axis of the result."""
         return op.integer("axis", -1) % (rank_of(op.inputs[0]) + 1)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -35,7 +35,7 @@ class OneHot(AxiswiseRule):
         return {X: tuple(axis for axis in every if axis != self.axis(op)), Y: every}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The new axis has as many elements as the op is told."""
+        """The new axis has as many elements as the operand `depth`, so it must not be blocked."""
         return "the new axis cannot be blocked" if axis == self.axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:

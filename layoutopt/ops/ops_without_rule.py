@@ -1,7 +1,6 @@
-"""Operators that stay in canonical format, and why no other one would do them good.
+"""Operators without a layout rule, and the reason for each: they run in canonical format.
 
-An operator of onnx has a layout rule or stands here; a test holds that. What stands in neither place is no operator of onnx,
-and runs in canonical format too.
+A test checks that every operator of onnx has a layout rule or an entry here. Other operators run in canonical format too.
 """
 
 from collections.abc import Mapping

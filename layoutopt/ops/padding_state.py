@@ -1,6 +1,7 @@
-"""Lanes: which operands have them, and the signatures that an op has with them.
+"""Padding states of blocked operands: which axes are padded, and the signatures of an op for each state of its inputs.
 
-Rules say what an op makes of lane states; here its signatures are spelled out for every state that the inputs may have.
+A rule declares the states of the outputs for given states of the inputs (`LayoutRule.transfer_padding`). This module enumerates
+the states of the inputs and returns a signature for each case that the op accepts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in
 
 
 def padded_axes_of(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
-    """The axes of a value that are padded in a storage."""
+    """The axes of a value that a storage pads."""
     if value is None or value.shape is None or storage is None or 0 in value.shape:
         return ()
     padded = storage.format.padded_shape(value.shape)
@@ -26,12 +27,12 @@ def padded_axes_of(value: Value | None, storage: Storage | None) -> tuple[int, .
 
 
 def has_padding(value: Value | None, storage: Storage | None) -> bool:
-    """Whether a value has lanes in a storage."""
+    """Whether a storage pads a value."""
     return bool(padded_axes_of(value, storage))
 
 
 def state_of(numbers: Array) -> Lanes:
-    """The state of lanes that are made of these numbers."""
+    """The padding state of elements with these values."""
     if not numbers.any():
         return Lanes.ZERO
     return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
@@ -40,19 +41,19 @@ def state_of(numbers: Array) -> Lanes:
 def with_padding_states(
     rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
 ) -> list[Signature]:
-    """The signatures for the lane states that the inputs may have, without those that another one makes pointless.
+    """The signatures for the padding states that the inputs may have, without dominated ones.
 
     Args:
-        rule: the op's rule.
+        rule: the rule of the op.
         op: the op.
-        signature: its formats.
-        worst: the largest state that each input can be in; ANY by default. Constants have zero lanes always.
+        signature: the formats of its operands.
+        worst: the largest state that each input can have; ANY by default. The padding of constants is always zero.
     """
     return _undominated(padding_cases(rule, op, signature, worst))
 
 
 def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
-    """The signature of an op with an operand in a format, whose inputs have zero lanes; None if it has none."""
+    """The signature of an op with one operand in a format and zero padding on all inputs; None if there is none."""
     rule = rule_of(op)
     found = rule.signature(op, {slot: format}) if rule is not None else None
     if rule is None or found is None or isinstance(found, Inapplicable) or untransposable(op, found):
@@ -63,7 +64,7 @@ def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
 def padding_cases(
     rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
 ) -> list[Signature]:
-    """A signature once for every lane state that its inputs may have and that the op works on."""
+    """The signatures for all padding states of the inputs that the op accepts."""
     inputs = [
         (index, value)
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
@@ -83,7 +84,7 @@ def padding_cases(
 def _with_states(
     rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Lanes], laned_outputs: Sequence[bool]
 ) -> Signature | None:
-    """The signature for these states of some inputs; None if the op does not work on them."""
+    """The signature for given states of some inputs; None if the op refuses them."""
     states = [given.get(index, Lanes.ZERO) for index in range(len(op.inputs))]
     results = rule.transfer_padding(op, signature, tuple(states))
     if results is None:
@@ -98,7 +99,7 @@ def _with_states(
 
 
 def _undominated(signatures: list[Signature]) -> list[Signature]:
-    """Those of which no other one accepts as much or more, and leaves as little or less. The last of equals stays."""
+    """The signatures that no other one dominates; of equal ones the last."""
     kept: list[Signature] = []
     for signature in reversed(signatures):
         if not any(_dominates(other, signature) for other in kept):

@@ -1,6 +1,6 @@
-"""What becomes of lanes, for tables that people read: what those of a result hold, by what those of the inputs do.
+"""Padding transfer functions: the padding state of the results by the padding state of the inputs.
 
-A rule says more than that, for every op and signature; a test holds the two together.
+`LayoutRule.transfer_padding` applies the function; `layoutopt ops` and docs/operators.md print it.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from layoutopt.ir.types import Lanes
 
 @dataclass(frozen=True, slots=True)
 class PaddingTransfer:
-    """The lane state of a result, where the lanes of all inputs are zero, finite or anything.
+    """The padding state of a result by the largest padding state of the inputs.
 
     Attributes:
-        zero, finite, any: by the state of the inputs; None where it is refused.
-        text: where it is another one.
+        zero, finite, any: the state of the result for inputs of state ZERO, FINITE and ANY; None where the op refuses them.
+        text: the cases in which the result has another state, in words.
     """
 
     zero: Lanes | None
@@ -32,7 +32,7 @@ class PaddingTransfer:
             groups.setdefault(self[state], []).append(state)
         refused = groups.pop(None, [])
         if not groups:
-            return "no lanes"
+            return "no padding"
         if all(self[state] is state for state in Lanes):
             said = ["kept"]
         else:

@@ -1,4 +1,4 @@
-"""Pooling: a window per channel, so any order of the axes will do, and channels may be blocked."""
+"""Pooling: a window per channel. Any order of axes is legal, and channels may be blocked."""
 
 from types import MappingProxyType
 
@@ -28,7 +28,7 @@ class Spatial(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Batch and channels only: windows cross the blocks of a spatial axis."""
+        """Batch and channels; windows cross the blocks of spatial axes."""
         return "a spatial axis cannot be blocked" if axis > 1 else ""
 
 
@@ -56,7 +56,7 @@ class Pooling(Windows):
     ops = ("MaxPool", "AveragePool", "LpPool")
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        """An average over what lies inside the image."""
+        """The spatial axes of an average over elements of the image."""
         x = op.inputs[0]
         if op.op_type != "AveragePool" or x is None or x.rank is None or op.integer("ceil_mode"):
             return None
@@ -64,7 +64,7 @@ class Pooling(Windows):
         return None if pads and op.integer("count_include_pad") else frozenset(range(2, x.rank))
 
     def flops(self, op: Op) -> float:
-        """One per element of the window, of which no more than the image counts: some exporters write huge windows."""
+        """One per element of the window, up to the extent of the image: some exporters write larger windows."""
         x, y = op.inputs[0], op.outputs[0]
         image = x.shape[2:] if x is not None and x.shape is not None else ()
         sides = zip(op.integers("kernel_shape"), image, strict=False)

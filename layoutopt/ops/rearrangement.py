@@ -1,6 +1,6 @@
-"""Ops that put tensors together or take them apart along axes: Concat, Split, Slice, Pad.
+"""Concatenation, splitting and padding along axes: Concat, Split, Slice, Pad.
 
-A blocked axis can be cut where a block begins. Only the last piece may have lanes.
+A blocked axis can be cut at block boundaries. Only the last piece may have padding.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -23,12 +23,12 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 
 def block_of(order: IterationOrder, axis: int) -> int:
-    """How many elements of an iteration axis make a block."""
+    """The number of elements of a block of an iteration axis."""
     return int(np.prod([part.block for part in order.parts if part.axis == axis and part.block] or [1]))
 
 
 def unaligned(extents: Sequence[Dim], block: int) -> str:
-    """Why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
+    """The reason why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
     if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
         return "a piece of the blocked axis is of unknown extent or a single element"
     if any(isinstance(dim, int) and dim % block for dim in extents[:-1]):
@@ -37,12 +37,12 @@ def unaligned(extents: Sequence[Dim], block: int) -> str:
 
 
 def outer_position(format: Format, axis: int) -> int:
-    """Where the outermost part of an axis lies in the physical array."""
+    """The position of the outermost part of an axis in the physical array."""
     return next(place for place, part in enumerate(format.parts) if part.axis == axis and not part.block)
 
 
 def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim]:
-    """The extents of several tensors along an axis."""
+    """The extents of several tensors along an axis; "?" where unknown."""
     return [value.shape[axis] if value is not None and value.shape is not None else "?" for value in values]
 
 
@@ -55,11 +55,11 @@ class Pieces(OneAxis):
     default_axis = 0
 
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
-        """The pieces, in order."""
+        """The pieces in order."""
         raise NotImplementedError
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Other axes may; this one where the pieces fill their blocks."""
+        """All other axes; this one if every piece but the last fills its blocks."""
         return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
 
     @override
@@ -82,7 +82,7 @@ class Pieces(OneAxis):
 
 @register
 class Concat(Pieces, ConcatenationOp):
-    """Pieces put together."""
+    """Concatenation of pieces."""
 
     ops = ("Concat",)
 
@@ -109,7 +109,7 @@ class Concat(Pieces, ConcatenationOp):
 
 @register
 class Split(Pieces):
-    """A tensor taken apart."""
+    """A tensor split into pieces."""
 
     ops = ("Split",)
 
@@ -177,7 +177,7 @@ class Slice(AxiswiseRule):
         return tuple(axis % x.rank for axis in axes)
 
     def range_of(self, op: Op, axis: int) -> tuple[int, int] | None:
-        """The first element of a sliced axis and the one behind the last; None if not known, or if some are left out."""
+        """The first element of a sliced axis and the one behind the last; None if unknown or with a step other than 1."""
         x, axes = op.inputs[0], self.sliced(op)
         extent = x.shape[axis] if x is not None and x.shape is not None else None
         if axes is None or not isinstance(extent, int):
@@ -203,7 +203,7 @@ class Slice(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are left whole, and those that are cut where blocks begin."""
+        """Axes that are not sliced, or sliced at block boundaries."""
         if axis not in (self.sliced(op) or ()):
             return ""
         found, block = self.range_of(op, axis), block_of(order, axis)
@@ -243,7 +243,7 @@ class Slice(AxiswiseRule):
 
 @register
 class Pad(AxiswiseRule, ZeroPadOp):
-    """Extents added at both ends; pads come as an attribute (before opset 11) or as an input."""
+    """Elements added at both ends of axes; pads are an attribute (before opset 11) or an input."""
 
     family = "rearrangement"
     ops = ("Pad",)
@@ -252,7 +252,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     is_always_agnostic = True
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
-        """What is added before and behind each axis; None if it is computed."""
+        """The numbers of elements added before and behind each axis; None if computed."""
         x = op.inputs[0]
         if x is None or x.rank is None:
             return None
@@ -273,7 +273,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         return {axis: (numbers[place], numbers[place + half]) for place, axis in enumerate(axes)}
 
     def zero_pads(self, op: Op) -> Pads | None:
-        """The pads, if they are constant, add and do not cut, and what is added is zero."""
+        """The pads, if they are constant, not negative, and of zeros."""
         pads, x = self.pads(op), op.inputs[0]
         if pads is None or x is None or x.shape is None or op.attributes.get("mode", "constant") != "constant":
             return None
@@ -293,7 +293,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are left as they are."""
+        """Axes that are not padded."""
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -308,7 +308,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
 
     def must_be_expanded(self, op: Op) -> bool:
-        """With axes: onnxruntime 1.31 takes a Transpose past it as if there were pads for every axis."""
+        """With axes: onnxruntime 1.31 moves a Transpose past it as if it had pads for every axis."""
         return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
 
     @override

@@ -4,7 +4,7 @@
 
 T steps, N samples, D directions. Libraries read x as T, N, I or as N, T, I, and write the directions of y next to each other:
 T, N, D, H or N, T, D, H (cuDNN: CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, _BATCH_MAJOR_UNPACKED; oneDNN: tnc, ntc). So the
-Transposes that exporters put around them, for samples first or for both directions in one vector, need not move anything.
+Transposes that exporters write around them, for batch-major data or for one vector of both directions, need not move bytes.
 """
 
 from typing import ClassVar
@@ -30,7 +30,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @register
 class Recurrent(LayoutRule):
-    """LSTM, GRU and RNN, steps first as ONNX has them by default."""
+    """LSTM, GRU and RNN, time-major as ONNX has them by default."""
 
     family = "recurrent"
     ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
@@ -39,7 +39,7 @@ class Recurrent(LayoutRule):
     padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats, the rest canonical; but where x or y has samples first, the other one does too."""
+        """The known formats, the others canonical; batch-major order on x or y implies it on both."""
         if op.integer("layout"):
             return Inapplicable("onnxruntime has no kernel with samples first, so that nothing could be compared")
         asked = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
@@ -49,7 +49,7 @@ class Recurrent(LayoutRule):
             return signature
         for slot in op.slots():
             if padded_axes_of(op.operand(slot), signature[slot]):
-                return Inapplicable(f"{slot} would have lanes in {signature[slot]}")
+                return Inapplicable(f"{slot} would have padding in {signature[slot]}")
         return signature
 
     def flops(self, op: Op) -> float:

@@ -1,11 +1,12 @@
-"""Ops with bodies, and the tensors that cross into these and out.
+"""Ops with regions (If, Loop, Scan), and the values at the boundary of their regions.
 
-A body is planned with the graph around it, as one problem. What ties the two is that a tensor is stored in one way wherever
-it crosses: a *crossing* is a tensor with all the places where it is handed on. Each operand of the op and of its bodies
-stands in exactly one. Types cross the same way: a body reads what the op is given, without the axes that it does not see.
+A region is planned together with the graph around it. The two are connected by *boundary values*: a boundary value is a
+tensor that has one storage at all of its *ports*, the operands of the op and of its regions that are this tensor. Each
+operand is a port of exactly one boundary value. Types propagate the same way: a region port has the type of the op's operand
+without hidden axes.
 
-Ops with bodies of which there is no rule, or that do not have the operands that their definition asks for, are canonical
-like any unknown op, and their bodies are left as they are.
+Ops with regions that have no rule, or whose operands are not those of their definition, run in canonical format like any
+other op without a rule, and their regions are not changed.
 """
 
 from abc import abstractmethod
@@ -26,67 +27,67 @@ ShapeOf: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
 
 def own_shape(value: Value) -> tuple[Dim, ...] | None:
-    """The shape that a value says itself; while types are being found out, more may be known."""
+    """The shape of a value's type; type inference passes a function that knows more shapes."""
     return value.shape
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor crosses.
+class RegionPort:
+    """An operand of an op with regions, or of one of its regions.
 
     Attributes:
-        slot: an operand.
-        body: whose it is: that of a body, or of the op itself if this is empty.
-        hidden: axes that a body does not see, in ascending order.
+        slot: the operand.
+        body: the name of the region; empty for an operand of the op itself.
+        hidden_axes: axes of the op's operand that the region does not have, in ascending order.
     """
 
     slot: Slot
     body: str = ""
-    hidden: tuple[int, ...] = ()
+    hidden_axes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """A tensor that is stored in one way at several places.
+class BoundaryValue:
+    """A tensor with one storage at several ports.
 
     Attributes:
-        sources: where it is read: operands of the op, results of bodies.
-        targets: where it is given: inputs of bodies, results of the op.
-        is_fixed: it is canonical everywhere.
+        sources: the ports that are read: operands of the op, results of regions.
+        targets: the ports that are written: inputs of regions, results of the op.
+        is_fixed: whether it is canonical at all ports.
     """
 
-    sources: tuple[Place, ...]
-    targets: tuple[Place, ...]
+    sources: tuple[RegionPort, ...]
+    targets: tuple[RegionPort, ...]
     is_fixed: bool = False
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """All of them."""
+    def ports(self) -> tuple[RegionPort, ...]:
+        """All ports."""
         return (*self.sources, *self.targets)
 
     @property
-    def is_carried(self) -> bool:
-        """Whether what a body leaves is what it reads the next time."""
+    def is_loop_state(self) -> bool:
+        """Whether the result of a region is an input of its next iteration."""
         return any(each.body for each in self.sources) and any(each.body for each in self.targets)
 
     @property
-    def goes_in(self) -> bool:
-        """Whether a body has to wait for it."""
-        return not any(each.body for each in self.sources) or self.is_carried
+    def is_input(self) -> bool:
+        """Whether a region requires the value before it runs."""
+        return not any(each.body for each in self.sources) or self.is_loop_state
 
 
-def operand(op: Op, place: Place) -> Value | None:
-    """The value at a place; None if the op has none there."""
-    if not place.body:
-        values = op.inputs if place.slot.side == "in" else op.outputs
+def operand(op: Op, port: RegionPort) -> Value | None:
+    """The value at a port; None if it is absent."""
+    if not port.body:
+        values = op.inputs if port.slot.side == "in" else op.outputs
     else:
-        body = op.bodies[place.body]
-        values = (*body.inputs,) if place.slot.side == "in" else (*body.outputs,)
-    return values[place.slot.index] if place.slot.index < len(values) else None
+        body = op.bodies[port.body]
+        values = (*body.inputs,) if port.slot.side == "in" else (*body.outputs,)
+    return values[port.slot.index] if port.slot.index < len(values) else None
 
 
 class ControlFlow(LayoutRule):
-    """A rule for ops with bodies. What it lists of an op is legal only if `is_sound` holds of it."""
+    """A rule for ops with regions. Its methods are defined only for ops that are sound."""
 
     family = "control_flow"
     has_independent_operands = True
@@ -94,55 +95,55 @@ class ControlFlow(LayoutRule):
 
     @abstractmethod
     def is_sound(self, op: Op) -> bool:
-        """Whether op and bodies have the operands that the operator's definition asks for."""
+        """Whether op and regions have the operands that the definition of the operator requires."""
 
     @abstractmethod
-    def crossings(self, op: Op) -> list[Crossing]:
-        """Every operand of the op and of its bodies, in one crossing each."""
+    def boundary_values(self, op: Op) -> list[BoundaryValue]:
+        """The boundary values; every operand of the op and of its regions is a port of exactly one."""
 
     @abstractmethod
     def runs(self, op: Op) -> dict[str, float]:
-        """How often each body is expected to run when the op runs once."""
+        """The expected number of runs of each region per run of the op."""
 
     def certain_body(self, op: Op) -> str:
-        """The body that the op runs once and does nothing else; empty if that is not certain."""
+        """The name of the region that the op runs exactly once, and nothing else; empty if that is not certain."""
         del op
         return ""
 
     def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
-        """The extent of the axis along which the results of iterations are put together, if there is a name for it."""
+        """The extent of the axis along which results of iterations are concatenated; None if unknown."""
         del op, shape_of
         return None
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
-        """The attributes of the op on arrays as they lie under a signature."""
+        """The attributes of the op on physical arrays under a signature."""
         del signature
         return op.attributes
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """Each crossing in the format that is known of it, else canonical."""
+        """Every boundary value in its known format, else canonical."""
         if not self.is_sound(op):
             return Inapplicable("its bodies do not have the operands that they should have")
         found: dict[Slot, Format] = {}
-        for crossing in self.crossings(op):
-            at = next((each for each in crossing.places if not each.body and each.slot in known), None)
-            formats = formats_at(op, crossing, at, None if at is None else known[at.slot])
+        for boundary_value in self.boundary_values(op):
+            at = next((each for each in boundary_value.ports if not each.body and each.slot in known), None)
+            formats = formats_at(op, boundary_value, at, None if at is None else known[at.slot])
             if isinstance(formats, Inapplicable):
                 return formats
-            found |= {place.slot: format for place, format in formats.items() if not place.body}
+            found |= {port.slot: format for port, format in formats.items() if not port.body}
         if any(format != found.get(slot) for slot, format in known.items()):
             return Inapplicable("a tensor has one format wherever it crosses the boundary of a body")
         return signature_at(op, {slot: Storage(format) for slot, format in found.items()})
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Bodies take any garbage and leave none, but what is carried on may be finite only in the first round."""
+        """Padding of any state; a loop state must not have finite padding, since iterations may enlarge it."""
         states: dict[Slot, Lanes] = {}
-        for crossing in self.crossings(op):
-            read = [inputs[place.slot.index] for place in crossing.sources if not place.body]
+        for boundary_value in self.boundary_values(op):
+            read = [inputs[port.slot.index] for port in boundary_value.sources if not port.body]
             worst = max(read, default=Lanes.ZERO)
-            if crossing.is_carried and worst is Lanes.FINITE:
+            if boundary_value.is_loop_state and worst is Lanes.FINITE:
                 return None
-            states |= {place.slot: worst for place in crossing.targets if not place.body}
+            states |= {port.slot: worst for port in boundary_value.targets if not port.body}
         return tuple(states.get(Slot("out", index), Lanes.ZERO) for index in range(len(op.outputs)))
 
     @override
@@ -151,32 +152,35 @@ class ControlFlow(LayoutRule):
 
 
 def formats_at(
-    op: Op, crossing: Crossing, at: Place | None, format: Format | None
-) -> dict[Place, Format] | Inapplicable:
-    """The formats of a crossing at all places where the op has a tensor of known rank.
+    op: Op, boundary_value: BoundaryValue, at: RegionPort | None, format: Format | None
+) -> dict[RegionPort, Format] | Inapplicable:
+    """The formats of a boundary value at all of its ports.
 
     Args:
         op: the op.
-        crossing: one of its crossings.
-        at: a place of it; None if the tensor is canonical everywhere.
-        format: the format there.
+        boundary_value: one of its boundary values.
+        at: a port; None if the tensor is canonical at all ports.
+        format: the format at that port.
+
+    Returns:
+        The format at every port with a tensor of known rank, or the reason why there is none.
     """
-    values = {place: value for place in crossing.places if (value := operand(op, place)) is not None}
-    ranks = {place: value.rank for place, value in values.items()}
-    plain = {place: Format.canonical(rank) for place, rank in ranks.items() if rank is not None}
+    values = {port: value for port in boundary_value.ports if (value := operand(op, port)) is not None}
+    ranks = {port: value.rank for port, value in values.items()}
+    plain = {port: Format.canonical(rank) for port, rank in ranks.items() if rank is not None}
     if at is None or format is None or (at in plain and format == plain[at]):
         return plain
-    if crossing.is_fixed or at not in plain or all(place.body for place in plain):
+    if boundary_value.is_fixed or at not in plain or all(port.body for port in plain):
         return Inapplicable("it is canonical wherever it crosses the boundary of a body")
     if len(plain) < len(values):
         return Inapplicable("its rank is not known wherever it crosses the boundary of a body")
-    if format.parts[: len(at.hidden)] != tuple(map(Part, at.hidden)):
-        return Inapplicable(f"{format} does not have the axes outermost along which the op works: {at.hidden}")
-    inside = format.restrict([axis for axis in range(format.rank) if axis not in at.hidden])
+    if format.parts[: len(at.hidden_axes)] != tuple(map(Part, at.hidden_axes)):
+        return Inapplicable(f"{format} does not have the axes outermost along which the op works: {at.hidden_axes}")
+    inside = format.restrict([axis for axis in range(format.rank) if axis not in at.hidden_axes])
     found = {}
-    for place, value in values.items():
-        found[place] = format if place == at else _around(inside, place)
-        shape, wanted = value.shape, found[place]
+    for port, value in values.items():
+        found[port] = format if port == at else _around(inside, port)
+        shape, wanted = value.shape, found[port]
         if shape is None or not wanted.fits(shape) or 0 in shape:
             return Inapplicable(f"{wanted} does not fit {value.name}")
         if value.dtype is DType.STRING and not wanted.is_plain:
@@ -186,68 +190,70 @@ def formats_at(
     return found
 
 
-def _around(inside: Format, place: Place) -> Format:
-    """A body's format with the axes that it does not see outermost."""
-    seen = [axis for axis in range(inside.rank + len(place.hidden)) if axis not in place.hidden]
+def _around(inside: Format, port: RegionPort) -> Format:
+    """The format of a region's operand with hidden axes outermost."""
+    seen = [axis for axis in range(inside.rank + len(port.hidden_axes)) if axis not in port.hidden_axes]
     parts = (Part(seen[part.axis], part.block, part.step) for part in inside.parts)
-    return Format((*map(Part, place.hidden), *parts))
+    return Format((*map(Part, port.hidden_axes), *parts))
 
 
-def _blocked_extents(place: Place, format: Format, value: Value) -> tuple[int | str, ...]:
+def _blocked_extents(port: RegionPort, format: Format, value: Value) -> tuple[int | str, ...]:
     assert value.shape is not None
     return tuple(value.shape[axis] for axis in format.blocked_axes)
 
 
 def signature_at(op: Op, found: Mapping[Slot, Storage]) -> Signature:
-    """A signature from the storages of some slots, the rest canonical."""
+    """The signature with storages at some slots, the other operands canonical."""
     inputs = (found.get(Slot("in", index), canonical_storage(value)) for index, value in enumerate(op.inputs))
     outputs = (found.get(Slot("out", index), canonical_storage(value)) for index, value in enumerate(op.outputs))
     return Signature(tuple(inputs), tuple(outputs))
 
 
-def control_flow(op: Op) -> ControlFlow | None:
-    """The rule for an op with bodies that is understood, so that its bodies are as well."""
+def region_rule(op: Op) -> ControlFlow | None:
+    """The rule for a sound op with regions; None for other ops."""
     rule = rule_of(op) if op.bodies else None
     return rule if isinstance(rule, ControlFlow) and rule.is_sound(op) else None
 
 
-def insides(graph: Graph) -> list[Graph]:
-    """A graph and the bodies in it that are understood, however deep, each behind the graph that its op is in."""
+def region_tree(graph: Graph) -> list[Graph]:
+    """A graph and the regions of its sound ops, recursively, each behind the graph of its op."""
     found = [graph]
     for each in found:  # it grows on the way
-        found += [body for op in each.ops if control_flow(op) is not None for body in op.bodies.values()]
+        found += [body for op in each.ops if region_rule(op) is not None for body in op.bodies.values()]
     return found
 
 
 def expected_runs(graph: Graph) -> dict[Graph, float]:
-    """How often each of them is expected to run when the graph runs once."""
+    """The expected number of runs of each graph of the region tree per run of the graph."""
     found = {graph: 1.0}
-    for each in insides(graph):
+    for each in region_tree(graph):
         for op in each.ops:
-            rule = control_flow(op)
+            rule = region_rule(op)
             for name, count in rule.runs(op).items() if rule is not None else ():
                 found[op.bodies[name]] = found[each] * count
     return found
 
 
-def boundary(op: Op, signature: Signature) -> dict[Place, Storage]:
-    """How the operands of the bodies of an op lie under its signature, and may come out of them."""
-    rule = control_flow(op)
+def boundary(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
+    """The storages at the ports of an op's regions under its signature."""
+    rule = region_rule(op)
     assert rule is not None
-    found: dict[Place, Storage] = {}
-    for crossing in rule.crossings(op):
-        given = next((each for each in crossing.places if not each.body and operand(op, each) is not None), None)
-        storages = [signature[each.slot] for each in crossing.places if not each.body and operand(op, each) is not None]
+    found: dict[RegionPort, Storage] = {}
+    for boundary_value in rule.boundary_values(op):
+        given = next((each for each in boundary_value.ports if not each.body and operand(op, each) is not None), None)
+        storages = [
+            signature[each.slot] for each in boundary_value.ports if not each.body and operand(op, each) is not None
+        ]
         storage = storages[0] if storages else None
-        formats = formats_at(op, crossing, given, None if storage is None else storage.format)
+        formats = formats_at(op, boundary_value, given, None if storage is None else storage.format)
         assert not isinstance(formats, Inapplicable), f"{op!r}: {formats.reason}"
         lanes = max((each.lanes for each in storages if each is not None), default=Lanes.ZERO)
-        found |= {place: Storage(format, lanes) for place, format in formats.items() if place.body}
+        found |= {port: Storage(format, lanes) for port, format in formats.items() if port.body}
     return found
 
 
-def unwrap(graph: Graph, op: Op, name: str) -> None:
-    """Put the ops of a body, which runs once and has no inputs but captures, in the place of its op.
+def inline_region(graph: Graph, op: Op, name: str) -> None:
+    """Replace an op by the ops of a region that runs exactly once and has only captured inputs.
 
     before: x -> If(then: Relu(x)) -> y      x -> If(then: x) -> y
     after:  x -> Relu -> y                   x -> Identity -> y
@@ -281,7 +287,7 @@ def unwrap(graph: Graph, op: Op, name: str) -> None:
 
 
 def _take_over(graph: Graph, old: Value, new: Value) -> None:
-    """Let a value that an op computes have the readers and the name of one that nothing computes any more."""
+    """Replace a value that no op computes any more by another one, under its name."""
     graph.replace_uses(old, new)
     graph.replace_output(old, new)
     graph.remove_value(old)
@@ -291,15 +297,15 @@ def _take_over(graph: Graph, old: Value, new: Value) -> None:
 
 @invariant
 def bodies_lie_as_the_signature_of_their_op_says(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: what a body reads lies as the op hands it on, what it gives as the op hands it out."""
+    """After casts are inserted: every port of a region has the storage that the signature of its op requires."""
     for op in graph.ops if graph.stage == "cast" else ():
-        if op.signature is None or control_flow(op) is None:
+        if op.signature is None or region_rule(op) is None:
             continue
-        for place, wanted in boundary(op, op.signature).items():
-            value = operand(op, place)
+        for port, wanted in boundary(op, op.signature).items():
+            value = operand(op, port)
             if value is None or value.storage is None:
                 continue
             has = value.storage
-            fits = has.lanes == wanted.lanes if place.slot.side == "in" else has.lanes <= wanted.lanes
+            fits = has.lanes == wanted.lanes if port.slot.side == "in" else has.lanes <= wanted.lanes
             if has.format != wanted.format or not fits:
-                yield f"{place.slot} of {place.body} of {op!r}: {has} where {wanted} is needed"
+                yield f"{port.slot} of {port.body} of {op!r}: {has} where {wanted} is needed"

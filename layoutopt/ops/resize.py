@@ -1,4 +1,4 @@
-"""Resampling of the spatial axes. Channels go along, in any format."""
+"""Resampling of spatial axes; channels may have any format."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,15 +39,15 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def mode(self, op: Op) -> str:
-        """How it interpolates: nearest, linear or cubic."""
+        """The interpolation: nearest, linear or cubic."""
         return str(op.attributes.get("mode", "nearest"))
 
     def coordinates(self, op: Op) -> str:
-        """How places in the result become places in x, by the name in ONNX; before opset 11 there was one way."""
+        """The coordinate transformation, by its name in ONNX; asymmetric before opset 11."""
         return "asymmetric" if _is_old(op) else str(op.attributes.get("coordinate_transformation_mode", "half_pixel"))
 
     def whole_scales(self, op: Op) -> Mapping[int, int] | None:
-        """The scale of every axis, if all are whole numbers."""
+        """The scale of every axis, if all scales are integers."""
         x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
         if x is None or y is None or x.shape is None or y.shape is None or self._keeps_ratio(op):
             return None
@@ -60,13 +60,13 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return whole
 
     def repeats(self, op: Op) -> bool:
-        """Whether the result has every element of x several times in a row, as often as the whole scales say."""
+        """Whether every element of x is repeated along each axis, as often as the integer scale."""
         rounding = "floor" if _is_old(op) else str(op.attributes.get("nearest_mode", "round_prefer_floor"))
         repeating = self.mode(op) == "nearest" and (self.coordinates(op), rounding) in REPEATING
         return repeating and self.whole_scales(op) is not None
 
     def variant(self, op: Op) -> str:
-        """The mode; `repeat` and `whole linear` where the scales are whole numbers, for which there are fast kernels."""
+        """The mode; `repeat` and `whole linear` for integer scales, which have fast kernels."""
         if self.repeats(op):
             return "repeat"
         whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
@@ -95,7 +95,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return "a resized axis cannot be blocked" if before != after or scale != 1.0 else ""
 
     def scales(self, op: Op) -> dict[int, float] | None:
-        """The scale of every axis that has one; None if they or the rank are not known, or sizes are given instead."""
+        """The scale of every axis that has one; None if scales or rank are unknown, or sizes are given."""
         scales = op.attributes.get("scales")
         place = 1 if _is_old(op) else 2
         found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(place)
@@ -104,15 +104,15 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return dict(zip(_named(op), found.tolist(), strict=True))
 
     def has_sizes(self, op: Op) -> bool:
-        """Whether sizes are given, constant or computed, and not scales."""
+        """Whether sizes are given, constant or computed, instead of scales."""
         return len(op.inputs) > 3 and op.inputs[3] is not None
 
     def _keeps_ratio(self, op: Op) -> bool:
-        """Whether sizes are given that are not taken as they are."""
+        """Whether the sizes are adjusted to keep the aspect ratio."""
         return self.has_sizes(op) and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
-        """The axes that are scaled: every interpolation has weights that sum to one."""
+        """The scaled axes: every interpolation has weights that sum to one."""
         scales = self.scales(op)
         if isinstance(self.iteration_axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
             return None
@@ -125,14 +125,14 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return scaled.union(axis for axis, scale in (scales or {}).items() if scale != 1.0)
 
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """Sizes name it."""
+        """The element of the sizes for the axis, if they contain one."""
         if not self.has_sizes(op) or axis not in _named(op):
             return {}
         sizes, place = op.elements(3), _named(op).index(axis)
         return {3: {place: extent}} if sizes is not None and isinstance(sizes[place], int) else None
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The op in canonical order; sizes that name the channels name the padded ones."""
+        """The op in canonical order; sizes contain padded extents of blocked axes."""
         y_type = padded_output(op)
         if shape_of(y_type) == shape_of(op.outputs[0]) or not self.has_sizes(op):
             super().lower(op, build)
@@ -146,12 +146,12 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
 
 def _is_old(op: Op) -> bool:
-    """Before coordinates and rounding could be chosen: places are divided by the scale and rounded down."""
+    """Whether the op divides coordinates by the scale and rounds down, without options."""
     return op.op_type == "Upsample" or op.version < 11
 
 
 def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
-    """The sizes with those of some axes in place of what is given."""
+    """The sizes with padded extents for some axes."""
     named, sizes, given = _named(op), op.constant(3), build.input(3)
     if sizes is not None:
         numbers = [padded.get(axis, int(size)) for axis, size in zip(named, sizes, strict=True)]
@@ -166,7 +166,7 @@ def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
 
 
 def _ratio(before: Dim, after: Dim) -> float:
-    """How many times as large an extent is as another, if that is the same whatever the dimensions are; else 0."""
+    """The ratio of two extents, if it is the same for all sizes of the dimensions; else 0."""
     if isinstance(before, int) and isinstance(after, int):
         return after / before if before else 0.0
     if before == 0:
@@ -176,6 +176,6 @@ def _ratio(before: Dim, after: Dim) -> float:
 
 
 def _named(op: Op) -> tuple[int, ...]:
-    """The axes that scales or sizes speak of."""
+    """The axes that scales or sizes have elements for."""
     rank = rank_of(op.inputs[0])
     return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))

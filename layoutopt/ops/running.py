@@ -27,7 +27,7 @@ class Running(OneAxis):
         return int(axis.reshape(())) % rank_of(op.inputs[0])
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if it is known."""
+        """As for one axis, if the axis is constant."""
         axis = op.constant(1)
         return Inapplicable("the axis is computed") if axis is None or axis.size != 1 else super().axes(op)
 

@@ -1,6 +1,6 @@
-"""Which symbolic extents can be computed when an op runs: from the shapes of its operands, and from operands that hold extents.
+"""Symbolic extents that can be computed at run time: from shapes of operands, and from operands that contain extents.
 
-Reshape(x[N, H*W, C], target = [N, H, W, -1])         N and C stand in the shape of x, H and W in the target
+Reshape(x[N, H*W, C], target = [N, H, W, -1])         N and C are extents of x, H and W elements of the target
 Flatten(x[N, C, H, W])                                H*W*C is the product of three extents of x
 """
 
@@ -12,7 +12,7 @@ from layoutopt.ir.types import Op
 
 
 def read_from(op: Op) -> frozenset[str]:
-    """The extents that the operands of an op tell as they are."""
+    """The symbolic extents that shapes or elements of the operands of an op contain."""
     shapes = (value.shape or () for value in op.inputs if value is not None)
     elements = (value.elements or () for value in op.inputs if value is not None)
     return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, str))
@@ -38,6 +38,6 @@ def _is_computed(atom: Atom, known: Collection[str]) -> bool:
 
 
 def unresolved(op: Op, shape: Shape) -> list[Dim]:
-    """The extents in a shape that cannot be computed."""
+    """The extents of a shape that cannot be computed at run time."""
     known = read_from(op)
     return [dim for dim in shape if not is_computable(dim, known)]

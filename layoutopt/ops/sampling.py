@@ -1,10 +1,10 @@
-"""Values read off feature maps at places that another tensor names: grids, regions of interest.
+"""Values sampled from feature maps at coordinates of another tensor: grids, regions of interest.
 
     x (N, C, *image)   grid (N, *places, coordinates)   ->   y (N, C, *places)         GridSample
     x (N, C, H, W)     regions (R, 4 or 5)              ->   y (R, C, *window)         RoiAlign, MaxRoiPool
 
-Channels go along: any order of the axes will do, channels may be blocked, and their lanes are maps of their own. The places
-are few and stay in canonical order.
+Any order of axes is legal, and channels may be blocked; padding channels are sampled like others. The coordinates are small and
+stay canonical.
 """
 
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume
 
 @register
 class Sampling(AxiswiseRule):
-    """A read per channel and place."""
+    """One sample per channel and coordinate."""
 
     family = "sampling"
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
@@ -37,7 +37,7 @@ class Sampling(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Channels only: every sample and every place is one that was asked for."""
+        """Channels; every other axis is indexed by coordinates."""
         return "only channels can be blocked" if axis != 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -48,7 +48,7 @@ class Sampling(AxiswiseRule):
         return super().transfer_padding(op, signature, inputs) if outside <= inputs[0] else (outside,)
 
     def flops(self, op: Op) -> float:
-        """Four elements are weighed for one."""
+        """Four multiply-adds per element of the result."""
         y = op.outputs[0]
         return 8.0 * estimated_volume(y.shape) if y is not None and y.shape is not None else 0.0
 

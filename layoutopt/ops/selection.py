@@ -1,4 +1,4 @@
-"""Elements picked along one axis by what they are: the largest ones, those that a condition names."""
+"""Elements selected along one axis by value (TopK) or by a condition (Compress)."""
 
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.axis import OneAxis
@@ -10,14 +10,14 @@ from layoutopt.ops.signatures import Inapplicable, X
 
 @register
 class TopK(OneAxis):
-    """The largest or smallest elements, and where along the axis they were; how many, is an attribute before opset 10."""
+    """The largest or smallest elements and their indices along the axis; their number is an attribute before opset 10."""
 
     family = "selection"
     ops = ("TopK",)
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; elements that are not sorted come in the order that the runtime finds them in."""
+        """Axes correspond by position; the order of unsorted elements depends on the runtime."""
         if not op.integer("sorted", 1):
             return Inapplicable("the elements are not sorted, so that their order depends on how they are found")
         axes = super().axes(op)
@@ -27,20 +27,20 @@ class TopK(OneAxis):
         return dict.fromkeys((X, *outputs), axes[X])
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Lanes are rows of their own; NaN has no place among sorted numbers. Indices are small."""
+        """Padding elements are rows of their own; NaN cannot be sorted. Indices are finite."""
         return None if inputs[0] is Lanes.ANY else (inputs[0], Lanes.FINITE)
 
 
 @register
 class Compress(OneAxis):
-    """The slices along an axis for which a condition holds."""
+    """The slices along an axis for which a condition is true."""
 
     family = "selection"
     ops = ("Compress",)
     padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; without one the elements are counted in canonical order."""
+        """As for one axis; without an axis, elements are counted in canonical order."""
         return (
             super().axes(op) if "axis" in op.attributes else Inapplicable("without an axis it counts elements in order")
         )

@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one tensor, turned round."""
+"""Reversal of sequences of different lengths in one tensor."""
 
 from typing_extensions import override
 
@@ -12,7 +12,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y
 
 @register
 class ReverseSequence(AxiswiseRule):
-    """Batch and time are the first two axes, either way round; the others may lie in any format behind them."""
+    """Batch and time are the first two axes in either order, and outermost; the others may have any format."""
 
     family = "rearrangement"
     ops = ("ReverseSequence",)
@@ -28,11 +28,11 @@ class ReverseSequence(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """All but batch and time."""
+        """All axes but batch and time."""
         return "batch and time cannot be blocked" if axis < 2 else ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, if batch and time come first."""
+        """The projection, if batch and time are outermost."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):
             return signature

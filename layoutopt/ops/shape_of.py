@@ -1,4 +1,4 @@
-"""Shape and Size: what a tensor's type says. They read no element, so any format will do."""
+"""Shape and Size: extents of a tensor. They read no element, so the tensor may have any format."""
 
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, signature_
 
 @register
 class ShapeOf(LayoutRule, ShapeQuery):
-    """The logical extents, whatever the array looks like."""
+    """The logical extents, for any physical format."""
 
     family = "shape_of"
     ops = ("Shape", "Size")
@@ -24,7 +24,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
     ranks = MappingProxyType({X: 0})
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """Any format of the input whose symbolic extents can be read off the array."""
+        """Any format of the input in which blocked extents are numbers."""
         format = known.get(X)
         if format is None:
             return Inapplicable("the format of the input is not given")
@@ -33,7 +33,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
         return signature_of(op, {X: format})
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """They are not looked at."""
+        """The padding is not read."""
         return (Lanes.ZERO,)
 
     def result_from_types(self, op: Op) -> Array | None:
@@ -48,11 +48,11 @@ class ShapeOf(LayoutRule, ShapeQuery):
         return numbers if op.op_type == "Shape" else np.asarray(numbers.prod(), dtype=np.int64)
 
     def _asked(self, op: Op, rank: int) -> slice:
-        """The axes that Shape is asked for, since opset 15."""
+        """The axes whose extents Shape returns, an option since opset 15."""
         return slice(op.integer("start", 0), op.integer("end", rank)) if op.op_type == "Shape" else slice(None)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """Extents that are known as constants, the others from the shape of the array."""
+        """Known extents as constants, the others gathered from the shape of the array."""
         shape, array = shape_of(op.inputs[0]), build.input(0)
         (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
         places = {part.axis: place for place, part in enumerate(build.format(X).parts) if not part.block}

@@ -1,4 +1,4 @@
-"""Signatures and the types of what they say: small facts that every rule needs."""
+"""Construction of signatures from formats, and the types of operands under a signature."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ X, Y = Slot("in", 0), Slot("out", 0)
 
 @dataclass(frozen=True, slots=True)
 class Inapplicable:
-    """Why an op has no signature with the formats asked for. The report shows it; it is not an error."""
+    """The reason why an op has no signature with given formats; reports print it, it is not an error."""
 
     reason: str
 
 
 def estimated_extent(dim: Dim) -> int:
-    """A number to count with: a symbolic dimension counts as 1."""
+    """An extent as a number for estimates: a symbolic dimension counts as 1."""
     return dim if isinstance(dim, int) else 1
 
 
 def estimated_volume(shape: Shape) -> int:
-    """How many elements a tensor of that shape has, symbolic dimensions counting as 1."""
+    """The number of elements of a shape for estimates: symbolic dimensions count as 1."""
     return prod(estimated_extent(dim) for dim in shape)
 
 
 def canonical_storage(value: Value | None) -> Storage | None:
-    """The canonical storage of a value; None if it has no known rank."""
+    """The canonical storage of a value; None if its rank is unknown."""
     return None if value is None or value.rank is None else Storage(Format.canonical(value.rank))
 
 
 def canonical_signature(op: Op) -> Signature:
-    """All operands in canonical format: legal for every op."""
+    """The signature with all operands in canonical format, which is legal for every op."""
     return Signature(
         tuple(canonical_storage(value) for value in op.inputs), tuple(canonical_storage(value) for value in op.outputs)
     )
@@ -48,7 +48,7 @@ def is_canonical(signature: Signature) -> bool:
 
 
 def padded_type(value: Value | None, storage: Storage | None) -> TensorType | None:
-    """The type of a value in canonical order with its axes padded up to their blocks."""
+    """The type of a value in canonical order, its axes padded up to their blocks."""
     if value is None or not isinstance(value.type, TensorType):
         return None
     if storage is None or value.type.shape is None:
@@ -65,9 +65,10 @@ def physical_type(value: Value, storage: Storage | None) -> TensorType:
 
 
 def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
-    """A signature from the formats of some slots, the rest canonical; checks that every format fits its tensor.
+    """The signature with formats at some slots, the other operands canonical, if every format fits its tensor.
 
-    A format that is the canonical order for the shape at hand (NHWC where H and W are 1) becomes the canonical one.
+    A format that is the same bytes as the canonical one for the shape at hand (NHWC where H and W are 1) becomes the
+    canonical one.
     """
     formats = dict(formats)
     for slot, format in formats.items():

@@ -1,8 +1,8 @@
-"""A sum and the normalisation of its rows in one op, as onnxruntime saves them.
+"""Fused residual sum and normalisation of rows of onnxruntime.
 
     s = x + skip + bias    y = (s - mean) / sqrt(variance + epsilon) * gamma + beta    or without mean and beta
 
-Rows run along the last axis. The op may give s as well, as its fourth output.
+Rows run along the last axis. The fourth output of the op is s.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing_extensions import override
 from layoutopt.ir.types import Lanes, Op, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.bias_gelu import ends_with_last
+from layoutopt.ops.bias_gelu import is_last_axis_innermost
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import met
 from layoutopt.ops.operands import chosen_signature, rank_of
@@ -41,11 +41,11 @@ class SkipNormalization(AxiswiseRule):
         return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Lanes would count in the mean."""
+        """Padding elements would count in the mean."""
         return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Lanes are rows of their own, which an epsilon keeps finite; those of the sum add up."""
+        """Padding elements are rows of their own, which an epsilon keeps finite; those of s are sums."""
         addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
         states = [met(op, signature, index, inputs[index]) for index in addends]
         added = max(states) if states.count(Lanes.ZERO) >= len(states) - 1 else Lanes.ANY
@@ -58,13 +58,13 @@ class SkipNormalization(AxiswiseRule):
         return len(op.inputs) > place and op.inputs[place] is not None
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where rows are contiguous, and x and skip lie alike as matrices or stacks of them."""
+        """Where rows are contiguous, and x and skip have one shape of at most three physical axes."""
         if is_canonical(signature):
             return True
         x, skip = op.inputs[0], op.inputs[1]
         rows = [storage for storage in (*signature.inputs[:2], *signature.outputs) if storage is not None]
         alike = x is not None and skip is not None and x.shape == skip.shape
-        return alike and all(len(row.format.parts) <= 3 and ends_with_last(row.format) for row in rows)
+        return alike and all(len(row.format.parts) <= 3 and is_last_axis_innermost(row.format) for row in rows)
 
     @override
     def lower(self, op: Op, build: Builder) -> None:

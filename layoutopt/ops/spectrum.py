@@ -1,4 +1,4 @@
-"""The discrete Fourier transform along one axis; the last axis holds real and imaginary parts and stays the last."""
+"""The discrete Fourier transform along one axis; the last axis holds real and imaginary parts and stays innermost."""
 
 import numpy as np
 from typing_extensions import override
@@ -31,7 +31,7 @@ class FourierTransform(OneAxis):
         return (rank - 2 if axis is None else int(axis.reshape(()))) % rank
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if it is known."""
+        """As for one axis, if the axis is constant."""
         is_given = len(op.inputs) > 2 and op.inputs[2] is not None
         axis = op.constant(2)
         if is_given and (axis is None or axis.size != 1):
@@ -39,12 +39,12 @@ class FourierTransform(OneAxis):
         return super().axes(op)
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither that axis nor the parts of the numbers."""
+        """Neither the axis nor the last axis may be blocked."""
         is_last = axis == rank_of(op.inputs[0]) - 1
         return "the parts of a number cannot be blocked" if is_last else super().may_block(op, axis, order)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As the axes say, if the parts of a number stay together."""
+        """The projection, if real and imaginary parts are innermost."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable):
             return signature

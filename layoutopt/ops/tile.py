@@ -1,4 +1,4 @@
-"""Tile: a tensor repeated along its axes. One of a single element is broadcast; the others have to be whole."""
+"""Tile: a tensor repeated along its axes. Repeated axes must not be blocked, unless they have one element."""
 
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 @register
 class Tile(AxiswiseRule, PureBroadcast):
-    """Repeats are an input, and have to be known."""
+    """The repeats are an input, and have to be constant."""
 
     family = "rearrangement"
     ops = ("Tile",)
@@ -29,7 +29,7 @@ class Tile(AxiswiseRule, PureBroadcast):
     is_always_agnostic = True
 
     def repeats(self, op: Op) -> tuple[int, ...] | None:
-        """How often the tensor comes along each axis; None if that is computed."""
+        """The number of repetitions along each axis; None if computed."""
         array = op.constant(1)
         return None if array is None else tuple(int(number) for number in array)
 

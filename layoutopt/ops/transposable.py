@@ -1,8 +1,8 @@
-"""Which element types can be brought into another order at all.
+"""Element types that can be transposed.
 
-Where an op that moves elements does not take a type, `dialects.carrier` has it do that on a wider one. Of those here there
-is none wider that Cast knows, or onnxruntime 1.31 has no kernels for them: nobody could check the result. What a value of
-such a type lies like, it keeps. Constants are packed ahead of time, whatever their type.
+Where a runtime cannot move elements of a type, `dialects.carrier` moves them as a wider type. The types listed here have no
+wider type that Cast supports, or onnxruntime 1.31 has no kernels for them, so the result could not be verified. Values of
+these types keep their layout. Constants are packed ahead of time, whatever their type.
 """
 
 from typing import Protocol
@@ -13,15 +13,15 @@ _FIXED = frozenset({DType.FLOAT4E2M1, DType.FLOAT8E8M0, DType.COMPLEX64, DType.C
 
 
 class Operands(Protocol):
-    """An op, or what else reads and gives values."""
+    """An op, or a planning unit that reads and computes values."""
 
     @property
     def inputs(self) -> tuple[Value | None, ...]:
-        """What is read."""
+        """The values that are read."""
 
     @property
     def outputs(self) -> tuple[Value | None, ...]:
-        """What is given."""
+        """The values that are computed."""
 
     def operand(self, slot: Slot) -> Value | None:
         """The value at a slot."""
@@ -36,7 +36,7 @@ def has_untransposable_type(op: Operands) -> bool:
 
 
 def untransposable(op: Operands, signature: Signature) -> str:
-    """Why an operand cannot be brought into the format that a signature has for it; nothing if all can."""
+    """The reason why an operand cannot be converted to its format in a signature; empty if all can."""
     for slot in op.slots():
         value, storage = op.operand(slot), signature[slot]
         if value is None or value.dtype not in _FIXED or value.is_constant or storage is None:

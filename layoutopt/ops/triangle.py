@@ -1,4 +1,4 @@
-"""The upper or lower triangle of matrices, the rest set to zero."""
+"""The upper or lower triangle of matrices, the other elements set to zero."""
 
 from types import MappingProxyType
 
@@ -13,7 +13,7 @@ from layoutopt.ops.signatures import X, is_canonical
 
 @register
 class Triangle(AxiswiseRule):
-    """Trilu: which elements stay follows from rows and columns, to which lanes add some at the end."""
+    """Trilu. The triangle depends on rows and columns only, and padding adds some at the end of each."""
 
     family = "triangle"
     ops = ("Trilu", "com.microsoft::Trilu")

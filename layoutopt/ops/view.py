@@ -1,9 +1,9 @@
-"""Ops that give the same bytes other axes: Transpose and the Reshape family.
+"""View ops, which give the same bytes other axes: Transpose and the Reshape family.
 
-    Transpose(x, perm)   x in F   ->   y in F relabelled by perm         for every F
-    Reshape(x, shape)    x in F   ->   y in F carried to the new axes    wherever the parts that merge lie in order
+    Transpose(x, perm)   x in F   ->   y in F with permuted axes             for every F
+    Reshape(x, shape)    x in F   ->   y in F propagated to the new axes     wherever merged parts are in order
 
-They are no work. Whether bytes move is decided by what the neighbours want: a cast behind the rename, if anything.
+They cost nothing. If a neighbour requires another format, a conversion behind the view op moves the bytes.
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signatu
 
 
 class View(LayoutRule):
-    """The same bytes under other axes."""
+    """An op that only changes the axes of a tensor."""
 
     family = "rename"
     formats = "any on one side; the other has the same bytes"
@@ -54,12 +54,12 @@ class View(LayoutRule):
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
 
     def axis_after(self, op: Op, axis: int) -> int | None:
-        """Which axis of the output an axis of the input becomes, if it stays one."""
+        """The axis of the output that an axis of the input becomes; None if it does not stay one axis."""
         del op, axis
         return None
 
     def same_axis(self, op: Op, axis: int) -> int | None:
-        """Which axis of the output has the elements of an axis of the input; as many lie before it and behind it."""
+        """The axis of the output with the elements of an axis of the input and as many elements before and behind it."""
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return None
@@ -67,7 +67,7 @@ class View(LayoutRule):
         return next((place for place in found if volume(y.shape[:place]) == volume(x.shape[:axis])), None)
 
     def moves(self, op: Op) -> bool:
-        """Whether bytes move, because the signature gives the output another format than the same bytes have."""
+        """Whether bytes move, because the signature gives the output a format that is not the same bytes."""
         x, y = op.signature and op.signature.inputs[0], op.signature and op.signature.outputs[0]
         value = op.outputs[0]
         if not x or not y or value is None or value.shape is None:
@@ -76,7 +76,7 @@ class View(LayoutRule):
         return same is None or same.key(value.shape) != y.format.key(value.shape)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """Nothing, or a conversion where the output was given a format that is not the one of the same bytes."""
+        """A reshape, and a conversion where the format of the output is not the same bytes."""
         x, shape = present(build.input(0)), shape_of(op.outputs[0])
         same = self.forward(op, build.format(X))
         assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
@@ -90,7 +90,7 @@ class View(LayoutRule):
 
 @register
 class Transpose(View, ExtentChange):
-    """Other names for the axes."""
+    """A permutation of the axes."""
 
     ops = ("Transpose",)
 
@@ -123,14 +123,14 @@ class Transpose(View, ExtentChange):
 
 @register
 class Reshape(View, ExtentChange):
-    """Axes split and merged; what the shape input says is known from the shape of the output."""
+    """Axes split and merged; the target is known from the shape of the output."""
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
-        """A Reshape names it, unless it copies it or infers it; the others name axes.
+        """The elements of a Reshape's target that contain the extent; the other ops contain axes only.
 
-        What else copies the axis, since it stands in the same place, is named as it was.
+        An element that copies the extent of the same position by being 0 is replaced by the old extent.
         """
         if op.op_type != "Reshape":
             return {}
@@ -158,6 +158,6 @@ class Reshape(View, ExtentChange):
 
 
 def _carried(format: Format, before: Shape, after: Shape) -> Format | None:
-    """The format under other axes; None where types are wrong about the number of elements, as inference lets pass."""
+    """The format propagated to other axes; None if it does not propagate or the numbers of elements differ."""
     (count, symbols), (other, others) = volume(before), volume(after)
     return None if count != other and not symbols and not others else carry(format, before, after)

@@ -1,6 +1,6 @@
-"""Idioms, one per file: what exporters write in several ops, and some runtimes have as one."""
+"""Fusion patterns, one per file: several ops that exporters write for one op that some runtimes have."""
 
-from layoutopt.patterns import (  # noqa: F401  (they register idioms)
+from layoutopt.patterns import (  # noqa: F401  (they register fusion_patterns)
     attention,
     gelu,
     group_norm,
@@ -8,6 +8,6 @@ from layoutopt.patterns import (  # noqa: F401  (they register idioms)
     resized_axes,
     silu,
 )
-from layoutopt.patterns.base import FusionPattern, Match, idiom, idioms, patterns_at
+from layoutopt.patterns.base import FusionPattern, Match, fusion_patterns, patterns_at, register_pattern
 
-__all__ = ["FusionPattern", "Match", "idiom", "idioms", "patterns_at"]
+__all__ = ["FusionPattern", "Match", "fusion_patterns", "patterns_at", "register_pattern"]

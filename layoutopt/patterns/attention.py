@@ -16,8 +16,8 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
-from layoutopt.patterns.base import FusionPattern, Match, idiom, number, only_reader, other_input, result_of
-from layoutopt.patterns.heads import COLUMNS, ROWS, Trail, before_renames, behind_renames, product_before
+from layoutopt.patterns.base import FusionPattern, Match, number, only_reader, other_input, register_pattern, result_of
+from layoutopt.patterns.heads import COLUMNS, ROWS, Trail, before_views, behind_views, product_before
 
 SMALLEST_HEAD = 32
 """Heads of fewer numbers are left as they are: there the one op is slower. The time of the several over that of the one,
@@ -25,16 +25,16 @@ measured with onnxruntime 1.31.1, one thread, AVX-512: 0.82 to 1.02 for 8 to 24 
 6 heads of 64 numbers on 1500 tokens."""
 
 
-@idiom
+@register_pattern
 class Attention(FusionPattern):
-    """With one number to scale by, and at most one tensor to add to the scores."""
+    """Attention with one scale and at most one tensor added to the scores."""
 
     name = "attention"
-    makes = "com.microsoft::MultiHeadAttention"
+    fused_op = "com.microsoft::MultiHeadAttention"
     anchors = ("Softmax",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """From the distribution to the scores on one side, to the result on the other."""
+        """The scores before the softmax and the average behind it, as one op."""
         if not _is_along_rows(op):
             return None
         scores, average = _scores(graph, op), _average(graph, op)
@@ -48,7 +48,7 @@ class Attention(FusionPattern):
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """The product of q and k, the way from it to the distribution, and the tensor that is added there."""
+    """The product of q and k, the chain from it to the softmax, and the tensor added there."""
 
     product: Op
     trail: Trail
@@ -67,14 +67,14 @@ class _Average:
 
 @dataclass(frozen=True, slots=True)
 class _Mask:
-    """What is added to the scores; nothing where that is zero."""
+    """The tensor added to the scores; None where it is zero."""
 
     tensor: Value | None
     keeps_numbers: bool  # whether no row is minus infinity all along, which would make the distribution no numbers
 
 
 def _is_along_rows(op: Op) -> bool:
-    """Whether an op is the softmax of float32 scores along their last axis."""
+    """Whether an op is a softmax of float32 scores along their last axis."""
     x = op.inputs[0]
     if x is None or x.rank is None or x.rank not in ROWS or x.dtype is not DType.FLOAT32:
         return False
@@ -82,7 +82,7 @@ def _is_along_rows(op: Op) -> bool:
 
 
 def _scores(graph: Graph, softmax: Op) -> _Scores | None:
-    """Multiples of a product, perhaps with a tensor added."""
+    """The scores: a multiple of a product, perhaps with a tensor added."""
     x = softmax.inputs[0]
     assert x is not None
     if (found := product_before(graph, x)) is not None:
@@ -100,7 +100,7 @@ def _scores(graph: Graph, softmax: Op) -> _Scores | None:
 
 
 def _average(graph: Graph, softmax: Op) -> _Average | None:
-    """The product that reads the distribution, or what torch makes of it: zeros for what is no number."""
+    """The product that reads the distribution, perhaps behind the ops with which torch replaces NaN by zero."""
     between: list[Op] = []
     weights = result_of(softmax)
     reader = only_reader(graph, weights) if weights is not None else None
@@ -120,7 +120,7 @@ def _average(graph: Graph, softmax: Op) -> _Average | None:
 
 
 def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
-    """The ops that make zeros of what is no number, if they are all that reads the distribution."""
+    """The ops that replace NaN by zero, if they are the only readers of the distribution."""
     readers = {use.op.kind: use.op for use in graph.uses(weights)}
     test, choice = readers.get("IsNaN"), readers.get("Where")
     if test is None or choice is None or graph.use_count(weights) != 2:
@@ -130,9 +130,9 @@ def _guard(graph: Graph, weights: Value) -> tuple[Op, ...]:
 
 
 def _mask(scores: _Scores) -> _Mask | None:
-    """The tensor as the op takes it, (B or 1, H or 1, S, L); None if it cannot be brought there.
+    """The mask as the op takes it, (B or 1, H or 1, S, L); None if it cannot be broadcast to that.
 
-    Without one, a row of the distribution is no number only if an activation is not finite, so the guard has nothing to do.
+    Without a mask, a row of the distribution is NaN only if an activation is not finite, so the guard has no effect.
     """
     value, shape = scores.added, scores.total.shape
     assert shape is not None
@@ -154,7 +154,7 @@ def _mask(scores: _Scores) -> _Mask | None:
 
 
 def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softmax: Op) -> Match | None:
-    """The one op, if the operands and the result are tensors with heads side by side."""
+    """The fused op, if operands and result are tensors with heads side by side."""
     total, y = scores.total.shape, result_of(average.product)
     operands = (scores.product.inputs[0], scores.product.inputs[1], average.product.inputs[1])
     assert total is not None
@@ -172,9 +172,9 @@ def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softma
     trails = [
         trail
         for value, format, shape in zip(operands, formats, wanted, strict=True)
-        if value is not None and (trail := before_renames(graph, value, format, shape)) is not None
+        if value is not None and (trail := before_views(graph, value, format, shape)) is not None
     ]
-    end = behind_renames(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
+    end = behind_views(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
     scale = scores.trail.scale * prod(trail.scale for trail in trails[:2])
     if len(trails) < len(operands) or end is None or trails[2].scale != 1.0 or not scale:  # zero means: by default
         return None

@@ -1,8 +1,8 @@
-"""What an idiom is: several ops that exporters write for what a runtime may have as one.
+"""Fusion patterns: several ops that exporters write for one op that a runtime may have.
 
-An idiom knows how its one op is spelled in several, and nothing of who has a kernel for it: that is the dialect's to say
-(`Dialect.kernels`), and `passes.recompose` brings both together. An idiom is looked for at its *anchor*, the op of it that
-is rarest, so that the search takes one look at most ops.
+A pattern declares the fused op and how exporters write it in several ops. `Dialect.kernels` lists the fused ops that a dialect
+has, and `passes.recompose` applies the patterns. A pattern is matched at its *anchor*, its rarest op, so most ops are looked up
+once.
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +17,13 @@ from layoutopt.ops.base import OLDEST_OPSET
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Where an idiom was found, and the one op that says the same.
+    """An occurrence of a fusion pattern.
 
     Attributes:
-        result: the value that the ops compute, and the one op is to compute.
-        inner: the ops, that of the result included. What the others compute may be read by these ops only.
-        inputs: those of the one op: values of the graph, and new constants, whose names need not be free.
-        attributes: of the one op.
+        result: the value that the ops compute, and that the fused op is to compute.
+        inner: the ops, including that of the result; values between them may be read by these ops only.
+        inputs: the inputs of the fused op: values of the graph, and new constants, whose names need not be unique.
+        attributes: the attributes of the fused op.
     """
 
     result: Value
@@ -31,29 +31,29 @@ class Match:
     inputs: tuple[Value | None, ...]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
-    def exposed(self, graph: Graph) -> Value | None:
-        """A value inside that is known outside too, so that it has to stay; None if there is none."""
+    def external_use(self, graph: Graph) -> Value | None:
+        """A value between the ops that other ops read or that is an output; None if there is none."""
         ops = set(self.inner)
         values = (value for op in self.inner for value in op.outputs if value is not None and value is not self.result)
         return next((value for value in values if _is_known_outside(graph, value, ops)), None)
 
 
 class FusionPattern(ABC):
-    """One op, and how it is spelled in several.
+    """One fused op, and how exporters write it in several ops.
 
     Attributes:
-        name: what notes call it.
-        makes: the kind of the one op: its type, with the domain in front unless it is ai.onnx.
-        anchors: the op types at which it is looked for.
+        name: the name in notes.
+        fused_op: the kind of the fused op: its type, with the domain in front unless it is ai.onnx.
+        anchors: the op types at which the pattern is matched.
     """
 
     name: ClassVar[str]
-    makes: ClassVar[str]
+    fused_op: ClassVar[str]
     anchors: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """What the idiom comes to around an anchor; None where it is not spelled there."""
+        """The occurrence of the pattern around an anchor; None if there is none."""
 
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ class FusionPattern(ABC):
 _IDIOMS: dict[str, list[FusionPattern]] = {}
 
 
-def idiom(kind: type[FusionPattern]) -> type[FusionPattern]:
-    """Class decorator: make an idiom known. Of two for one anchor, the one that was registered first is tried first."""
+def register_pattern(kind: type[FusionPattern]) -> type[FusionPattern]:
+    """Class decorator: register a fusion pattern. Patterns of one anchor are matched in the order of registration."""
     instance = kind()
     for anchor in instance.anchors:
         _IDIOMS.setdefault(anchor, []).append(instance)
@@ -70,26 +70,26 @@ def idiom(kind: type[FusionPattern]) -> type[FusionPattern]:
 
 
 def patterns_at(op: Op) -> Sequence[FusionPattern]:
-    """The idioms that are looked for at an op."""
+    """The fusion patterns to match at an op."""
     return _IDIOMS.get(op.kind, ())
 
 
-def idioms() -> list[FusionPattern]:
-    """Every idiom, in the order of their names."""
+def fusion_patterns() -> list[FusionPattern]:
+    """All fusion patterns, sorted by name."""
     known = {id(each): each for found in _IDIOMS.values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)
 
 
-# --- what idioms look with -----------------------------------------------------------------------------------------
+# --- what fusion_patterns look with -----------------------------------------------------------------------------------------
 
 
 def only_reader(graph: Graph, value: Value) -> Op | None:
-    """The op that alone reads a value, once, and nobody else knows it; None if there is no such op."""
+    """The op that is the only reader of a value, reads it once, and the value is no output; None otherwise."""
     return next(graph.readers(value)) if graph.is_private(value) else None
 
 
 def number(value: Value | None) -> float | None:
-    """The number that a value is: a float32 constant of one element, of any rank."""
+    """The value of a float32 constant of one element, of any rank; None for other values."""
     if value is None or value.data is None or value.dtype is not DType.FLOAT32 or value.static_shape is None:
         return None
     if any(dim != 1 for dim in value.static_shape):
@@ -107,7 +107,7 @@ class Multiple:
 
 
 def multiple(graph: Graph, value: Value) -> Multiple | None:
-    """What a value is a multiple of; None if that is not how it is computed."""
+    """The product with a number that a value is; None if it is none."""
     op = graph.producer(value)
     if op is None or op.kind not in ("Mul", "Div") or op.version < OLDEST_OPSET or len(op.inputs) != 2:
         return None
@@ -119,14 +119,14 @@ def multiple(graph: Graph, value: Value) -> Multiple | None:
 
 
 def other_input(op: Op, value: Value) -> Value | None:
-    """What an op of two inputs reads besides a value."""
+    """The other input of an op with two inputs."""
     if len(op.inputs) != 2 or value not in op.inputs:
         return None
     return op.inputs[1] if op.inputs[0] is value else op.inputs[0]
 
 
 def result_of(op: Op) -> Value | None:
-    """The output of an op of one output."""
+    """The output of an op with one output."""
     return op.outputs[0] if len(op.outputs) == 1 else None
 
 

@@ -1,12 +1,12 @@
-"""Activations that are a tensor times a bounded function of itself: (a * f(p(x)) + b) * x, p a polynomial.
+"""Gated activations: a tensor times a bounded function of itself, (a * f(p(x)) + b) * x, p a polynomial.
 
     Gelu        f = Erf       p = x / sqrt(2)                               a = b = 1/2
     fast Gelu   f = Tanh      p = sqrt(2/pi) * (x + 0.044715 * x^3)         a = b = 1/2
     quick Gelu  f = Sigmoid   p = alpha * x                                 a = 1, b = 0
 
-Exporters write the factors in every order: x * (0.5 * (1 + f)), 0.5 * (x * (1 + f)), (0.5 * x) * (1 + f), ... So nothing here
-goes by the order. From f on, constants are gathered into a and b until x has been multiplied in and they are what they have
-to be; x is then known, and the argument of f is worked out as a polynomial in it.
+Exporters write the factors in any order: x * (0.5 * (1 + f)), 0.5 * (x * (1 + f)), (0.5 * x) * (1 + f), ... So the matcher
+follows the readers of f and folds constants into a and b until x is multiplied in. Then it computes the argument of f as a
+polynomial in x.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ _DEGREE = 3
 
 @dataclass(slots=True)
 class Gate:
-    """A product (scale * f(argument) + shift) * x that was found around f.
+    """A product (scale * f(argument) + shift) * x around f.
 
     Attributes:
         x: the tensor.
         result: the product.
-        scale, shift: the numbers.
-        inner: the ops that compute it from f on, f among them.
+        scale, shift: the constants.
+        inner: the ops that compute it from f on, including f.
     """
 
     x: Value
@@ -45,7 +45,7 @@ class Gate:
 
 
 def gates(graph: Graph, f: Op) -> Iterator[Gate]:
-    """Every reading of the ops behind f as a gate; where x is multiplied by a number, with and without that number."""
+    """Every gate that the readers of f compute; if x is multiplied by a number, with and without that number."""
     value, scale, shift = result_of(f), 1.0, 0.0
     inner, factor = [f], None
     while value is not None and f.version >= OLDEST_OPSET and (op := only_reader(graph, value)) is not None:
@@ -68,7 +68,7 @@ def gates(graph: Graph, f: Op) -> Iterator[Gate]:
 
 
 def _readings(graph: Graph, factor: Value, gate: Gate) -> Iterator[Gate]:
-    """The gate of the factor, and that of what the factor is a multiple of."""
+    """The gate of the factor, and that of the value of which the factor is a multiple."""
     bases = [(factor, 1.0, list(gate.inner))]
     if (found := multiple(graph, factor)) is not None:
         bases.append((found.value, found.times, [*gate.inner, found.op]))
@@ -79,7 +79,7 @@ def _readings(graph: Graph, factor: Value, gate: Gate) -> Iterator[Gate]:
 
 
 def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] | None:
-    """The coefficients of a value as a polynomial in x, the constant first, and the ops; None if it is none."""
+    """The coefficients of a value as a polynomial in x, the constant first, and its ops; None if it is none."""
     known: dict[Value, Array] = {x: np.array([0.0, 1.0])}
     inner: list[Op] = []
     pending = [value]
@@ -108,7 +108,7 @@ def polynomial(graph: Graph, value: Value, x: Value) -> tuple[Array, list[Op]] |
 
 
 def _combined(kind: str, one: Array, other: Array) -> Array | None:
-    """Two polynomials added, multiplied, ...; None if the result is none."""
+    """The result of an op on two polynomials; None if it is no polynomial."""
     is_number = len(other) == 1
     result: Array
     match kind:
@@ -128,10 +128,10 @@ def _combined(kind: str, one: Array, other: Array) -> Array | None:
 
 
 def near(found: float, wanted: float) -> bool:
-    """Whether a number is what it has to be, but for rounding."""
+    """Whether two numbers are equal up to rounding."""
     return abs(found - wanted) <= TOLERANCE * abs(wanted)
 
 
 def is_polynomial(found: Array, *wanted: float) -> bool:
-    """Whether the coefficients are what they have to be, but for rounding; the constant first."""
+    """Whether coefficients, the constant first, are equal up to rounding."""
     return len(found) == len(wanted) and all(map(near, map(float, found), wanted))

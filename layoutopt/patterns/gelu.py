@@ -16,16 +16,16 @@ from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.patterns.base import FusionPattern, Match, idiom
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern
 from layoutopt.patterns.gate import gates, is_polynomial, near, polynomial
 
 
-@idiom
+@register_pattern
 class Gelu(FusionPattern):
-    """By the error function."""
+    """Gelu by the error function."""
 
     name = "gelu"
-    makes = "com.microsoft::Gelu"
+    fused_op = "com.microsoft::Gelu"
     anchors: ClassVar[tuple[str, ...]] = ("Erf",)
     argument: ClassVar[tuple[float, ...]] = (0.0, 1.0 / sqrt(2.0))
 
@@ -43,16 +43,16 @@ class Gelu(FusionPattern):
         return None
 
 
-@idiom
+@register_pattern
 class FastGelu(Gelu):
-    """By tanh of a polynomial."""
+    """Gelu by tanh of a polynomial."""
 
     name = "fast-gelu"
-    makes = "com.microsoft::FastGelu"
+    fused_op = "com.microsoft::FastGelu"
     anchors = ("Tanh",)
     argument = (0.0, sqrt(2.0 / pi), 0.0, sqrt(2.0 / pi) * 0.044715)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """As for Gelu; its kernel takes no scalars."""
+        """As for Gelu; the kernel of the fused op does not accept scalars."""
         found = super().match(graph, op)
         return found if found is not None and found.inputs[0] is not None and found.inputs[0].rank else None

@@ -1,10 +1,10 @@
-"""Group normalisation by the normalisation of whole channels, as exporters write it before opset 21, and after.
+"""Group normalisation as exporters write it before opset 21: the normalisation of whole channels.
 
 before: x -> Reshape (N, G, -1) -> InstanceNormalization -> Reshape (N, C, *image) -> Mul (C, 1, 1) -> Add (C, 1, 1)
 after:  x -> layoutopt::GroupNormalization(num_groups = G)
 
-A group is a run of channels, so G has to divide C. Scale and shift per group become those per channel, and what scales and
-shifts the result is taken in, unless the op behind it can take it in: there it costs nothing.
+A group is a run of channels, so G divides C. Scale and shift per group become numbers per channel. Affine maps of the result
+are folded in, unless the op behind them can fold them, where they cost nothing.
 """
 
 import numpy as np
@@ -15,19 +15,19 @@ from layoutopt.ops.base import rule_of
 from layoutopt.ops.group_normalization import ExportedGroupNormalization
 from layoutopt.ops.interfaces.affine import Affine, affine_of, float_constant, folded_affine
 from layoutopt.ops.view import Reshape
-from layoutopt.patterns.base import FusionPattern, Match, idiom, only_reader, result_of
+from layoutopt.patterns.base import FusionPattern, Match, only_reader, register_pattern, result_of
 
 
-@idiom
+@register_pattern
 class GroupNormalization(FusionPattern):
-    """Between two Reshapes, the second of which undoes the first."""
+    """An InstanceNormalization between two Reshapes, the second of which reverses the first."""
 
     name = "group-norm"
-    makes = ExportedGroupNormalization.ops[0]
+    fused_op = ExportedGroupNormalization.ops[0]
     anchors = ("InstanceNormalization",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """From the normalisation, back to the first Reshape and on to what scales and shifts."""
+        """The Reshape before the normalisation, and the affine maps behind it."""
         grouped, normalized = op.inputs[0], op.outputs[0]
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if grouped is None or normalized is None or scale is None or bias is None:
@@ -58,7 +58,7 @@ def _is_reshape(op: Op) -> bool:
 
 
 def _channels(x: Value) -> int:
-    """The number of channels; 0 where it is not known."""
+    """The number of channels; 0 if unknown."""
     channels = x.shape[1] if x.shape is not None and len(x.shape) > 2 else 0
     return channels if isinstance(channels, int) else 0
 
@@ -72,7 +72,7 @@ def _is_grouped(x: Value, grouped: Value) -> bool:
 
 
 def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
-    """Whether a result has the shape of x: it is known to, or the Reshape is told that shape."""
+    """Whether a result has the shape of x: by its type, or because the target of the Reshape is that shape."""
     if result.shape is not None and result.shape == x.shape:
         return True
     target = reshape.inputs[1] if len(reshape.inputs) > 1 else None
@@ -81,7 +81,7 @@ def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
 
 
 def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | None]:
-    """The ops that scale and shift channels, one behind the other, and the op that alone reads the last of them."""
+    """The consecutive affine maps along channels, and the only reader of the last one."""
     found: list[tuple[Op, Affine]] = []
     while (reader := only_reader(graph, value)) is not None:
         result, affine = result_of(reader), affine_of(reader)
@@ -95,7 +95,7 @@ def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | 
 
 
 def _takes_in(reader: Op | None, value: Value | None, affine: Affine) -> bool:
-    """Whether the op that reads a value could do the work of an affine before it."""
+    """Whether the reader of a value can fold an affine map of it."""
     if reader is None or reader.inputs[0] is not value:
         return False
     return folded_affine(reader, affine, "in") is not None

@@ -1,10 +1,10 @@
-"""Tensors with heads apart, followed to where the heads are side by side.
+"""Tensors with an axis of heads, followed through view ops to where the heads are side by side.
 
-    (B, H, S, D) lying as (B, S, H, D) does   is   (B, S, H*D)
+    (B, H, S, D) in the order (B, S, H, D)   is   (B, S, H*D)
 
-How exporters shuffle heads into place is not compared with a list of chains: Transposes and Reshapes are followed as their
-layout rules have it, until the format is the canonical one of the shape that is wanted. Numbers that the tensor is
-multiplied by on the way are gathered. Where there is one batch, its axis may be missing.
+The order of view ops differs between exporters. So the matcher propagates a format through Transposes and Reshapes, by their
+layout rules, until it is the canonical format of the wanted shape. It multiplies the scales on the way. A batch axis of
+extent 1 may be missing.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ _STEPS = 12  # renames and scalings between the heads and a projection
 
 @dataclass(slots=True)
 class Trail:
-    """A value, times a number, that another was followed to, and the ops on the way."""
+    """The end of a chain of view ops and scales: a value, the product of the scales, and the ops."""
 
     value: Value
     scale: float = 1.0
     inner: list[Op] = field(default_factory=list)
 
 
-def before_renames(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
-    """Back from a value in a format to the tensor of the wanted shape that it has the bytes of; None if there is none."""
+def before_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
+    """The chain back from a value in a format to a tensor of the wanted shape with the same bytes; None if there is none."""
     trail = Trail(value)
     while not (trail.value.shape == wanted and format.is_canonical):
         found = multiple(graph, trail.value)
@@ -56,8 +56,8 @@ def before_renames(graph: Graph, value: Value, format: Format, wanted: Shape) ->
     return trail
 
 
-def behind_renames(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
-    """On from a value in a format to the tensor of the wanted shape that has its bytes; None if there is none."""
+def behind_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
+    """The chain on from a value in a format to a tensor of the wanted shape with the same bytes; None if there is none."""
     trail = Trail(value)
     while not (trail.value.shape == wanted and format.is_canonical):
         op = only_reader(graph, trail.value)
@@ -71,7 +71,7 @@ def behind_renames(graph: Graph, value: Value, format: Format, wanted: Shape) ->
 
 
 def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
-    """The matrix product that a value is a multiple of, and the way there; None if it is none of one."""
+    """The matrix product that a value is a multiple of, and the chain to it; None if there is none."""
     trail = Trail(value)
     while len(trail.inner) < _STEPS and (found := multiple(graph, trail.value)) is not None:
         trail = Trail(found.value, trail.scale * found.times, [*trail.inner, found.op])
@@ -83,7 +83,7 @@ def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
 
 
 def _renamed(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
-    """The format at the other side of a rename; None if the op is none, or cannot carry the format."""
+    """The format on the other side of a view op; None if the op is none, or the format does not propagate."""
     rule = rule_of(op)
     signature = rule.signature(op, {known: format}) if isinstance(rule, View) else None
     storage = signature[asked] if isinstance(signature, Signature) else None

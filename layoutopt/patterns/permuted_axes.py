@@ -9,15 +9,15 @@ A Transpose is a metadata-only op: it propagates every format and moves no bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops.einsum import permutation
-from layoutopt.patterns.base import FusionPattern, Match, idiom, result_of
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 
 
-@idiom
+@register_pattern
 class PermutingEinsum(FusionPattern):
     """A permutation that is written as an Einsum."""
 
     name = "permuted-axes"
-    makes = "Transpose"
+    fused_op = "Transpose"
     anchors = ("Einsum",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:

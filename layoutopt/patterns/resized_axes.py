@@ -1,28 +1,28 @@
-"""A Resize of an image whose sizes are computed, all four of them.
+"""A Resize of the spatial axes whose sizes are computed for all axes.
 
 before: x (N,C,H,W), Concat(Slice(Shape(x)), [h, w]) -> Resize -> y (N,C,h,w)
 after:  x (N,C,H,W), [h, w] -> Resize {axes = 2, 3} -> y
 
-The sizes then say nothing of the batch and the channels, which may be moved past it. ONNX has the attribute since opset 18.
+The sizes then do not contain batch and channels, so other ops may be moved past it. ONNX has the attribute since opset 18.
 """
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.patterns.base import FusionPattern, Match, idiom, result_of
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 
 _SINCE = 18
 
 
-@idiom
+@register_pattern
 class ResizedAxes(FusionPattern):
-    """Sizes that were put together from those of the operand and others."""
+    """Sizes that are concatenated from extents of the operand and others."""
 
     name = "resized-axes"
-    makes = "Resize"
+    fused_op = "Resize"
     anchors = ("Resize",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
-        """The last piece of the sizes, if it is for all axes that change."""
+        """The last piece of the sizes, if it has the sizes of all axes that change."""
         x, y = op.inputs[0], result_of(op)
         whole = op.inputs[3] if len(op.inputs) > 3 else None
         if (
@@ -48,6 +48,6 @@ class ResizedAxes(FusionPattern):
 
 
 def _last_piece(graph: Graph, sizes: Value) -> Value | None:
-    """The last tensor of those that sizes are put together from."""
+    """The last tensor of those that sizes are concatenated from."""
     joint = graph.producer(sizes)
     return joint.inputs[-1] if joint is not None and joint.kind == "Concat" else None

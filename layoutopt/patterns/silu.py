@@ -10,16 +10,16 @@ from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.patterns.base import FusionPattern, Match, idiom
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern
 from layoutopt.patterns.gate import gates, near, polynomial
 
 
-@idiom
+@register_pattern
 class QuickGelu(FusionPattern):
-    """Any alpha."""
+    """A gated sigmoid with any alpha."""
 
     name = "quick-gelu"
-    makes = "com.microsoft::QuickGelu"
+    fused_op = "com.microsoft::QuickGelu"
     anchors = ("Sigmoid",)
 
     @override

@@ -10,7 +10,7 @@ from layoutopt.cost import CostModel, Several
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
-from layoutopt.ops import respelled
+from layoutopt.ops import with_unified_formats
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, within
 from layoutopt.planner.formulation import Formulation
@@ -71,7 +71,7 @@ def make_compromise(
 
     def signatures(choice: Sequence[int]) -> dict[Op, Signature]:
         chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
-        return respelled(nest.runs, integers, nest.signatures(chosen))
+        return with_unified_formats(nest.runs, integers, nest.signatures(chosen))
 
     start = tuple(mean.start)
     agreement = least_regret(problems, start, NO_DEADLINE if stopped else deadline)

@@ -12,7 +12,15 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import Inapplicable, has_padding
-from layoutopt.ops.region_ops import Crossing, Place, control_flow, expected_runs, formats_at, operand, signature_at
+from layoutopt.ops.region_ops import (
+    BoundaryValue,
+    RegionPort,
+    expected_runs,
+    formats_at,
+    operand,
+    region_rule,
+    signature_at,
+)
 
 _INSIDE = 1.001  # of two casts that are as dear, one before an If beats one in each branch
 
@@ -22,7 +30,7 @@ class Handover:
     """A crossing of an op, in the place of an op: what is read there are its inputs, what is given its outputs."""
 
     op: Op
-    crossing: Crossing
+    crossing: BoundaryValue
 
     @property
     def inputs(self) -> tuple[Value | None, ...]:
@@ -53,19 +61,19 @@ class Handover:
 
         What is carried on is read again, so that it is clean or may be anything.
         """
-        places = dict(zip(self.crossing.places, (*signature.inputs, *signature.outputs), strict=True))
+        places = dict(zip(self.crossing.ports, (*signature.inputs, *signature.outputs), strict=True))
         formats = {place: storage.format for place, storage in places.items() if storage is not None}
         if not any(has_padding(operand(self.op, place), storage) for place, storage in places.items()):
             return [signature]
-        states = (Lanes.ZERO, Lanes.ANY) if self.crossing.is_carried else Lanes
-        limit = Lanes.ANY if self.crossing.is_carried else worst
+        states = (Lanes.ZERO, Lanes.ANY) if self.crossing.is_loop_state else Lanes
+        limit = Lanes.ANY if self.crossing.is_loop_state else worst
         return [self._signature(formats, state) for state in states if state <= limit]
 
-    def _place(self, slot: Slot) -> Place:
+    def _place(self, slot: Slot) -> RegionPort:
         return (self.crossing.sources if slot.side == "in" else self.crossing.targets)[slot.index]
 
-    def _signature(self, formats: dict[Place, Format], lanes: Lanes) -> Signature:
-        def side(places: tuple[Place, ...]) -> tuple[Storage | None, ...]:
+    def _signature(self, formats: dict[RegionPort, Format], lanes: Lanes) -> Signature:
+        def side(places: tuple[RegionPort, ...]) -> tuple[Storage | None, ...]:
             return tuple(Storage(formats[place], lanes) if place in formats else None for place in places)
 
         return Signature(side(self.crossing.sources), side(self.crossing.targets))
@@ -104,14 +112,14 @@ class Nest:
         pending: list[tuple[Graph, Unit]] = [(graph, op) for op in reversed(graph.ops)]
         while pending:
             home, unit = pending.pop()
-            rule = control_flow(unit) if isinstance(unit, Op) else None
+            rule = region_rule(unit) if isinstance(unit, Op) else None
             if rule is None or isinstance(unit, Handover):
                 self._add(home, unit)
                 continue
-            handovers = [Handover(unit, crossing) for crossing in rule.crossings(unit)]
+            handovers = [Handover(unit, crossing) for crossing in rule.boundary_values(unit)]
             inside = [(body, op) for body in unit.bodies.values() for op in body.ops]
-            before = [(home, each) for each in handovers if each.crossing.goes_in]
-            after = [(home, each) for each in handovers if not each.crossing.goes_in]
+            before = [(home, each) for each in handovers if each.crossing.is_input]
+            after = [(home, each) for each in handovers if not each.crossing.is_input]
             pending += reversed([*before, *inside, *after])
 
     def _add(self, home: Graph, unit: Unit) -> None:
@@ -143,7 +151,7 @@ class Nest:
         crossed: dict[Op, dict[Slot, Storage]] = {}
         for unit, signature in chosen.items():
             if isinstance(unit, Handover):
-                storages = zip(unit.crossing.places, (*signature.inputs, *signature.outputs), strict=True)
+                storages = zip(unit.crossing.ports, (*signature.inputs, *signature.outputs), strict=True)
                 outside = {place.slot: storage for place, storage in storages if not place.body and storage is not None}
                 crossed.setdefault(unit.op, {}).update(outside)
         return found | {op: signature_at(op, storages) for op, storages in crossed.items()}

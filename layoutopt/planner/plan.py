@@ -9,7 +9,7 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
-from layoutopt.ops import respelled
+from layoutopt.ops import with_unified_formats
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, Stage, within
 from layoutopt.planner.formulation import Formulation
@@ -145,7 +145,7 @@ def make_plan(
         raise torn(graph, pins)
     chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
     return Plan(
-        respelled(nest.runs, integers, nest.signatures(chosen)),
+        with_unified_formats(nest.runs, integers, nest.signatures(chosen)),
         problem.price(choice),
         baseline,
         solution.lower_bound,

@@ -10,7 +10,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
-from layoutopt.ops.region_ops import control_flow, expected_runs
+from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes.base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
 from layoutopt.report.schema import (
@@ -50,7 +50,7 @@ def sites(graph: Graph) -> list[Site]:
     while pending:
         site = pending.pop()
         found.append(site)
-        bodies = site.op.bodies if control_flow(site.op) is not None else {}
+        bodies = site.op.bodies if region_rule(site.op) is not None else {}
         for name, body in reversed(bodies.items()):
             path = f"{site.body}{'/' if site.body else ''}{site.op.name or _first_output(site.op)}/{name}"
             pending += [Site(op, body, path, runs[body]) for op in reversed(body.ops)]
@@ -72,7 +72,7 @@ def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpRepo
     op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in integers.free or control_flow(op) is not None
+    is_free = op in integers.free or region_rule(op) is not None
     seconds = 0.0 if is_free else cost_model.kernel_seconds(integers.priced(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)

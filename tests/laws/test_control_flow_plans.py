@@ -20,7 +20,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import is_cast
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
-from layoutopt.ops.region_ops import control_flow, expected_runs
+from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Nest, make_plan, propose
@@ -124,7 +124,7 @@ def built(graph: Graph, model: Costs) -> float:
                 assert x is not None and x.storage is not None and y is not None and y.storage is not None
                 total += runs * (0.0 if x.is_constant else model.conversion_seconds(x, x.storage, y.storage))
                 continue
-            total += 0.0 if control_flow(op) is not None else runs * model.kernel_seconds(op, op.signature)
+            total += 0.0 if region_rule(op) is not None else runs * model.kernel_seconds(op, op.signature)
             rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
             if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
                 same = rule.forward(op, source[0].format)

@@ -15,7 +15,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, Recompose, RemoveDead
 from layoutopt.passes.base import PassContext, Pipeline
-from layoutopt.patterns import idioms
+from layoutopt.patterns import fusion_patterns
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
 
@@ -270,5 +270,5 @@ def test_attention_whose_weights_are_an_output() -> None:
 
 
 def test_every_idiom_makes_what_a_dialect_has_a_kernel_for() -> None:
-    for each in idioms():
-        assert each.makes in NATIVE.kernels or not each.makes.startswith("com.microsoft")
+    for each in fusion_patterns():
+        assert each.fused_op in NATIVE.kernels or not each.fused_op.startswith("com.microsoft")

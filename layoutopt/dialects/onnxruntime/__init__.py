@@ -41,7 +41,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.region_ops import insides
+from layoutopt.ops.region_ops import region_tree
 
 __all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 
@@ -60,7 +60,7 @@ class OnnxRuntime(Dialect):
 
     def block(self, graph: Graph) -> int:
         """That of the filters; 0 if none is packed."""
-        values = (op.inputs[1] for each in insides(graph) for op in each.ops if op.kind in convolution.KINDS)
+        values = (op.inputs[1] for each in region_tree(graph) for op in each.ops if op.kind in convolution.KINDS)
         formats = (value.storage.format for value in values if value is not None and value.storage is not None)
         return max(map(filter_block, formats), default=0)
 
@@ -93,7 +93,7 @@ class OnnxRuntime(Dialect):
         block = self.block(graph)
         with blocks_of(block):
             lowered = super().lower(graph)
-            for each in insides(lowered):
+            for each in region_tree(lowered):
                 tidy(each)
                 fuse(each)
                 scale_filters(each, block)

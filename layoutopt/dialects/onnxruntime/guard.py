@@ -16,7 +16,7 @@ from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_extent
-from layoutopt.ops.region_ops import insides
+from layoutopt.ops.region_ops import region_tree
 
 CHANNELS = {8: 24, 16: 12}
 """By block size: channels that a convolution takes there, and not where the block is the other one."""
@@ -31,7 +31,7 @@ def guard(graph: Graph, block: int) -> None:
 
     It stands in the main graph, so that it runs, and once; where blocked kernels are in bodies only, these capture it.
     """
-    blocked = [(each, op) for each in insides(graph) for op in each.ops if op.domain == DOMAIN]
+    blocked = [(each, op) for each in region_tree(graph) for op in each.ops if op.domain == DOMAIN]
     if not blocked or block == 0:
         return
     write = _Writer(graph)
@@ -55,7 +55,7 @@ def guard(graph: Graph, block: int) -> None:
 
 def _brought(graph: Graph, home: Graph, value: Value) -> Value:
     """What a value of the main graph is in a body: captured by every op around it."""
-    around = {body: (each, op) for each in insides(graph) for op in each.ops for body in op.bodies.values()}
+    around = {body: (each, op) for each in region_tree(graph) for op in each.ops for body in op.bodies.values()}
     path = []
     while home is not graph:
         outer, op = around[home]

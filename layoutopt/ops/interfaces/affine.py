@@ -24,8 +24,8 @@ class Affine:
     """y = x * scale + shift.
 
     Attributes:
-        index: which input of the op is x.
-        axis: the axis of x that the numbers run along; None where one number serves all.
+        index: the index of x among the inputs of the op.
+        axis: the axis of x that the numbers run along; None where one number serves all elements.
         scale, shift: float64 arrays of shape (extent of the axis,) or (1,).
     """
 
@@ -36,15 +36,15 @@ class Affine:
 
     @property
     def only_scales(self) -> bool:
-        """Whether nothing is added."""
+        """Whether the shift is zero."""
         return not self.shift.any()
 
     def along(self, extent: int) -> tuple[Array, Array]:
-        """Scale and shift, one number per element of an axis of that extent."""
+        """Scale and shift with one number per element of an axis of that extent."""
         return np.broadcast_to(self.scale, (extent,)), np.broadcast_to(self.shift, (extent,))
 
     def moved(self, axis: int | None) -> "Affine":
-        """The same numbers along another axis, as a Transpose leaves them."""
+        """The same numbers along another axis, for x behind a Transpose."""
         return Affine(self.index, axis, self.scale, self.shift)
 
 
@@ -61,7 +61,7 @@ class AffineFolding(ABC):
 
     @abstractmethod
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        """The constant inputs, by index and in float64, with which the op computes the affine map too; None if it cannot."""
+        """The constant inputs in float64, by index, with which the op computes the affine map too; None if it cannot."""
 
 
 def affine_of(op: Op | None) -> Affine | None:
@@ -77,7 +77,7 @@ def folded_affine(op: Op, affine: Affine, side: Side) -> dict[int, Array] | None
 
 
 def rounded(constants: Mapping[int, Array], dtype: DType) -> dict[int, Array] | None:
-    """Numbers computed in float64, by input, as a model holds them; None if some are too large for that."""
+    """Constants computed in float64, by input index, as type `dtype`; None if one overflows."""
     with np.errstate(over="ignore"):
         found = {index: array.astype(dtype.numpy) for index, array in constants.items()}
     return found if all(bool(np.isfinite(array.astype(np.float64)).all()) for array in found.values()) else None
@@ -93,7 +93,7 @@ def float_constant(op: Op, index: int) -> Array | None:
 
 
 def along_one_axis(constant: Array, x: Value) -> tuple[int | None, Array] | None:
-    """The axis of x that a broadcast constant runs along and its numbers; None if several, or it enlarges x."""
+    """The axis of x that a broadcast constant runs along, and its numbers; None if there are several, or it enlarges x."""
     if x.shape is None or constant.ndim > len(x.shape):
         return None
     wide = [axis for axis, extent in enumerate(constant.shape) if extent != 1]

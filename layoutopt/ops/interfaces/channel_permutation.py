@@ -1,9 +1,9 @@
-"""The order of channels is a matter of names: kernels do not tell it, as long as all operands have the same one.
+"""Permuted channels: kernels that accept any order of channels, as long as all operands have the same order.
 
     x N H W 2c C    w O H W 2i I    y N H W O      is the channels-last kernel, its filter packed in another order
 
-So a shuffle of channels costs nothing between dense convolutions, whose filters are constants, and passes what treats every
-channel alike. Groups have channels of their own, and tell.
+So a channel shuffle costs nothing between dense convolutions, whose filters are constants, and propagates through ops that
+treat all channels alike. Grouped convolutions depend on the order.
 """
 
 from abc import abstractmethod
@@ -24,11 +24,11 @@ class PermutableChannels(KernelFormats):
 
     @abstractmethod
     def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """The kernel's formats `base` with the channel permutation of the format of one operand; None without such formats."""
+        """The kernel's formats `base` with the channel permutation that `format` has at `slot`; None if that is not all."""
 
 
 def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
-    """The digits of an axis if it has any, they lie side by side and hold no lanes."""
+    """The digits of an axis, outermost first; None if they are not adjacent or the axis is padded."""
     places = [place for place, part in enumerate(format.parts) if part.axis == axis]
     if (
         not places
@@ -40,7 +40,7 @@ def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | Non
 
 
 def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
-    """The format with these digits for those of an axis, where the first of them was."""
+    """The format with other digits for an axis, in the position of its first digit."""
     first = next(place for place, part in enumerate(format.parts) if part.axis == axis)
     renamed = (Part(axis, part.block, part.step) for part in digits)
     before = (part for part in format.parts[:first] if part.axis != axis)
@@ -49,17 +49,17 @@ def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
 
 
 def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:
-    """Formats of a kernel with some channels in the order that an operand has them in.
+    """The formats of a kernel with the channel permutation that one operand has.
 
     Args:
         op: the op.
-        base: formats that the kernel takes.
+        base: formats that the kernel accepts.
         slot: the operand.
         format: its format.
         channels: the axes that are the same channels as the operand's.
 
     Returns:
-        The formats; None if the operand's is another one in more than that order.
+        The formats; None if `format` differs from `base` in more than the order of channels.
     """
     shapes = _shapes(op, channels)
     axis = next((place for each, place in channels if each == slot), None)
@@ -78,7 +78,7 @@ def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels:
 
 
 def unpermuted(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
-    """The formats with channels in their own order, where all operands have them in another one."""
+    """The formats with channels in natural order, if all operands have the same permutation."""
     shapes = _shapes(op, channels)
     if any(slot not in formats or slot not in shapes for slot, _ in channels):
         return formats

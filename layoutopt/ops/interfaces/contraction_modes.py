@@ -1,17 +1,17 @@
-"""ContractionModes: what a product of two tensors is to kernels, in some formats of its operands.
+"""Contraction modes: the axes of a matrix product as strided kernels address them, for given formats of the operands.
 
-Every axis is in two or three of the operands, and by which it is a row, a column, summed or a batch:
+Every axis belongs to two or three operands, which make it a row, column, summed or batch axis:
 
     rows a, y    columns b, y    summed a, b    batches a, b, y
 
-Formats cut the axes into digits. Digits that follow each other in every operand which has them are one *mode*. How many
-modes there are of each kind says which kernels can read and write the operands as they lie:
+Formats cut the axes into digits. Digits that are adjacent in every operand that has them form one *mode*. The number of modes
+of each kind determines which kernels can address the operands without a copy:
 
     a (B, H, M, K) in B M H K, b and y canonical     one mode each of rows, columns and summed; batches B and H apart
 
-cublasGemmStridedBatched takes one mode of each kind; where no batch is shared, a second mode of rows or columns can be
-the batch. cublasGemmBatched has a pointer for each matrix, so batches may be many modes. cuTENSOR and CUTLASS's GETT
-(NVIDIA/cutlass, examples/51_hopper_gett) take any number of modes of every kind.
+cublasGemmStridedBatched accepts one mode of each kind; without shared batches, a second mode of rows or columns can be the
+batch. cublasGemmBatched has a pointer per matrix, so it accepts any number of batch modes. cuTENSOR and CUTLASS's GETT
+(NVIDIA/cutlass, examples/51_hopper_gett) accept any number of modes of every kind.
 """
 
 from abc import ABC, abstractmethod
@@ -41,14 +41,14 @@ Digit: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ContractionModes:
-    """How many modes of each kind a contraction has with its operands in some formats.
+    """The number of modes of each kind.
 
     Attributes:
         rows: modes of a and y.
         columns: modes of b and y.
         summed: modes of a and b.
         batches: modes of all three.
-        innermost: for each operand what the mode is that has stride 1; none if it has one element.
+        innermost: the kind of the mode with stride 1, by operand; operands of one element are absent.
     """
 
     rows: int
@@ -59,18 +59,18 @@ class ContractionModes:
 
     @property
     def contiguous(self) -> bool:
-        """Whether what has stride 1 is of the matrix in every operand."""
+        """Whether the mode with stride 1 is an axis of the matrix in every operand."""
         return "batches" not in self.innermost.values()
 
     @property
     def is_strided(self) -> bool:
-        """Whether it is a matrix product with leading dimensions, or a batch of them with a stride from each to the next."""
+        """Whether one product with leading dimensions, or a batch of them at a constant stride, computes the contraction."""
         spare = max(self.rows - 1, 0) + max(self.columns - 1, 0)
         return self.contiguous and self.summed <= 1 and spare + self.batches <= 1
 
     @property
     def is_batched(self) -> bool:
-        """Whether it is a batch of matrix products with leading dimensions, wherever these matrices are."""
+        """Whether a batch of products with leading dimensions, at any addresses, computes the contraction."""
         return self.contiguous and max(self.rows, self.columns, self.summed) <= 1
 
 
@@ -93,19 +93,19 @@ def modes_of(
 
     Args:
         axes: the iteration axis of every axis of a, b and y.
-        formats: those of the operands.
-        shapes: those of the operands.
+        formats: the formats of the operands.
+        shapes: the shapes of the operands.
 
     Returns:
-        The modes; None where an operand has lanes, where blocks of an axis do not divide each other, or where an axis is
-        in one operand alone.
+        The modes; None where an operand has padding, where blocks of an axis do not divide each other, or where only one
+        operand has an axis.
     """
     return _modes_of(tuple((slot, tuple(axes[slot]), formats[slot], shape) for slot, shape in shapes.items()))
 
 
 @lru_cache(maxsize=1 << 14)
 def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...]) -> ContractionModes | None:
-    """Remembered: every row of a target asks for the same ones."""
+    """`modes_of`, cached: every kernel of a target requires the same modes."""
     axes = {slot: numbers for slot, numbers, _, _ in operands}
     digits = digits_of(
         axes, {slot: format for slot, _, format, _ in operands}, {slot: shape for slot, _, _, shape in operands}
@@ -131,14 +131,14 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
 
 
 def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> Kind | None:
-    """What an iteration axis is, by the operands that have it; None if one alone has it."""
+    """The kind of an iteration axis; None if only one operand has it."""
     return _KINDS.get(frozenset(slot for slot in (A, B, Y) if axis in axes[slot]))
 
 
 def digits_of(
     axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
 ) -> dict[Slot, list[Digit]] | None:
-    """The digits of each operand in memory order, cut at the blocks of all of them; None if these do not divide, or lanes."""
+    """The digits of each operand in memory order, cut at the blocks of all; None if these do not divide, or with padding."""
     if any(not formats[slot].fits(shape) or formats[slot].has_lanes(shape) for slot, shape in shapes.items()):
         return None
     cuts: dict[int, set[int]] = {}

@@ -1,4 +1,4 @@
-"""What kernels of a target are chosen and priced by: family, variant, operand roles, operation count."""
+"""The facts by which kernels of a target are chosen and priced: family, variant, operand roles, operation count."""
 
 from collections.abc import Mapping
 from typing import ClassVar

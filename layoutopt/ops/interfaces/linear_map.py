@@ -45,7 +45,7 @@ class LinearMap:
         return LinearMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
 
     def of_pieces(self, pieces: Sequence[tuple[int, int]]) -> "LinearMap":
-        """What some ranges (start, stop) of the axis contribute, put together; the shift goes with the first element."""
+        """The contribution of some ranges (start, stop) of the axis, concatenated; the shift belongs to the first element."""
         shift = self.shift if any(start == 0 for start, _ in pieces) else np.zeros_like(self.shift)
         return LinearMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
 
@@ -85,5 +85,5 @@ def with_linear_map(op: Op, map: LinearMap) -> dict[int, Array] | None:
 
 
 def sum_of(one: Value, other: Value, result: Value, version: int) -> Op:
-    """The op that adds two tensors of one shape."""
+    """An Add of two tensors of one shape."""
     return Op("Add", (one, other), (result,), version=version, name=result.name)

@@ -6,7 +6,7 @@ from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family re
     integer_matmul,
     qdq_ops,
 )
-from layoutopt.ops.quantization.commute import undoes
+from layoutopt.ops.quantization.commute import is_lossless_round_trip
 from layoutopt.ops.quantization.hoist import hoist_data_movement
 from layoutopt.ops.quantization.qdq_group import (
     QdqGroups,
@@ -14,7 +14,7 @@ from layoutopt.ops.quantization.qdq_group import (
     is_dequantizer,
     is_in_qdq_group,
     is_quantizer,
-    respelled,
+    with_unified_formats,
 )
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "hoist_data_movement",
     "is_dequantizer",
     "is_in_qdq_group",
+    "is_lossless_round_trip",
     "is_quantizer",
-    "respelled",
-    "undoes",
+    "with_unified_formats",
 ]

@@ -1,4 +1,4 @@
-"""Steps between fractions and integers commute with what moves elements: what a step is on the other side of that.
+"""Q/DQ ops commute with data-movement ops: a Q/DQ op as it is on the other side of a data-movement op.
 
 DequantizeLinear(axis = 0) -> Transpose(1, 0)      is      Transpose(1, 0) -> DequantizeLinear(axis = 1)
 DequantizeLinear(zero = 3) -> Pad(0)               is      Pad(3) -> DequantizeLinear(zero = 3)
@@ -23,13 +23,13 @@ _FILLING = 2  # which input of Pad says what it adds
 
 
 @dataclass(frozen=True, slots=True)
-class Crossed:
-    """A step on the other side of what moves elements.
+class Commuted:
+    """A Q/DQ op on the other side of a data-movement op.
 
     Attributes:
-        attributes: those of the step there.
-        numbers: which of its inputs have to be moved too.
-        filling: an input of the other op there, and what it is: integers are padded with their zero point.
+        attributes: the attributes of the Q/DQ op there.
+        numbers: the inputs of the Q/DQ op that have to be moved too.
+        filling: the index and value of an input of the data-movement op there: integers are padded with their zero point.
     """
 
     attributes: dict[str, Attribute]
@@ -37,8 +37,8 @@ class Crossed:
     filling: tuple[int, Value] | None = None
 
 
-def crossed(step: Op, mover: Op) -> Crossed | None:
-    """What a step is on the other side of the op next to it; None if it is nothing there."""
+def commuted(step: Op, mover: Op) -> Commuted | None:
+    """A Q/DQ op on the other side of an adjacent data-movement op; None if the two do not commute."""
     rule, other = rule_of(step), rule_of(mover)
     if not isinstance(rule, QdqOp) or other is None or not mover.inputs:
         return None
@@ -54,15 +54,15 @@ def crossed(step: Op, mover: Op) -> Crossed | None:
     if rule.axis(step) is not None:
         return None
     if isinstance(other, Slice):
-        return Crossed(dict(step.attributes))
+        return Commuted(dict(step.attributes))
     return _padded(step, mover, dtype) if zero_pads_of(mover) is not None else None
 
 
-def _renamed(step: Op, rule: QdqOp, rename: Op, names: View) -> Crossed | None:
-    """Its axis under the other name; in blocks the scales have all axes, so each has to stay one."""
+def _renamed(step: Op, rule: QdqOp, rename: Op, names: View) -> Commuted | None:
+    """The Q/DQ op with its axis behind the view op; scales in blocks have all axes, so each axis has to stay one."""
     axis = rule.axis(step)
     if axis is None:
-        return Crossed(dict(step.attributes))
+        return Commuted(dict(step.attributes))
     source = rename.inputs[0]
     assert source is not None and source.rank is not None
     if rule.is_vector(step):
@@ -70,38 +70,38 @@ def _renamed(step: Op, rule: QdqOp, rename: Op, names: View) -> Crossed | None:
         if isinstance(rule, Quantize):
             after = {place: before for before, place in after.items() if place is not None}
         place = after.get(axis)
-        return None if place is None else Crossed({**step.attributes, "axis": place})
+        return None if place is None else Commuted({**step.attributes, "axis": place})
     axes = [names.axis_after(rename, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
     numbers = tuple(
         index for index in (SCALE, ZERO_POINT) if index < len(step.inputs) and step.inputs[index] is not None
     )
-    return Crossed({**step.attributes, "axis": axes[axis] or 0}, numbers)
+    return Commuted({**step.attributes, "axis": axes[axis] or 0}, numbers)
 
 
-def _padded(step: Op, pad: Op, dtype: DType) -> Crossed | None:
-    """Integers of a byte, as far as runtimes pad them."""
+def _padded(step: Op, pad: Op, dtype: DType) -> Commuted | None:
+    """The Q/DQ op behind a Pad of 8-bit integers, which runtimes support."""
     if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
         return None
     if is_zero(step, ZERO_POINT):
         empty = len(pad.inputs) > _FILLING and pad.inputs[_FILLING] is not None
-        return None if empty else Crossed(dict(step.attributes))
+        return None if empty else Commuted(dict(step.attributes))
     zero = step.inputs[ZERO_POINT]
     if zero is None or zero.rank != 0:
         return None
-    return Crossed(dict(step.attributes), (), (_FILLING, zero))
+    return Commuted(dict(step.attributes), (), (_FILLING, zero))
 
 
 def _takes(mover: Op, dtype: DType) -> bool:
-    """Whether what moves fractions moves integers as well, in every runtime."""
+    """Whether every runtime has the data-movement op for integers of this type."""
     if dtype.bits >= _BYTE and not dtype.is_float:
         return True
     return mover.op_type == "Transpose" and mover.version >= _MOVES_ALL
 
 
-def undoes(quantize: Op, dequantize: Op) -> bool:
-    """Whether integers that are dequantised and quantised again come out as they were."""
+def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
+    """Whether dequantising and quantising again yields the same integers."""
     rule = rule_of(quantize)
     if not isinstance(rule, Quantize) or not isinstance(rule_of(dequantize), Dequantize):
         return False
@@ -121,7 +121,7 @@ def undoes(quantize: Op, dequantize: Op) -> bool:
 
 
 def _is_same(one: Op, other: Op, index: int) -> bool:
-    """Whether two steps have the same scale or zero point."""
+    """Whether two Q/DQ ops have the same scale or zero point."""
     first, second = (op.inputs[index] if index < len(op.inputs) else None for op in (one, other))
     if first is second:
         return True

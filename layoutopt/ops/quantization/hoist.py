@@ -1,36 +1,36 @@
-"""Moves what only moves elements out of quantised units, where there are integers.
+"""Hoists data-movement ops out of QDQ groups, to where the values are integers.
 
     q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
     q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p
 
-A runtime that looks for DequantizeLinear -> Conv -> QuantizeLinear finds it then. What `crossing` allows is moved.
+Runtimes match the pattern DequantizeLinear -> Conv -> QuantizeLinear. `commute` decides which ops are moved.
 """
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, TensorType, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.commute import Crossed, crossed
+from layoutopt.ops.quantization.commute import Commuted, commuted
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.ops.view import View
 
 
-def hoist_data_movement(graph: Graph, *, only_names: bool) -> None:
-    """Everything that can be, in one graph.
+def hoist_data_movement(graph: Graph, *, only_views: bool) -> None:
+    """Hoist every data-movement op of a graph that commutes with a Q/DQ op.
 
     Args:
         graph: changed in place.
-        only_names: whether to leave alone what adds elements or takes some away.
+        only_views: whether to move view ops only, and not ops that add or drop elements.
     """
-    _move_behind(graph, only_names)
-    _move_before(graph, only_names)
+    _move_behind(graph, only_views)
+    _move_before(graph, only_views)
 
 
-def _cross(step: Op, mover: Op, only_names: bool) -> Crossed | None:
-    return None if only_names and not isinstance(rule_of(mover), View) else crossed(step, mover)
+def _cross(step: Op, mover: Op, only_views: bool) -> Commuted | None:
+    return None if only_views and not isinstance(rule_of(mover), View) else commuted(step, mover)
 
 
-def _move_behind(graph: Graph, only_names: bool) -> None:
-    """What stands before a quantisation."""
+def _move_behind(graph: Graph, only_views: bool) -> None:
+    """Move ops before a QuantizeLinear behind it."""
     pending = [op for op in graph.ops if is_quantizer(op)]
     while pending:
         step = pending.pop()
@@ -38,7 +38,7 @@ def _move_behind(graph: Graph, only_names: bool) -> None:
         mover = graph.producer(value) if value is not None else None
         if mover is None or value is None or result is None or not isinstance(result.type, TensorType):
             continue
-        there, source = _cross(step, mover, only_names), mover.inputs[0] if mover.inputs else None
+        there, source = _cross(step, mover, only_views), mover.inputs[0] if mover.inputs else None
         if there is None or source is None or source.shape is None:
             continue
         inner = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
@@ -52,8 +52,8 @@ def _move_behind(graph: Graph, only_names: bool) -> None:
         pending.append(moved)
 
 
-def _move_before(graph: Graph, only_names: bool) -> None:
-    """What stands behind a dequantisation."""
+def _move_before(graph: Graph, only_views: bool) -> None:
+    """Move ops behind a DequantizeLinear before it."""
     pending = [op for op in graph.ops if is_dequantizer(op)]
     while pending:
         step = pending.pop()
@@ -62,7 +62,7 @@ def _move_before(graph: Graph, only_names: bool) -> None:
             continue
         for use in graph.uses(value):
             result = use.op.outputs[0] if use.index == 0 and use.op.outputs else None
-            there = _cross(step, use.op, only_names) if result is not None else None
+            there = _cross(step, use.op, only_views) if result is not None else None
             if result is None or there is None or result.shape is None:
                 continue
             inner = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
@@ -79,8 +79,8 @@ def _move_before(graph: Graph, only_names: bool) -> None:
             graph.remove_op(step)
 
 
-def _on_integers(mover: Op, integers: Value, there: Crossed) -> tuple[Value | None, ...]:
-    """The inputs of a mover that moves integers."""
+def _on_integers(mover: Op, integers: Value, there: Commuted) -> tuple[Value | None, ...]:
+    """The inputs of a data-movement op on integers."""
     inputs = [integers, *mover.inputs[1:]]
     if there.filling is not None:
         index, value = there.filling
@@ -90,7 +90,7 @@ def _on_integers(mover: Op, integers: Value, there: Crossed) -> tuple[Value | No
 
 
 def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | None:
-    """Scales or zero points under the new names of their axes."""
+    """Scales or zero points behind a copy of the view op."""
     rule = rule_of(rename)
     assert isinstance(rule, View) and numbers is not None and numbers.shape is not None
     assert isinstance(numbers.type, TensorType)
@@ -127,7 +127,7 @@ def _copy(
 
 
 def _take_place(graph: Graph, old: Value, new: Value) -> None:
-    """Let `new` be what `old` was, under its name."""
+    """Replace a value under its name."""
     name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
     graph.replace_uses(old, new)
     graph.replace_output(old, new)

@@ -2,8 +2,8 @@
 
     y = saturate(round(sum (x - x_zero) * (w - w_zero) * x_scale * w_scale / y_scale) + y_zero)
 
-Scales and zero points of filters may be per output channel; they are padded as the bias is. Lanes of x meet those of the
-filter, which are zeros: with w_zero = 0 any integer may stand there, else none may.
+Scales and zero points of filters may be per output channel; they are padded as the bias is. Padding of x meets padding of the
+filter, which is zero: with w_zero = 0 the padding of x may be any integer, otherwise x must not be padded.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, estimated_
 
 
 class IntegerConvolution(ZeroPadding, QuantizedOp):
-    """What convolutions of integers have in common.
+    """The layout of convolutions of integers.
 
     Attributes:
-        zero_points: which inputs are the zero points of image and filter.
-        result_zero: which input is the zero point of the result, if it is an integer of few bits.
-        per_channel: which inputs may have a number per output channel.
+        zero_points: the inputs that are the zero points of image and filter.
+        result_zero: the input that is the zero point of the result, if the result has few bits.
+        per_channel: the inputs that may have a number per output channel.
     """
 
     zero_points: ClassVar[tuple[int, int]]
@@ -35,7 +35,7 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
     per_channel: ClassVar[tuple[int, ...]]
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for any convolution, unless its image has channels last already."""
+        """As for any convolution, unless its image is channels-last already."""
         if op.integer("channels_last"):
             return Inapplicable("its channels come last already")
         if not set(known) <= set(self.roles(op).values()):
@@ -43,18 +43,18 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
         return super().complete(op, known)
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """None that a target would know, if channels come last."""
+        """No roles for channels-last ops, so no kernel of a target matches."""
         return {} if op.integer("channels_last") else super().roles(op)
 
     def along_channels(self, op: Op) -> tuple[int, ...]:
-        """The bias, and scales and zero points that are not one number."""
+        """The bias, and scales and zero points that are vectors."""
         given = (index for index in self.per_channel if index < len(op.inputs))
         return tuple(
             index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
         )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Of the image anything; the result gets its zero point."""
+        """The image may have any padding; the padding of the result is its zero point."""
         if any(state for index, state in enumerate(inputs) if index):
             return None
         clean = is_zero(op, self.zero_points[1])
@@ -66,13 +66,13 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
         return (Lanes.ZERO if clean else Lanes.ANY,)
 
     def flops(self, op: Op) -> float:
-        """Two per weight and position of the output, wherever its channels are."""
+        """Two per weight and position of the output."""
         w, y = shape_of(op.inputs[self.weight]), shape_of(op.outputs[0])
         channels = y[-1 if op.integer("channels_last") else 1]
         return 2.0 * estimated_volume(w) * estimated_volume(y) / max(estimated_extent(channels), 1)
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
-        """It pads with its zero point."""
+        """Zeros, if the zero point of the image is zero: the op pads with the zero point."""
         return super().fold_pads(op, pads) if is_zero(op, self.zero_points[0]) else None
 
 
@@ -90,7 +90,7 @@ class QLinearConvolution(IntegerConvolution):
 
 @register
 class ConvInteger(IntegerConvolution):
-    """The sums as they are, in 32 bits."""
+    """Sums as integers of 32 bits."""
 
     ops: ClassVar[tuple[str, ...]] = ("ConvInteger",)
     zero_points = (2, 3)

@@ -1,7 +1,7 @@
-"""Ops of com.microsoft on integers of few bits with scales and zero points: element by element, along an axis, in windows.
+"""Ops of com.microsoft on integers of few bits with scales: element by element, along an axis, in windows.
 
-Every tensor is followed by its scale and its zero point; these are numbers and stay what they are. An integer of few bits is a
-finite lane whatever it was made of.
+Every tensor is followed by its scale and its zero point, which are scalars and take no part in layout. A padding element of few
+bits is always finite.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
         )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-        """Zeros stay zeros if nothing broadcasts over them and all zero points are zero."""
+        """Zero stays zero if nothing broadcasts over it and all zero points are zero."""
         y = op.outputs[0]
         tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
         same = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
@@ -60,13 +60,13 @@ class IntegerElementwise(Elementwise, QuantizedOp):
 
 
 def _is_zero_point(value: Value | None) -> bool:
-    """Whether an operand is a number of few bits."""
+    """Whether an operand is a scalar integer."""
     return value is not None and value.shape in ((), (1,)) and value.dtype is not None and not value.dtype.is_float
 
 
 @register
 class IntegerConcat(OneAxis, QuantizedOp):
-    """Pieces with scales of their own, put together."""
+    """Concatenation of pieces with scales of their own."""
 
     family = "rearrangement"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
@@ -92,14 +92,14 @@ class IntegerConcat(OneAxis, QuantizedOp):
 
 @register
 class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
-    """A distribution along an axis, in integers; attribute `opset` says of which Softmax."""
+    """Softmax of integers; attribute `opset` has the opset of Softmax that it follows."""
 
     family = "softmax"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if it is one: before opset 13 all axes from it on are flattened."""
+        """As for one axis; before opset 13 all axes from it on are flattened."""
         behind = shape_of(op.inputs[0])[self.axis(op) + 1 :]
         flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in behind)
         return Inapplicable("before opset 13 it works along several axes") if flattened else super().axes(op)
@@ -117,19 +117,19 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
 
 
 class ChannelsAnywhere(Spatial, QuantizedOp):
-    """An op on images whose channels may come last."""
+    """An op on images that may be channels-last."""
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
-        """None that a target would know, if channels come last."""
+        """No roles for channels-last ops, so no kernel of a target matches."""
         return {} if self.is_last(op) else {"x": X, "y": Y}
 
     def spatial(self, op: Op) -> range:
-        """The axes that windows move along."""
+        """The spatial axes."""
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
         return range(1, (rank or 2) - 1) if self.is_last(op) else range(2, rank or 2)
 
     def is_last(self, op: Op) -> bool:
-        """Whether channels come last."""
+        """Whether channels are the last axis."""
         return bool(op.integer("channels_last"))
 
     @override
@@ -139,14 +139,14 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
 
 @register
 class IntegerPooling(ChannelsAnywhere):
-    """Averages of integers, quantised anew."""
+    """Averages of integers, quantised again."""
 
     family = "pooling"
     padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
 
     def flops(self, op: Op) -> float:
-        """One per element of the input; windows that overlap read more, in little time."""
+        """One per element of the input; overlapping windows read more, which costs little."""
         x = op.inputs[0]
         return float(estimated_volume(x.shape)) if x is not None and x.shape is not None else 0.0
 

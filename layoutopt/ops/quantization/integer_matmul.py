@@ -1,8 +1,8 @@
-"""Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm, and products with packed or dynamically quantised factors.
+"""Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm, and products with packed or dynamically quantised operands.
 
     y = saturate(round(sum (a - a_zero) * (b - b_zero) * a_scale * b_scale / y_scale) + y_zero)
 
-Scales and zero points are numbers, or vectors along the columns of b. Lanes of K add nothing where one of the factors has
+Scales and zero points are scalars, or vectors along the columns of b. Padding of K adds nothing where one of the operands has
 zeros there and a zero point of zero.
 """
 
@@ -35,15 +35,15 @@ from layoutopt.ops.signatures import (
 
 
 class IntegerProduct(LayoutRule, QuantizedOp):
-    """What products of integers have in common. Every operand has a format of its own.
+    """The layout of products of integers. Every operand has a format of its own.
 
     Attributes:
-        factors: which inputs are a and b.
-        zero_points: which inputs are their zero points.
-        bias: which input is the bias, if there may be one.
-        result_zero: which input is the zero point of the result, if there may be one.
-        numbers: which inputs are scales and zero points of a and of the result.
-        columns: which inputs are scales and zero points of b, that may be vectors.
+        factors: the inputs that are a and b.
+        zero_points: the inputs that are their zero points.
+        bias: the input that is the bias, if the op has one.
+        result_zero: the input that is the zero point of the result, if the op has one.
+        numbers: the inputs that are scales and zero points of a and of the result.
+        columns: the inputs that are scales and zero points of b, which may be vectors.
     """
 
     family = "matmul"
@@ -69,7 +69,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return dict.fromkeys(self.roles(op).values(), 2)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats, canonical for the rest."""
+        """The known formats, canonical for the other operands."""
         if reason := self._unknown(op):
             return Inapplicable(reason)
         for slot, format in known.items():
@@ -82,13 +82,13 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return signature_of(op, known)
 
     def _is_summed_alike(self, op: Op) -> bool:
-        """Whether K is known, so that lanes can be cut."""
+        """Whether K is a number, so that padding can be cut."""
         (_, ka), (kb, _) = self.axes(op)
         a, b = (shape_of(op.inputs[index]) for index in self.factors)
         return isinstance(a[ka], int) and isinstance(b[kb], int)
 
     def _unknown(self, op: Op) -> str:
-        """Why the operands are no matrices, or what is not known of them."""
+        """The reason why the operands have no formats but canonical ones; empty if there is none."""
         shapes = [shape_of(op.operand(slot)) for slot in self.roles(op).values()]
         (m, _), (_, n) = self.axes(op)
         if shapes[0][m] != shapes[2][-2] or shapes[1][n] != shapes[2][-1]:
@@ -114,7 +114,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return a, b
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Sums over zeros; rows and columns of garbage are garbage, but finite once they are rounded."""
+        """Sums over zeros are zero; padding of rows and columns is any number, but finite after it is rounded."""
         if any(state for index, state in enumerate(inputs) if index not in self.factors):
             return None
         (_, ka), (kb, _) = self.axes(op)
@@ -131,7 +131,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return (Lanes.ZERO if clean else Lanes.ANY,)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The canonical product on padded matrices; operands padded apart are brought to the same extents."""
+        """The canonical product on padded matrices; operands with different padding are brought to the same extents."""
         y_type = padded_output(op)
         y_shape = shape_of(y_type)
         rows, columns = y_shape[-2:]
@@ -181,7 +181,7 @@ class QLinearMatMul(IntegerProduct):
 
 @register
 class MatMulInteger(IntegerProduct):
-    """The sums as they are, in 32 bits."""
+    """Sums as integers of 32 bits."""
 
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
     padding = PaddingTransfer(
@@ -195,7 +195,7 @@ class MatMulInteger(IntegerProduct):
 
 @register
 class QGemm(IntegerProduct):
-    """With a bias of 32 bits; the result is an integer if a scale is given for it."""
+    """With a bias of 32 bits; the result has few bits if it has a scale."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QGemm",)
     bias = 6
@@ -206,9 +206,9 @@ class QGemm(IntegerProduct):
 
 @register
 class PackedProduct(AxiswiseRule, QuantizedOp):
-    """Rows times a matrix that only the kernel can read, or rows that are quantised all together.
+    """Rows times a matrix that only the kernel can read, or rows that are quantised together.
 
-    a (..., M, K)  ->  y (..., M, N). What is not a row or a batch stays as it is.
+    a (..., M, K)  ->  y (..., M, N). All other operands stay canonical.
     """
 
     family = "packed_matmul"
@@ -221,7 +221,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
     ranks = MappingProxyType({X: 2, Y: 2})
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """Rows that are quantised together see each other."""
+        """Rows that are quantised together share one range, so their padding must be zero."""
         return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
     @override
@@ -254,7 +254,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         )
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """Those of the signature: neither operand has all axes, so none tells the order of the other."""
+        """The formats of the signature: no operand has all axes, so no format orders all of them."""
         return LayoutRule.physical_formats(self, op)
 
     @override

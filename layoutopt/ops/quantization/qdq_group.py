@@ -1,12 +1,11 @@
-"""Quantised units: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers.
+"""QDQ groups: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers.
 
     q -> DequantizeLinear -> \\
     w -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p         is         (q, w) -> Conv, Relu -> p
 
-An op in such a unit computes in fractions only on paper. A runtime finds the unit by its neighbours, so nothing may come
-between them: what has to be converted is converted where there are integers, outside. What the op costs is what a kernel for
-these integers costs, and the steps around it cost nothing. A product without a QuantizeLinear behind it leaves fractions; one
-of which only the weights are integers works on fractions.
+A runtime matches the group by adjacent ops, so no conversion may be inserted inside; conversions are inserted outside, where
+the values are integers. The group costs as much as the kernel on integers, and its Q/DQ ops cost nothing. A product without a
+QuantizeLinear behind it has a floating-point result; one with integers as weights only computes in floating point.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,12 +24,12 @@ ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
 
 @dataclass(slots=True)
 class QdqGroups:
-    """The quantised units of a graph.
+    """The QDQ groups of some graphs.
 
     Attributes:
-        integer: for the op of a unit the same op as a kernel sees it, on integers; it is not in the graph.
-        free: what such a kernel does on the way: the steps between integers and fractions, activations.
-        inner: the reads, each an op and the number of its input, that lie inside of units.
+        integer: for the op of a group, the same op on integers, as a kernel computes it; it is in no graph.
+        free: the ops that the kernels compute too: Q/DQ ops, activations.
+        inner: the reads inside of groups, each as an op and an input index.
     """
 
     integer: dict[Op, Op] = field(default_factory=dict)
@@ -38,22 +37,22 @@ class QdqGroups:
     inner: set[tuple[Op, int]] = field(default_factory=set)
 
     def priced(self, op: Op) -> Op:
-        """The op that a cost model should look at."""
+        """The op that a cost model prices in place of an op."""
         return self.integer.get(op, op)
 
 
 def is_dequantizer(op: Op | None) -> bool:
-    """Whether an op makes fractions of integers."""
+    """Whether an op converts integers to floating point."""
     return op is not None and isinstance(rule_of(op), Dequantize)
 
 
 def is_quantizer(op: Op | None) -> bool:
-    """Whether an op makes integers of fractions."""
+    """Whether an op converts floating point to integers."""
     return op is not None and isinstance(rule_of(op), Quantize)
 
 
 def is_in_qdq_group(graph: Graph, op: Op) -> bool:
-    """Whether an op reads what was dequantised, or computes what will be quantised."""
+    """Whether an op reads a dequantised value, or computes one that is quantised."""
     if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
         return True
     outputs = (value for value in op.outputs if value is not None)
@@ -61,11 +60,11 @@ def is_in_qdq_group(graph: Graph, op: Op) -> bool:
 
 
 def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> QdqGroups:
-    """The units of some graphs.
+    """The QDQ groups of some graphs.
 
     Args:
-        graphs: where to look.
-        has_kernel: whether there is a kernel for an op on integers, given the op and the same op on integers.
+        graphs: the graphs.
+        has_kernel: whether the target has a kernel for an op on integers, given the op and the same op on integers.
     """
     units = QdqGroups()
     for graph in graphs:
@@ -98,7 +97,7 @@ def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: QdqGro
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """An op on integers, which inputs it reads as integers, and the ops behind it that are part of it."""
+    """An op on integers, the inputs that it reads as integers, and the ops behind it that belong to the group."""
 
     integer: Op
     reads: tuple[int, ...]
@@ -106,7 +105,7 @@ class _Unit:
 
 
 def _unit(graph: Graph, op: Op) -> _Unit | None:
-    """The unit around an op, if there is one."""
+    """The group around an op; None if there is none."""
     rule = rule_of(op)
     if rule is None or isinstance(rule, View) or is_quantizer(op) or is_dequantizer(op):
         return None
@@ -142,14 +141,14 @@ def _unit(graph: Graph, op: Op) -> _Unit | None:
 
 
 def _steps(graph: Graph, op: Op) -> Iterator[Op | None]:
-    """For every input the op that dequantises it, if one does."""
+    """For every input, the op that dequantises it, or None."""
     for value in op.inputs:
         producer = graph.producer(value) if value is not None else None
         yield producer if is_dequantizer(producer) else None
 
 
 def _ends(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
-    """For every output the activations and the quantisation behind it; nothing if one has another reader."""
+    """For every output, the activations and the QuantizeLinear behind it; nothing if an output has another reader."""
     ends = []
     for number, value in enumerate(op.outputs):
         if value is None:
@@ -162,7 +161,7 @@ def _ends(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
 
 
 def _chain(graph: Graph, value: Value) -> list[Op] | None:
-    """The ops from a value to where it is quantised; None if somebody else reads something on the way."""
+    """The ops from a value to its QuantizeLinear; None if a value between has another reader."""
     chain: list[Op] = []
     while True:
         use: Use | None = graph.uses(value)[0] if graph.is_private(value) else None
@@ -177,10 +176,13 @@ def _chain(graph: Graph, value: Value) -> list[Op] | None:
         value = result
 
 
-def respelled(graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op, Signature]) -> dict[Op, Signature]:
-    """Call the formats of both ends of an inner read by one name, where they are the same bytes under two.
+def with_unified_formats(
+    graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op, Signature]
+) -> dict[Op, Signature]:
+    """The signatures with one format on both sides of each inner read, where two formats are the same bytes.
 
-    What is agnostic takes the name of what is not: a dequantisation that of its reader, others that of what they read.
+    An op that accepts any format takes the format of its neighbour: a DequantizeLinear that of its reader, others that of
+    their input.
     """
     found = dict(signatures)
     for graph in graphs if units.inner else ():
@@ -201,7 +203,7 @@ def respelled(graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op,
 
 
 def _renamed(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
-    """The same signature with the format at a slot called otherwise."""
+    """The signature with an equivalent format at a slot; the same signature if the op has none."""
     rule = rule_of(op)
     found = rule.signature(op, {slot: storage.format}) if rule is not None else None
     if found is None or isinstance(found, Inapplicable):

@@ -1,13 +1,12 @@
-"""Steps between fractions and integers: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+"""Q/DQ ops: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
 
     q = saturate(round(x / scale) + zero)        x = (q - zero) * scale
 
-Scale and zero point are one number (per tensor), a vector along one axis (per axis), or a tensor of the rank of x that is
-shorter along one axis by a factor (in blocks). A vector goes along with its axis and is padded as that is.
+Scale and zero point are scalars (per tensor), vectors along one axis (per axis), or tensors of the rank of x that are shorter
+along one axis by a factor (blocked quantisation). A vector has the format of its axis and is padded as that is.
 
-Lanes that meet a number of the whole tensor become the zero point on the way in, and minus the product of zero point and
-scale on the way out. Lanes of integers are never infinite, so where the scale has lanes too, which are zero, dequantised
-lanes are zero whatever stood there.
+With a scale per tensor, zero padding becomes the zero point when quantised, and minus the product of zero point and scale when
+dequantised. Integers are never infinite, so where the scale is padded too, with zeros, dequantised padding is zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ _WIDEST = 16  # bits of integers that are no larger than data when they are scal
 
 
 def is_zero(op: Op, index: int) -> bool:
-    """Whether a zero point is known to be zero, which it is if it is absent."""
+    """Whether a zero point is absent or a constant of zeros."""
     if index >= len(op.inputs) or op.inputs[index] is None:
         return True
     numbers = op.constant(index)
@@ -43,17 +42,17 @@ def is_zero(op: Op, index: int) -> bool:
 
 
 def is_small_integer(value: Value | None) -> bool:
-    """Whether the elements are integers of so few bits that garbage is no larger than data."""
+    """Whether the elements are integers of at most 16 bits, so that any of them is finite after scaling."""
     return value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _WIDEST
 
 
 def is_one_number(value: Value | None) -> bool:
-    """Whether a scale or zero point serves the whole tensor: a scalar or a vector of one element, or nothing at all."""
+    """Whether a scale or zero point is absent, a scalar, or a vector of one element."""
     return value is None or value.shape in ((), (1,))
 
 
 class QdqOp(AxiswiseRule, QuantizedOp):
-    """A step between fractions and integers."""
+    """A conversion between floating point and integers with a scale."""
 
     family = "quantization"
     formats = (
@@ -62,7 +61,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
     ranks = MappingProxyType({X: 1, Slot("in", SCALE): 0})
 
     def axis(self, op: Op) -> int | None:
-        """The axis of x that the scale runs along; None where one number serves all."""
+        """The axis of x that the scale runs along; None for a scale per tensor."""
         return None if is_one_number(op.inputs[SCALE]) else op.integer("axis", 1) % rank_of(op.inputs[0])
 
     @override
@@ -70,12 +69,12 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return {"x": X, "y": Y}
 
     def is_vector(self, op: Op) -> bool:
-        """Whether the scale is one number per element of an axis."""
+        """Whether the scale has one number per element of an axis."""
         scale = op.inputs[SCALE]
         return scale is not None and scale.rank == 1 and not op.integer("block_size")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes of x and y correspond; a vector has one of them, a scale in blocks all."""
+        """Axes of x and y correspond; a vector has one of them, a scale in blocks has all."""
         x, scale = present(op.inputs[0]), rank_of(op.inputs[SCALE])
         every = tuple(range(rank_of(x)))
         axes = {X: every, Y: every}
@@ -94,12 +93,12 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return axes
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Any axis but one that is quantised in blocks of its own."""
+        """All axes but one with blocked quantisation."""
         in_blocks = axis == self.axis(op) and not self.is_vector(op)
         return "an axis that is quantised in blocks cannot be blocked" if in_blocks else ""
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Unless the scale runs along two physical axes."""
+        """Unless the scale runs along an axis of several physical parts."""
         storage = signature.inputs[0]
         if storage is None or is_canonical(signature):
             return True
@@ -107,7 +106,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return axis is None or storage.format.block(axis) == 1
 
     def lower(self, op: Op, build: Builder) -> None:
-        """Along the physical axis; where there are several, as one if they lie together, else in canonical order."""
+        """Along the physical axis; several parts are merged if they are adjacent, else the op runs in canonical order."""
         axis, format = self.axis(op), build.format(X)
         if axis is None or format.block(axis) == 1:
             lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
@@ -132,7 +131,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return [build.padded(index) for index in range(1, len(op.inputs))]
 
     def has_own_padding(self, op: Op, signature: Signature) -> bool:
-        """Whether wherever x has lanes the scale has them too."""
+        """Whether the scale is padded wherever x is."""
         axis = self.axis(op)
         return (
             axis is not None and self.is_vector(op) and set(padded_axes_of(op.inputs[0], signature.inputs[0])) <= {axis}
@@ -141,13 +140,13 @@ class QdqOp(AxiswiseRule, QuantizedOp):
 
 @register
 class Quantize(QdqOp):
-    """Fractions in, integers out; or narrow fractions."""
+    """Floating point in, integers or narrow floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
     padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Zero becomes the zero point. An integer is finite even if it was made of garbage."""
+        """Zero becomes the zero point. Integers of few bits are finite for every input."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
@@ -158,7 +157,7 @@ class Quantize(QdqOp):
         return (Lanes.FINITE if saturates or is_small_integer(op.outputs[0]) else Lanes.ANY,)
 
     def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
-        """Lanes are divided by one, if the scale is known."""
+        """Scale and zero point; the padding of a constant scale is one, since it divides."""
         scale, axis = op.constant(SCALE), self.axis(op)
         vectors = list(super()._vectors(op, build))
         assert axis is not None
@@ -171,13 +170,13 @@ class Quantize(QdqOp):
 
 @register
 class Dequantize(QdqOp):
-    """Integers in, fractions out."""
+    """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has lanes")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has padding")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
-        """Zero where the scale is, or where the zero point is zero; else as large as data."""
+        """Zero where the scale is padded or the zero point is zero; otherwise as large as data."""
         if any(inputs[1:]):
             return None
         x = op.inputs[0]
@@ -191,7 +190,7 @@ class Dequantize(QdqOp):
 
 @register
 class DynamicQuantize(Elementwise, QuantizedOp):
-    """Quantised per tensor, by scale and zero point that are found from the range of its elements and zero."""
+    """Quantised per tensor, with scale and zero point computed from the range of the elements and zero."""
 
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)

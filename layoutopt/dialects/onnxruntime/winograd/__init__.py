@@ -33,7 +33,7 @@ from layoutopt.dialects.onnxruntime.winograd.selection import Option, record, se
 from layoutopt.dialects.onnxruntime.winograd.site import Axis, Site, Tiles, can_be_tiled, site_of
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.ops.region_ops import expected_runs, insides
+from layoutopt.ops.region_ops import expected_runs, region_tree
 
 __all__ = ["Speeds", "choose", "tilings", "winograd"]
 
@@ -55,7 +55,7 @@ def winograd(graph: Graph, block: int, speeds: Speeds | None = None, growth: Gro
     runs = expected_runs(graph)
     options = [
         option
-        for each in insides(graph)
+        for each in region_tree(graph)
         for op in each.ops
         if (site := site_of(op, block)) is not None
         for option in _options(each, site, speeds, runs[each])
