@@ -34,7 +34,7 @@ class Attention(LayoutRule):
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         if all(format.is_canonical for format in known.values()):
             return canonical_signature(op)
-        return Inapplicable("the kernel reads and writes canonical formats alone")
+        return Inapplicable("the kernel reads and writes canonical formats only")
 
     def flops(self, op: Op) -> float:
         """Two per element of q and of y, and key."""

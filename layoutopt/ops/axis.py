@@ -33,7 +33,7 @@ class Reduction(AxiswiseRule):
         *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
         *_SUMS,
     )
-    formats = "any; reduced axes may be blocked where they have no padding, in sums also where these are zero"
+    formats = "any; reduced axes may be blocked where they have no padding, in sums also if it is zero"
     is_always_agnostic = True
 
     def padding_of(self, kind: str) -> PaddingTransfer:
@@ -42,7 +42,7 @@ class Reduction(AxiswiseRule):
             return PADDING_KEPT
         if kind == "ReduceLogSumExp":
             return PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
-        text = "padding of reduced axes have to be zero" if kind in _SUMS else ""
+        text = "padding of reduced axes must be zero" if kind in _SUMS else ""
         return PaddingTransfer(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
 
     def reduced(self, op: Op) -> tuple[int, ...] | None:
@@ -128,7 +128,7 @@ class OneAxis(AxiswiseRule):
 
     @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        return f"axis {axis} is worked along and cannot be blocked" if axis == self.axis(op) else ""
+        return f"axis {axis} is the axis of the op and cannot be blocked" if axis == self.axis(op) else ""
 
     @override
     def lower(self, op: Op, build: Builder) -> None:

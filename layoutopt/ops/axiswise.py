@@ -77,10 +77,10 @@ class AxiswiseRule(LayoutRule):
         if any(
             (value := op.operand(slot)) is None or value.rank not in (None, len(each)) for slot, each in axes.items()
         ):
-            return Inapplicable("an operand has not the rank that the op wants")
+            return Inapplicable("an operand does not have the rank that the op requires")
         lead = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
         if lead is None:
-            return Inapplicable("no operand with that format takes part")
+            return Inapplicable("no operand with a known format takes part")
         value = op.operand(lead)
         if value is None or value.shape is None or not known[lead].fits(value.shape):
             return Inapplicable(f"{known[lead]} does not fit {lead}")
@@ -100,7 +100,7 @@ class AxiswiseRule(LayoutRule):
             if not asked.fits(operand.shape) or not formats[slot].fits(operand.shape):
                 return Inapplicable(f"{formats[slot]} does not fit {slot}")
             if asked.key(operand.shape) != formats[slot].key(operand.shape):
-                return Inapplicable(f"{asked} on {slot} does not go with {known[lead]} on {lead}")
+                return Inapplicable(f"{asked} on {slot} is incompatible with {known[lead]} on {lead}")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
@@ -142,7 +142,7 @@ class AxiswiseRule(LayoutRule):
         return classes
 
     def _weight(self, op: Op, slot: Slot) -> tuple[int, int, Slot]:
-        # The operand with the most elements has the fewest broadcast axes, so its format says the most.
+        # The operand with the most elements has the fewest broadcast axes, so its format orders the most axes.
         value = op.operand(slot)
         shape = value.shape if value is not None and value.shape is not None else ()
         return (-len(shape), -estimated_volume(shape), slot)
@@ -156,7 +156,7 @@ def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     order = IterationOrder.of(build.format(Y), axes[Y])
     own = order.project(axes[slot], logical.shape)
     assert own.key(logical.shape) == build.format(slot).key(logical.shape), f"{op!r}: input {index} is no projection"
-    # Blocks of one axis that have others between them in the result may be one block here, so the extents are those of
+    # Blocks of one axis with other parts between them in the result may be one block here, so the extents are those of
     # the result's parts.
     padded = own.padded_shape(logical.shape)
     stored = {
@@ -165,7 +165,7 @@ def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
         if logical.shape[place] != 1
     }
     shape: list[Dim] = [(part.block or stored[part.axis]) if part.axis in stored else 1 for part in order.parts]
-    # An operand of the result's rank keeps that of the result's array, since the others may all have less.
+    # An operand of the result's rank keeps the rank of the result's array: the other operands may all have fewer axes.
     while len(axes[slot]) < len(axes[Y]) and len(shape) > len(value.shape) and shape[0] == 1:
         shape.pop(0)
     return build.reshape(value, tuple(shape))

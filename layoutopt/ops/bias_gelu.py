@@ -26,7 +26,7 @@ class BiasGelu(Elementwise):
     ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
     formats = "any; one kernel where the last axis is the innermost one"
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; two finite ones add up to any"
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; the sum of two finite ones is any"
     )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:

@@ -10,7 +10,7 @@ from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import X
 
-_INT64 = 7  # of onnx's element types
+_INT64 = 7  # TensorProto.INT64
 
 
 @register

@@ -20,9 +20,9 @@ from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, ShapeOf, operand, own_shape
 from layoutopt.ops.signatures import estimated_extent
 
-TRIPS = 10.0  # of a loop whose end is computed; a guess
-MOST_TRIPS = 1e4  # more do not change which plan is the best one, and prices have to stay comparable
-_BATCHED = 8  # the opset in which Scan worked on batches
+TRIPS = 10.0  # expected iterations of a loop with a computed end; a guess
+MOST_TRIPS = 1e4  # more iterations change no plan, and costs have to stay in one range
+_BATCHED = 8  # Scan has a batch axis up to this opset
 
 
 def _entry(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
@@ -47,8 +47,8 @@ def _is_true(array: Array | None) -> bool:
 class If(ControlFlow):
     """One of two branches, whose inputs are all captured."""
 
-    formats = "whatever its branches and those around it agree on"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "those of its branches")
+    formats = "any that its branches and its neighbours agree on"
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "the states of its branches")
 
     ops = ("If",)
 
@@ -87,8 +87,8 @@ class Loop(ControlFlow):
     inputs: (M, condition, states)      body: (number, condition, states) -> (condition, states, outputs)
     """
 
-    formats = "whatever its body and those around it agree on; the same in every round"
-    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    formats = "any that its body and its neighbours agree on; one format for all iterations"
+    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "the states of its body")
 
     ops = ("Loop",)
 
@@ -154,8 +154,8 @@ class Scan(ControlFlow):
     Before opset 9 all of them have a batch axis that the body does not have, and an input of lengths comes first.
     """
 
-    formats = "whatever its body and those around it agree on, the scanned axis outermost"
-    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "those of its body")
+    formats = "any that its body and its neighbours agree on, the scanned axis outermost"
+    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "the states of its body")
 
     ops = ("Scan",)
 

@@ -42,7 +42,7 @@ class Convolution(LayoutRule, PermutableChannels):
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "filters must have zeros")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "padding of filters must be zero")
     is_anchor = True
     weight: ClassVar[int] = 1
 
@@ -152,7 +152,7 @@ class Convolution(LayoutRule, PermutableChannels):
         in_axis, out_axis = self.weight_axes
         filters = estimated_extent(shape_of(w)[out_axis])
         if self.variant(op) == "depthwise":
-            # One group per channel: padding elements are groups of their own, with zero weights.
+            # One group per channel: padding channels are groups with zero weights.
             x = build.resize_axis(x, 1, out_channels)
             w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
             attributes = {**op.attributes, "group": out_channels}
@@ -162,7 +162,7 @@ class Convolution(LayoutRule, PermutableChannels):
                 w = build.resize_axis(w, in_axis, min(channels, wanted))
             w = build.resize_axis(w, out_axis, out_channels)
         elif isinstance(channels, int):
-            # Padding elements are behind the last group, and belong to none.
+            # Padding channels belong to no group.
             groups = op.integer("group", 1)
             x = build.resize_axis(x, 1, wanted * (groups if in_axis else 1))
             out_channels = filters * (1 if in_axis else groups)

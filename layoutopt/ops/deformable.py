@@ -29,7 +29,7 @@ class DeformableConvolution(AxiswiseRule):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of x and y correspond by position, whatever their extents."""
         if rank_of(op.inputs[0]) != rank_of(op.outputs[0]):
-            return Inapplicable("the input and the result have not the same rank")
+            return Inapplicable("the input and the result differ in rank")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     @override

@@ -39,13 +39,13 @@ class Einsum(Contraction):
         values = (*op.inputs, *op.outputs)
         shapes = [value.shape for value in values if value is not None and value.shape is not None]
         if len(op.inputs) != 2 or len(shapes) != 3:
-            return Inapplicable("it is not of two operands of known rank")
+            return Inapplicable("it does not have two operands of known rank")
         terms = _terms(str(op.attributes.get("equation", "")), shapes)
         if terms is None:
-            return Inapplicable("a letter stands twice in an operand, or there are not as many as axes")
+            return Inapplicable("a letter occurs twice in an operand, or the number of letters is not the rank")
         a, b, y = map(set, terms)
         if not a | b >= y or (a | b) - (a & b) - y:
-            return Inapplicable("a letter is summed over in one operand alone")
+            return Inapplicable("an axis of only one operand is summed")
         numbers = {name: number for number, name in enumerate(dict.fromkeys((*terms[2], *terms[0], *terms[1])))}
         for name, number in numbers.items():
             dims = {
@@ -55,7 +55,7 @@ class Einsum(Contraction):
                 if other == name and dim != 1
             }
             if len(dims) > 1:
-                return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} are not known to be one")
+                return Inapplicable(f"the extents {sorted(map(str, dims))} of axis {number} may differ")
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -65,7 +65,7 @@ class Einsum(Contraction):
             return signature
         digits = self._digits(op, {slot: storage.format for slot in (A, B, Y) if (storage := signature[slot])})
         if digits is None or len({digit for row in digits for digit in row}) > len(ascii_letters):
-            return Inapplicable("the blocks of two operands do not divide each other, or are too many")
+            return Inapplicable("the blocks of two operands do not divide each other, or need more than 52 letters")
         return signature
 
     def _digits(self, op: Op, formats: OperandFormats) -> list[list[Digit]] | None:

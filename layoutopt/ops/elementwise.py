@@ -30,7 +30,7 @@ class Elementwise(AxiswiseRule):
     """y[i] = f(a[i], b[i], ...), operands broadcast from the right."""
 
     family = "elementwise"
-    formats = "any; operands lie as they broadcast"
+    formats = "any; all operands have one order of axes"
     is_always_agnostic = True
     ranks = MappingProxyType({})
 
@@ -54,8 +54,8 @@ def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
     return dict.fromkeys(kinds, (ZERO, FINITE))
 
 
-# op type -> what it makes of (zero, a small finite number). |f(x)| must stay near |x| for the second to be FINITE:
-# padding elements that grow from op to op would not be finite for long.
+# op type -> the states of (f(0), f(a small finite number)). The second is FINITE only if |f(x)| is near |x|:
+# padding that grows from op to op does not stay finite.
 _UNARY: dict[str, tuple[Lanes, Lanes]] = {
     **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
     **_same("Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
@@ -67,7 +67,7 @@ _UNARY: dict[str, tuple[Lanes, Lanes]] = {
 
 
 _TRUTHS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
-_BROADCAST = "elements that broadcast over a block count as finite"
+_BROADCAST = "elements broadcast over a block count as finite"
 
 
 @register
@@ -113,7 +113,7 @@ class GatedProduct(Elementwise):
     """SwiGLU: a tensor times the gate of another one."""
 
     ops = ("SwiGLU",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero too where one of them is")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero if one operand is")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero if one factor is zero and the other one finite."""
@@ -149,7 +149,7 @@ class Clip(Elementwise):
 
     ops = ("Clip",)
     formats = "any"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero becomes the bound that it lies beyond")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero is clipped to the bounds")
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -224,7 +224,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
             return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)
         if kind in ("Div", "Mod", "Pow"):
             return PaddingTransfer(
-                ANY, ANY, ANY, "whole numbers are not divided by padding elements" if kind != "Pow" else ""
+                ANY, ANY, ANY, "integers are not divided by padding elements" if kind != "Pow" else ""
             )
         return PaddingTransfer(ZERO, ANY, ANY, _BROADCAST)
 
@@ -271,9 +271,7 @@ class Expand(Elementwise, PureBroadcast):
     """A tensor broadcast to a shape."""
 
     ops = ("Expand",)
-    padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
-    )
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements broadcast over a block count as finite")
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -292,7 +290,7 @@ class Expand(Elementwise, PureBroadcast):
     def lower(self, op: Op, build: Builder) -> None:
         axes, target = self.axes(op), build.output_type(0)
         assert not isinstance(axes, Inapplicable)
-        extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # symbolic ones keep their extent
+        extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # 1 keeps a symbolic extent
         shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
         (result,) = build.op("Expand", [aligned(build, op, 0, axes), shape], [target])
         build.set_output(0, result)

@@ -27,7 +27,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
     """FusedConv: a convolution whose sum has the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "as the activation makes of zero and the sum")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "the activation of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for a convolution; a known format of the sum is that of y."""
@@ -40,11 +40,11 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
             return signature
         y, storage = op.outputs[0], signature.outputs[0]
         if y is None or storage is None or added.shape is None or added.shape != y.shape:
-            return Inapplicable("the sum is not known to have the shape of the result")
+            return Inapplicable("the shape of the sum may differ from that of the result")
         if _SUM in known and not known[_SUM].fits(added.shape):
             return Inapplicable("the sum has no fixed extent to be blocked")
         if _SUM in known and known[_SUM].key(added.shape) != storage.format.key(added.shape):
-            return Inapplicable("the sum has to lie as the result does")
+            return Inapplicable("the sum must have the format of the result")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:

@@ -27,7 +27,7 @@ class FusedMatMul(ScalableProduct):
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
         if op.integer("transBatchA") or op.integer("transBatchB"):
-            return Inapplicable("its batches lie between rows and columns")
+            return Inapplicable("its batch axes are between rows and columns")
         return super().axes(op)
 
     @override
@@ -47,7 +47,7 @@ class FusedGemm(ScalableBiasedProduct):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "as the activation makes of zero and the bias")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "the activation of zero and the bias")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """The activation of the padding that Gemm leaves."""

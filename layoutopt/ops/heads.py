@@ -61,7 +61,7 @@ class Heads(LayoutRule):
             if value is None or value.shape is None or storage is None or not format.fits(value.shape):
                 return Inapplicable(f"{format} does not fit {slot}")
             if format.key(value.shape) != storage.format.key(value.shape):
-                return Inapplicable(f"heads are the second axis or lie side by side, not as in {format}")
+                return Inapplicable(f"heads are the second axis or the third in memory, not as in {format}")
         return signature
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:

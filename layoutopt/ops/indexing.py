@@ -52,9 +52,9 @@ class Gather(OneAxis):
             return Inapplicable("neither side is given")
         formats = self._carried(known[lead], lead, *shapes)
         if formats is None:
-            return Inapplicable(f"{known[lead]} cannot be carried to the other side")
+            return Inapplicable(f"{known[lead]} does not propagate to the other side")
         if formats[X].block(self.axis(op)) > 1:
-            return Inapplicable("the axis is worked along and cannot be blocked")
+            return Inapplicable("the indexed axis cannot be blocked")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
@@ -103,7 +103,7 @@ class _ElementsAlongAxis(OneAxis):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Neither the axis nor an axis on which indices and array differ may be blocked."""
         if shape_of(op.inputs[0])[axis] != shape_of(op.inputs[1])[axis]:
-            return "the indices do not have all of a blocked axis"
+            return "the indices have a part of a blocked axis only"
         return super().may_block(op, axis, order)
 
 
@@ -112,7 +112,7 @@ class GatherElements(_ElementsAlongAxis):
     """Elements selected along one axis."""
 
     ops = ("GatherElements",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero padding")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "padding of the indices must be zero")
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -130,7 +130,7 @@ class ScatterElements(_ElementsAlongAxis):
 
     ops = ("ScatterElements", "Scatter")
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "indices must have zero padding; what is reduced becomes any"
+        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "padding of the indices must be zero; any after a reduction"
     )
 
     @override
@@ -176,7 +176,7 @@ class _IndexedInFront(AxiswiseRule):
         for slot, format in known.items():
             count = self.in_front(op, slot) if slot in axes else 0
             if format.parts[:count] != tuple(map(Part, range(count))) or any(a < count for a in format.blocked_axes):
-                return Inapplicable(f"the axes that are indexed are not in front in {format}")
+                return Inapplicable(f"the indexed axes are not outermost in {format}")
         return super().complete(op, known)
 
     @override
@@ -210,7 +210,7 @@ class ScatterND(_IndexedInFront):
     """Slices written by tuples of indices."""
 
     ops = ("ScatterND",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "what is reduced becomes any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "any after a reduction")
     ranks = MappingProxyType({X: 0, UPDATES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:

@@ -42,7 +42,7 @@ C = Slot("in", 2)
 class MatrixProduct(Contraction, KernelFormats):
     """The layout of a batch of matrix products."""
 
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero for the summed axis")
     ranks = MappingProxyType({A: 2, B: 2, Y: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -162,7 +162,7 @@ class BiasedMatrixProduct(MatrixProduct):
     """The layout of one product with a bias; transA and transB are attributes."""
 
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero where it is summed over; of the bias where it broadcasts"
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero for the summed axis; that of the bias where it broadcasts"
     )
 
     def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
@@ -216,7 +216,7 @@ def _axes_of(a: Shape, b: Shape, y: Shape, a_swapped: bool, b_swapped: bool) -> 
         Y: tuple(range(rank)),
     }
     if a[axes[A].index(row)] != y[row] or b[axes[B].index(column)] != y[column]:
-        return Inapplicable("rows and columns of the operands are not known to be those of the result")
+        return Inapplicable("rows and columns of the operands may differ from those of the result")
     return axes
 
 

@@ -34,7 +34,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "padding of the batch, and without an epsilon: any")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "any for padding of the batch, and without an epsilon")
     ranks = MappingProxyType({X: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -137,7 +137,7 @@ class LayerNormalization(AxiswiseRule):
             return signature
         if self.is_layout_agnostic(op, signature):
             return signature
-        return Inapplicable("the normalised axes have to be the innermost ones, as onnx does not know the op")
+        return Inapplicable("the normalised axes must be innermost, because onnx does not have the op")
 
     def first_axis(self, op: Op) -> int:
         """The first normalised axis."""
@@ -189,7 +189,7 @@ class MeanVarianceNormalization(AxiswiseRule):
 
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
-    formats = "any; axes that are normalised over may be blocked where they have no padding"
+    formats = "any; normalised axes may be blocked where they have no padding"
     padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     is_always_agnostic = True
 
@@ -201,7 +201,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     def axes(self, op: Op) -> Axes | Inapplicable:
         rank = rank_of(op.inputs[0])
         if rank <= max(op.integers("axes", (0, 2, 3)), default=0):
-            return Inapplicable("the input does not have the axes that it is normalised over")
+            return Inapplicable("the input does not have all normalised axes")
         return dict.fromkeys((X, Y), tuple(range(rank)))
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

@@ -15,7 +15,7 @@ from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable
 from layoutopt.ops.transposable import untransposable
 
-LARGEST_FINITE = 1e3  # a constant above that is no small number: an infinity in a mask, say
+LARGEST_FINITE = 1e3  # larger constants are ANY, for example infinities in masks
 
 
 def padded_axes_of(value: Value | None, storage: Storage | None) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ def padding_cases(
         return [signature]
     laned = [index for index, value in inputs if not value.is_constant]
     choices = [[state for state in Lanes if worst is None or state <= worst[index]] for index in laned]
-    # Beyond two laned inputs only uniform states: 3**n combinations would not pay for themselves.
+    # With more than two padded inputs all have one state: 3**n combinations are too many.
     cases = product(*choices) if len(laned) <= 2 else ((state,) * len(laned) for state in max(choices, key=len))
     found = [_with_states(rule, op, signature, dict(zip(laned, case, strict=True)), laned_outputs) for case in cases]
     return [each for each in found if each is not None]

@@ -30,7 +30,7 @@ def block_of(order: IterationOrder, axis: int) -> int:
 def unaligned(extents: Sequence[Dim], block: int) -> str:
     """The reason why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
     if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
-        return "a piece of the blocked axis is of unknown extent or a single element"
+        return "a piece of the blocked axis has one element or an unknown extent"
     if any(isinstance(dim, int) and dim % block for dim in extents[:-1]):
         return f"a piece of the blocked axis does not fill blocks of {block}"
     return ""
@@ -50,7 +50,7 @@ class Pieces(OneAxis):
     """One tensor on one side, its pieces along an axis on the other."""
 
     family = "rearrangement"
-    formats = "any; the axis may be blocked where every piece but the last fills its blocks"
+    formats = "any; the axis may be blocked if every piece but the last fills its blocks"
     padding = PADDING_KEPT
     default_axis = 0
 
@@ -153,7 +153,7 @@ class Slice(AxiswiseRule):
 
     family = "rearrangement"
     ops = ("Slice",)
-    formats = "any; axes that are cut where blocks begin may be blocked"
+    formats = "any; axes that are sliced at block boundaries may be blocked"
     padding = PADDING_KEPT
     is_always_agnostic = True
 
@@ -208,7 +208,7 @@ class Slice(AxiswiseRule):
             return ""
         found, block = self.range_of(op, axis), block_of(order, axis)
         if found is None:
-            return "a sliced axis cannot be blocked if the range is unknown or has gaps"
+            return "a sliced axis cannot be blocked if the range is unknown or has a step"
         start, stop = found
         whole = start % block == 0 and (stop % block == 0 or stop == shape_of(op.inputs[0])[axis])
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
@@ -219,7 +219,7 @@ class Slice(AxiswiseRule):
         places = tuple(outer_position(format, axis) for axis in sliced)
         inputs = [build.input(index) for index in range(len(op.inputs))]
         attributes: dict[str, Attribute] = dict(op.attributes)
-        # Blocked axes are cut in blocks; ranges of others may be computed.
+        # Blocked axes are sliced in blocks; ranges of other axes may be computed.
         blocked = [(place, axis) for place, axis in enumerate(sliced) if format.block(axis) > 1]
         ranges = self._numbers(op) if blocked else None
         for place, axis in blocked:
@@ -248,7 +248,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     family = "rearrangement"
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "of the number that it is padded with")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "the state of the constant that it pads with")
     is_always_agnostic = True
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
@@ -303,7 +303,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         value: object = op.attributes.get("value", 0.0)
         if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
             array = op.constant(2)
-            value = 1.0 if array is None else array  # a computed one is finite, as data is
+            value = 1.0 if array is None else array  # a computed constant is finite, like data
         filling = state_of(np.asarray(value))
         return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
 

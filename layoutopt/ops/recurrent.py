@@ -35,13 +35,13 @@ class Recurrent(LayoutRule):
     family = "recurrent"
     ops: ClassVar[tuple[str, ...]] = tuple(_GATES)
     is_anchor = True
-    formats = "any, for each operand; kernels have steps or samples first, and features last"
+    formats = "a format for each operand; kernels are time-major or batch-major, features innermost"
     padding = PADDING_REFUSED
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, the others canonical; batch-major order on x or y implies it on both."""
         if op.integer("layout"):
-            return Inapplicable("onnxruntime has no kernel with samples first, so that nothing could be compared")
+            return Inapplicable("onnxruntime has no batch-major kernel, so the result could not be verified")
         asked = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
         present = {slot: format for slot, format in _SAMPLES_FIRST.items() if asked and op.operand(slot) is not None}
         signature = signature_of(op, {**present, **known})

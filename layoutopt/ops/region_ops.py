@@ -123,7 +123,7 @@ class ControlFlow(LayoutRule):
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """Every boundary value in its known format, else canonical."""
         if not self.is_sound(op):
-            return Inapplicable("its bodies do not have the operands that they should have")
+            return Inapplicable("its regions do not have the operands that its definition requires")
         found: dict[Slot, Format] = {}
         for boundary_value in self.boundary_values(op):
             at = next((each for each in boundary_value.ports if not each.body and each.slot in known), None)
@@ -132,7 +132,7 @@ class ControlFlow(LayoutRule):
                 return formats
             found |= {port.slot: format for port, format in formats.items() if not port.body}
         if any(format != found.get(slot) for slot, format in known.items()):
-            return Inapplicable("a tensor has one format wherever it crosses the boundary of a body")
+            return Inapplicable("a boundary value has one format at all of its ports")
         return signature_at(op, {slot: Storage(format) for slot, format in found.items()})
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
@@ -171,11 +171,11 @@ def formats_at(
     if at is None or format is None or (at in plain and format == plain[at]):
         return plain
     if boundary_value.is_fixed or at not in plain or all(port.body for port in plain):
-        return Inapplicable("it is canonical wherever it crosses the boundary of a body")
+        return Inapplicable("the boundary value has to be canonical")
     if len(plain) < len(values):
-        return Inapplicable("its rank is not known wherever it crosses the boundary of a body")
+        return Inapplicable("the rank of the boundary value is unknown at a port")
     if format.parts[: len(at.hidden_axes)] != tuple(map(Part, at.hidden_axes)):
-        return Inapplicable(f"{format} does not have the axes outermost along which the op works: {at.hidden_axes}")
+        return Inapplicable(f"{format} does not have the axes outermost that regions do not have: {at.hidden_axes}")
     inside = format.restrict([axis for axis in range(format.rank) if axis not in at.hidden_axes])
     found = {}
     for port, value in values.items():
@@ -184,9 +184,9 @@ def formats_at(
         if shape is None or not wanted.fits(shape) or 0 in shape:
             return Inapplicable(f"{wanted} does not fit {value.name}")
         if value.dtype is DType.STRING and not wanted.is_plain:
-            return Inapplicable(f"{value.name} holds strings, and there is no zero among them")
+            return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
     if len({_blocked_extents(each, found[each], values[each]) for each in found}) > 1:
-        return Inapplicable("a blocked extent is not the same wherever it crosses the boundary of a body")
+        return Inapplicable("a blocked extent differs between the ports of a boundary value")
     return found
 
 
@@ -218,7 +218,7 @@ def region_rule(op: Op) -> ControlFlow | None:
 def region_tree(graph: Graph) -> list[Graph]:
     """A graph and the regions of its sound ops, recursively, each behind the graph of its op."""
     found = [graph]
-    for each in found:  # it grows on the way
+    for each in found:  # extended in the loop
         found += [body for op in each.ops if region_rule(op) is not None for body in op.bodies.values()]
     return found
 

@@ -80,7 +80,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
         if op.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-            return Inapplicable("what lies outside of the crop is extrapolated")
+            return Inapplicable("elements outside of the crop are extrapolated")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
@@ -117,7 +117,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         if isinstance(self.iteration_axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
             return None
         if self.coordinates(op) == "tf_half_pixel_for_nn" and not self.repeats(op):
-            return None  # not even scaled by one it is x
+            return None  # with a scale of one the result still differs from x
         if self._keeps_ratio(op):
             return frozenset(range(rank_of(op.inputs[0])))
         pairs = enumerate(zip(shape_of(op.inputs[0]), shape_of(op.outputs[0]), strict=True))

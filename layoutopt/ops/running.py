@@ -18,7 +18,9 @@ class Running(OneAxis):
 
     family = "running"
     ops = ("CumSum", "CumProd")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "an exclusive product begins with one")
+    padding = PaddingTransfer(
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "finite for an exclusive product, which begins with one"
+    )
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front; it has to be constant."""

@@ -32,7 +32,7 @@ def _is_computed(atom: Atom, known: Collection[str]) -> bool:
         return True
     if isinstance(atom, Ratio):
         low = atom.dividend.low()
-        whole = low is not None and low >= 0  # integers are divided towards zero
+        whole = low is not None and low >= 0  # integer division at run time truncates towards zero
         return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
     return is_computable(atom.dim, known)
 

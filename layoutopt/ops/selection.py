@@ -19,7 +19,7 @@ class TopK(OneAxis):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; the order of unsorted elements depends on the runtime."""
         if not op.integer("sorted", 1):
-            return Inapplicable("the elements are not sorted, so that their order depends on how they are found")
+            return Inapplicable("unsorted elements have no defined order")
         axes = super().axes(op)
         if isinstance(axes, Inapplicable):
             return axes
@@ -42,7 +42,9 @@ class Compress(OneAxis):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """As for one axis; without an axis, elements are counted in canonical order."""
         return (
-            super().axes(op) if "axis" in op.attributes else Inapplicable("without an axis it counts elements in order")
+            super().axes(op)
+            if "axis" in op.attributes
+            else Inapplicable("without an axis it counts elements in canonical order")
         )
 
 

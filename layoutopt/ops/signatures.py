@@ -82,7 +82,7 @@ def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
         if 0 in value.shape:
             return Inapplicable(f"{value.name} is empty")
         if value.dtype is DType.STRING and not format.is_plain:
-            return Inapplicable(f"{value.name} holds strings, and there is no zero among them")
+            return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
         canonical = Format.canonical(format.rank)
         if format.key(value.shape) == canonical.key(value.shape):
             formats[slot] = canonical

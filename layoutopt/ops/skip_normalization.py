@@ -27,7 +27,7 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "those of the sum as of Add")
+    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "the sum as for Add")
 
     @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:

@@ -41,7 +41,9 @@ class FourierTransform(OneAxis):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Neither the axis nor the last axis may be blocked."""
         is_last = axis == rank_of(op.inputs[0]) - 1
-        return "the parts of a number cannot be blocked" if is_last else super().may_block(op, axis, order)
+        return (
+            "the axis of real and imaginary parts cannot be blocked" if is_last else super().may_block(op, axis, order)
+        )
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The projection, if real and imaginary parts are innermost."""
@@ -50,7 +52,7 @@ class FourierTransform(OneAxis):
             return signature
         for storage in (signature.inputs[0], signature.outputs[0]):
             if storage is not None and storage.format.parts[-1].axis != storage.format.rank - 1:
-                return Inapplicable("the parts of a number have to be the innermost axis")
+                return Inapplicable("real and imaginary parts have to be innermost")
         return signature
 
     @override

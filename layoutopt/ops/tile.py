@@ -22,9 +22,7 @@ class Tile(AxiswiseRule, PureBroadcast):
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements that broadcast over a block count as finite"
-    )
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements broadcast over a block count as finite")
     ranks = MappingProxyType({X: 0, Y: 0})
     is_always_agnostic = True
 

@@ -50,7 +50,7 @@ class View(LayoutRule):
             return Inapplicable(f"{given} does not fit")
         other = self.forward(op, given) if X in known else self.backward(op, given)
         if other is None:
-            return Inapplicable(f"{given} cannot be carried from {x.type} to {y.type}")
+            return Inapplicable(f"{given} does not propagate from {x.type} to {y.type}")
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
 
     def axis_after(self, op: Op, axis: int) -> int | None:
@@ -145,7 +145,7 @@ class Reshape(View, ExtentChange):
             if target[axis] == 0:
                 changed[axis] = old
             elif not isinstance(target[axis], int):
-                return None  # where a tensor is empty, an extent is 0, and that a copy
+                return None  # in an empty tensor an extent may be 0, which copies one
         return {1: changed} if changed else {}
 
     @override

@@ -62,7 +62,7 @@ class _Average:
 
     product: Op
     between: tuple[Op, ...]
-    is_guarded: bool  # whether these make zeros of what is no number
+    is_guarded: bool  # whether these replace NaN by zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Mask:
     """The tensor added to the scores; None where it is zero."""
 
     tensor: Value | None
-    keeps_numbers: bool  # whether no row is minus infinity all along, which would make the distribution no numbers
+    keeps_numbers: bool  # whether no row is minus infinity everywhere, which would make the distribution NaN
 
 
 def _is_along_rows(op: Op) -> bool:
@@ -105,7 +105,7 @@ def _average(graph: Graph, softmax: Op) -> _Average | None:
     weights = result_of(softmax)
     reader = only_reader(graph, weights) if weights is not None else None
     while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
-        if after.dtype is not DType.FLOAT32:  # from float32 to float32, as older exporters write around a softmax
+        if after.dtype is not DType.FLOAT32:  # older exporters write Casts from float32 to float32 around a softmax
             return None
         between.append(reader)
         weights, reader = after, only_reader(graph, after)
@@ -176,11 +176,13 @@ def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softma
     ]
     end = behind_views(graph, y, ROWS[len(total)], (batch, rows, heads * outer))
     scale = scores.trail.scale * prod(trail.scale for trail in trails[:2])
-    if len(trails) < len(operands) or end is None or trails[2].scale != 1.0 or not scale:  # zero means: by default
+    if (
+        len(trails) < len(operands) or end is None or trails[2].scale != 1.0 or not scale
+    ):  # the op takes zero for the default
         return None
     inputs: list[Value | None] = [trail.value for trail in trails]
     if mask.tensor is not None:
-        inputs += [None, None, mask.tensor]  # the bias of the projections and a mask by lengths come before
+        inputs += [None, None, mask.tensor]  # bias and key_padding_mask
     steps = [scores.trail, *trails, end]
     ops = [*(op for trail in steps for op in trail.inner), softmax, *average.between, average.product]
     attributes: dict[str, Attribute] = {"num_heads": heads, "scale": scale}

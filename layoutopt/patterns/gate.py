@@ -22,7 +22,7 @@ from layoutopt.patterns.base import multiple, number, only_reader, other_input, 
 
 TOLERANCE = 1e-6  # relative, of constants: exporters round them to float32, which is 6e-8, once or twice
 
-_STEPS = 8  # ops that a polynomial is looked for in
+_STEPS = 8  # the largest number of ops of a polynomial
 _DEGREE = 3
 
 

@@ -24,7 +24,7 @@ ROWS: Mapping[int, Format] = {4: Format.plain((0, 2, 1, 3)), 3: Format.plain((1,
 COLUMNS: Mapping[int, Format] = {4: Format.plain((0, 3, 1, 2)), 3: Format.plain((2, 0, 1))}
 """(B, H, D, L) or (H, D, L), which is its transpose, as (B, L, H, D) lies."""
 
-_STEPS = 12  # renames and scalings between the heads and a projection
+_STEPS = 12  # the largest number of view ops and scales in a chain
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ _INTRODUCTION = (
     "",
     "*Opsets* are those at which an operator changed, from 7 on; rules are tested at each of them. Models of older opsets are",
     "left as they are. *Formats* says which formats the operands may have; one that is legal is not always wise, which is for",
-    "the target to say. *Lanes* says what the padding of blocks becomes where it is zero, finite or anything in all operands;",
+    "the target to say. *Padding* is the state of the padding of blocked results, by its state in all operands: zero, finite or any;",
     "kept is zero → zero, finite → finite, any → any.",
 )
 
@@ -30,7 +30,7 @@ class Operator:
         opsets: those at which it changed and that are looked at; none outside of onnx's own domains.
         family: what cost models call it; empty where there is no rule.
         formats: in words, the formats that its operands may have.
-        lanes: in words, what becomes of lanes.
+        padding: the padding transfer function, in words.
         reason: why it stays in canonical format, where it does.
     """
 
@@ -39,7 +39,7 @@ class Operator:
     opsets: tuple[int, ...]
     family: str = ""
     formats: str = ""
-    lanes: str = ""
+    padding: str = ""
     reason: str = ""
 
     @property
@@ -76,13 +76,13 @@ def operators_page(found: Iterable[Operator]) -> str:
         "",
         *_INTRODUCTION,
         "",
-        "| operator | opsets | family | formats | lanes |",
+        "| operator | opsets | family | formats | padding |",
         "|---|---|---|---|---|",
-        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.lanes} |" for each in ruled),
+        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.padding} |" for each in ruled),
         "",
-        "## Left canonical",
+        "## Operators without a layout rule",
         "",
-        "These have no rule, for a reason. What is in neither table is no operator of onnx; it runs in canonical format too.",
+        "These run in canonical format, for the reason given. Operators in neither table are not of onnx; they run in canonical format too.",
         "",
         "| operator | opsets | because |",
         "|---|---|---|",

@@ -22,17 +22,17 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
         return
     ruled, left = [each for each in chosen if each.family], [each for each in chosen if each.reason]
     if ruled:
-        rows = table("=operator", "=opsets", "=family", "formats", "lanes")
+        rows = table("=operator", "=opsets", "=family", "formats", "padding")
         for each in ruled:
             opsets = text(" ".join(map(str, each.opsets)), "dim")
-            words = text(each.formats), text(each.lanes, "dim")
+            words = text(each.formats), text(each.padding, "dim")
             rows.add_row(text(each.kind, "bold"), opsets, text(each.family), *words)
         show(rows)
     if left:
         rows = table("=", "")
         for each in left:
             rows.add_row(text(each.kind, "bold"), text(each.reason, "dim"))
-        section("left canonical", "for a reason", rows)
+        section("no layout rule", "run in canonical format", rows)
 
 
 def _chosen(every: list[Operator], name: str | None, family: str | None) -> list[Operator]:

@@ -16,10 +16,10 @@ from layoutopt.ops.rearrangement import Slice
 from layoutopt.ops.view import View
 
 _BYTE = 8
-_EXACT_BITS = 16  # so many bits times a float32 and divided by it are what they were, once rounded
-_MOVES_ALL = 21  # the opset from which Transpose takes every element type that can be quantised to
+_EXACT_BITS = 16  # an integer of so many bits, times a float32 and divided by it, rounds to itself
+_MOVES_ALL = 21  # since this opset Transpose supports all quantised element types
 _PADS_INTEGERS = 11
-_FILLING = 2  # which input of Pad says what it adds
+_FILLING = 2  # the input of Pad with the constant
 
 
 @dataclass(frozen=True, slots=True)

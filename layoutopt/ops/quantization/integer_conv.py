@@ -37,9 +37,9 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for any convolution, unless its image is channels-last already."""
         if op.integer("channels_last"):
-            return Inapplicable("its channels come last already")
+            return Inapplicable("it is channels-last already")
         if not set(known) <= set(self.roles(op).values()):
-            return Inapplicable("only image, filter and result have formats")
+            return Inapplicable("scales, zero points and the bias have no formats")
         return super().complete(op, known)
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
@@ -85,7 +85,9 @@ class QLinearConvolution(IntegerConvolution):
     zero_points = (2, 5)
     result_zero = 7
     per_channel = (4, 5, 8)
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; filters must have zeros")
+    padding = PaddingTransfer(
+        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; padding of filters must be zero"
+    )
 
 
 @register
@@ -97,5 +99,5 @@ class ConvInteger(IntegerConvolution):
     result_zero = None
     per_channel = (3,)
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; they must have zeros"
+        Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; and their padding must be zero"
     )

@@ -27,7 +27,9 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume, is_ca
 class IntegerElementwise(Elementwise, QuantizedOp):
     """One or two tensors, broadcast; a condition before them."""
 
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if it is kept and all zero points are")
+    padding = PaddingTransfer(
+        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the op maps zero to zero and all zero points are zero"
+    )
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
         "QLinearMul": (0, 3),

@@ -50,7 +50,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     has_independent_operands = True
     formats = "any; matrices may be blocked"
     padding = PaddingTransfer(
-        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero times a zero point of zero where it is summed over"
+        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the summed axis requires zeros and a zero point of zero"
     )
     factors: ClassVar[tuple[int, int]] = (0, 3)
     zero_points: ClassVar[tuple[int, int]] = (2, 5)
@@ -74,11 +74,11 @@ class IntegerProduct(LayoutRule, QuantizedOp):
             return Inapplicable(reason)
         for slot, format in known.items():
             if slot not in self.roles(op).values():
-                return Inapplicable(f"{slot} is no matrix")
+                return Inapplicable(f"{slot} is not a matrix")
             if any(axis < format.rank - 2 for axis in format.blocked_axes):
                 return Inapplicable("a batch axis cannot be blocked")
         if not self._is_summed_alike(op) and any(format.blocked_axes for format in known.values()):
-            return Inapplicable("what is summed over is of unknown extent")
+            return Inapplicable("the extent of the summed axis is unknown")
         return signature_of(op, known)
 
     def _is_summed_alike(self, op: Op) -> bool:
@@ -92,11 +92,11 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         shapes = [shape_of(op.operand(slot)) for slot in self.roles(op).values()]
         (m, _), (_, n) = self.axes(op)
         if shapes[0][m] != shapes[2][-2] or shapes[1][n] != shapes[2][-1]:
-            return "rows and columns of the operands are not known to be those of the result"
+            return "rows and columns of the operands may differ from those of the result"
         for index in (*self.numbers, *self.columns):
             value = self.given(op, index)
             if not is_one_number(value) and (index not in self.columns or value is None or value.rank != 1):
-                return "a scale or zero point is neither a number nor a vector along the columns of b"
+                return "a scale or zero point is neither a scalar nor a vector along the columns of b"
         bias = self.given(op, self.bias)
         return "the shape of the bias is unknown" if bias is not None and bias.static_shape is None else ""
 
@@ -185,7 +185,7 @@ class MatMulInteger(IntegerProduct):
 
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero times a zero point of zero where it is summed over"
+        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "the summed axis requires zeros and a zero point of zero"
     )
     factors = (0, 1)
     zero_points = (2, 3)
@@ -212,7 +212,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
     """
 
     family = "packed_matmul"
-    formats = "any; what is summed over and columns must not be blocked"
+    formats = "any; the summed axis and columns must not be blocked"
     padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(
         f"com.microsoft::{kind}"
@@ -232,13 +232,13 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         """Rows and batches correspond; K and N are axes of their own."""
         rank = rank_of(op.inputs[0])
         if rank != rank_of(op.outputs[0]):
-            return Inapplicable("the input and the result have not the same rank")
+            return Inapplicable("the input and the result differ in rank")
         if op.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             b = op.inputs[1]
             if b is None or b.rank != 2:
-                return Inapplicable("b is not known to be one matrix")
+                return Inapplicable("b is not one matrix")
             if op.op_type == "MatMulIntegerToFloat" and not all(map(is_one_number, (op.inputs[2], *op.inputs[4:5]))):
-                return Inapplicable("rows have scales of their own")
+                return Inapplicable("every row has its own scale")
         rows = tuple(range(rank - 1))
         return {X: (*rows, rank), Y: (*rows, rank - 1)}
 

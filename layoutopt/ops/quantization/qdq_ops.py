@@ -30,7 +30,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y, is_canonical
 
 SCALE, ZERO_POINT = 1, 2
 _ALONG_AXES = 13
-_WIDEST = 16  # bits of integers that are no larger than data when they are scaled
+_WIDEST = 16  # integers of at most so many bits are finite after scaling
 
 
 def is_zero(op: Op, index: int) -> bool:
@@ -56,7 +56,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
 
     family = "quantization"
     formats = (
-        "any; scales lie as their axis; only constants where it is quantised in blocks, and it must not be blocked then"
+        "any; scales follow their axis; with blocked quantisation x must be constant and the axis must not be blocked"
     )
     ranks = MappingProxyType({X: 1, Slot("in", SCALE): 0})
 
@@ -81,13 +81,13 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         axis = self.axis(op)
         if axis is not None:
             if not op.domain and op.version < _ALONG_AXES:
-                return Inapplicable("scales along an axis came with opset 13")
+                return Inapplicable("quantisation per axis requires opset 13")
             own = (axis,) if self.is_vector(op) else every
             if not self.is_vector(op) and not x.is_constant:
-                # At its default level: what it then runs has another order of axes in x than in the scales.
-                return Inapplicable("onnxruntime takes Transposes past a step in blocks, but not past its scales")
+                # At its default level; then x and the scales differ in the order of axes.
+                return Inapplicable("onnxruntime moves Transposes past blocked quantisation, but not past its scales")
             if scale != len(own):
-                return Inapplicable("the scale is neither a number, a vector nor a tensor of the same rank")
+                return Inapplicable("the scale is neither a scalar, a vector nor a tensor of the same rank")
             given = (index for index in (SCALE, ZERO_POINT) if index < len(op.inputs) and op.inputs[index] is not None)
             axes |= {Slot("in", index): own for index in given}
         return axes
@@ -95,7 +95,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """All axes but one with blocked quantisation."""
         in_blocks = axis == self.axis(op) and not self.is_vector(op)
-        return "an axis that is quantised in blocks cannot be blocked" if in_blocks else ""
+        return "an axis with blocked quantisation cannot be blocked" if in_blocks else ""
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Unless the scale runs along an axis of several physical parts."""
@@ -173,7 +173,7 @@ class Dequantize(QdqOp):
     """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale has padding")
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale is padded")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
         """Zero where the scale is padded or the zero point is zero; otherwise as large as data."""
