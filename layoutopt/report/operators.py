@@ -15,8 +15,8 @@ _INTRODUCTION = (
     "",
     "*Opsets* are those at which an operator changed, from 7 on; rules are tested at each of them. Models of older opsets are",
     "left as they are. *Formats* says which formats the operands may have; one that is legal is not always wise, which is for",
-    "the target to say. *Padding* is the state of the padding of blocked results, by its state in all operands: zero, finite or any;",
-    "kept is zero → zero, finite → finite, any → any.",
+    "the target to say. *Padding* is the state of the padding of blocked results, by its state in all operands: zero, finite or",
+    "any; kept is zero → zero, finite → finite, any → any.",
 )
 
 
@@ -82,7 +82,7 @@ def operators_page(found: Iterable[Operator]) -> str:
         "",
         "## Operators without a layout rule",
         "",
-        "These run in canonical format, for the reason given. Operators in neither table are not of onnx; they run in canonical format too.",
+        "These run in canonical format, for the reason given; so do operators in neither table, which are not of onnx.",
         "",
         "| operator | opsets | because |",
         "|---|---|---|",
