@@ -60,9 +60,7 @@ def optimize(
     ] = None,
     max_growth: Annotated[
         float | None,
-        Option(
-            "--max-growth", metavar="X", help="The largest size of all constants, as a multiple of their size in MODEL; by default 2.2."
-        ),
+        Option("--max-growth", metavar="X", help="The size limit of all constants, relative to MODEL; by default 2.2."),
     ] = None,
     least: Annotated[
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")

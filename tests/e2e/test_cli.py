@@ -103,7 +103,9 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
     )
     assert (
         "before"
-        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split("layout conversions")[0]
+        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split(
+            "layout conversions"
+        )[0]
     )
     assert "height 8:32" in cli("inspect", "out.onnx").out
     planned = json.loads(cli("inspect", "dynamic.onnx", "-t", TARGET, "--dim", "width=16", "--json").out)
