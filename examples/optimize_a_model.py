@@ -2,8 +2,8 @@
 
     python examples/optimize_a_model.py [NETWORK] [TARGET] [OUTPUT]
 
-NETWORK is a name from examples/zoo or the path of an ONNX file. A result for another machine, such as TARGET gpu-hopper, is verified
-but not timed.
+NETWORK is a name from examples/zoo or the path of an ONNX file. A result for another machine, such as TARGET gpu-hopper, is
+verified but not timed.
 """
 
 import sys
