@@ -1,4 +1,4 @@
-"""The passes, one per file, and the one place that says in which order they run."""
+"""The default pipeline: every pass, in the order in which the passes run."""
 
 from layoutopt.passes.absorb_casts import AbsorbCasts
 from layoutopt.passes.assign_formats import AssignFormats

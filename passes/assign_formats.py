@@ -1,4 +1,4 @@
-"""Ask the planner, and write its answer into the graph.
+"""Plan the formats of all ops and values, and write the plan into the graph.
 
 before: every op and value canonical
 after:  every op has its signature, every value lies where its producer leaves it; reader and writer may disagree
@@ -21,7 +21,7 @@ _GUARDED = "a plan that is faster at the guessed sizes is slower than the model 
 
 @dataclass(frozen=True, slots=True)
 class AssignFormats(Pass):
-    """Give every op the signature that the planner chooses, in bodies too."""
+    """Assign the signature that the planner selects to every op, in subgraphs too."""
 
     name = "assign-formats"
     is_reason = False

@@ -1,4 +1,4 @@
-"""What a pass is, and how passes run.
+"""Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
 A pass is a frozen dataclass: its fields are its options, `run` changes the graph. Whether it changed something is read off the
 graph's version, never reported. Between passes the graph is verified, so a pass that breaks an invariant is caught by name.
