@@ -10,6 +10,7 @@
     ├── VerificationError         7   the rewritten model computes something else
     ├── OutputError               8   the result cannot be written
     ├── UnverifiedError          11   the rewritten model could not be compared with the original
+    ├── ExtensionError           12   an extension of another package cannot be used
     └── InvariantError           70   a pass broke the graph: a bug in the pass
 
 Exit code 2 is a wrong command line. Every message is one line: what is wrong, where (a node, a tensor, a file,
@@ -103,6 +104,12 @@ class UnverifiedError(LayoutoptError):
     """The rewritten model could not be compared with the original."""
 
     exit_code = 11
+
+
+class ExtensionError(LayoutoptError):
+    """An extension cannot be used: an entry point of an installed package, or a library of kernels."""
+
+    exit_code = 12
 
 
 class InvariantError(LayoutoptError):

@@ -1,15 +1,14 @@
 """Targets as tables."""
 
-from importlib.metadata import EntryPoint
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from layoutopt.cli.rendering.terminal import facts, indented, line, remark, section, show, show_json, table, text
-from layoutopt.cost_models import TargetSpec, load_target, target_names
-from layoutopt.cost_models.plugins import plugins
+from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target_names
+from layoutopt.cost_models.registry import EXTENSIONS, find_target
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
+from layoutopt.registry.entry_points import package_of
 
 _KEYS = ("name", "family", "dialect", "description")
 _UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}
@@ -22,23 +21,19 @@ def print_targets(as_json: bool) -> None:
     here = _here()
     if as_json:
         records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
-        installed = [{"name": name, "package": _package(entry)} for name, entry in plugins().items()]
+        installed = [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
         show_json([*(record | {"is_host": record["name"] == here} for record in records), *installed])
         return
     rows = table("=name", "=kind", "=dialect", "description")
     for spec in specs:
         about = line(spec.description, ("  this machine: cpu", "green")) if spec.name == here else spec.description
         rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
-    for name, entry in plugins().items():
-        rows.add_row(text(name, "bold"), "", "", line("cost model in Python, from ", _package(entry)))
+    for name, entry in EXTENSIONS.found.items():
+        rows.add_row(text(name, "bold"), "", "", line("from the package ", package_of(entry)))
     show(rows)
     remark(
         "A path that ends in .toml is a target too; it can inherit one of these. Several with commas between get one plan."
     )
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
 
 
 def _here() -> str | None:
@@ -52,9 +47,9 @@ def print_target(name: str, as_json: bool) -> None:
     """Every number of a target with its source, and its kernels.
 
     Raises:
-        TargetError: there is no such target, or its description is malformed.
+        TargetError: there is no such target, its description is malformed, or it has none.
     """
-    spec = load_target(name).spec
+    spec = _spec(name)
     if as_json:
         show_json(spec.model_dump(mode="json"))
         return
@@ -63,6 +58,14 @@ def print_target(name: str, as_json: bool) -> None:
     section("numbers", "with their sources", _numbers(spec))
     if spec.kernel:
         section("kernels", "fraction of a unit's peak; what is not here is emulated with casts", _kernels(spec.kernel))
+
+
+def _spec(name: str) -> TargetSpec:
+    model = find_target(name)
+    if not isinstance(model, RooflineModel):
+        hint = "see the numbers of a single target that a TOML file describes"
+        raise TargetError("has no table of numbers", where=name, hint=hint)
+    return model.spec
 
 
 def _numbers(spec: TargetSpec) -> Table:
