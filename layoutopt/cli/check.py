@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 
 
@@ -16,6 +17,7 @@ def check(
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
     ] = None,
+    custom_ops: CustomOps = None,
     force: Force = False,
 ) -> None:
     """Tell whether a model fits this machine and its onnxruntime.
@@ -26,8 +28,10 @@ def check(
     code is 10 if something does not fit.
     """
     from layoutopt.cli.rendering.check import report_kernels, report_model
+    from layoutopt.runtime.custom_ops import kernel_libraries
 
-    if model is None:
-        report_kernels(everything, json, force=force)
-    else:
-        report_model(model, everything, json, force=force)
+    with kernel_libraries(custom_ops or ()):
+        if model is None:
+            report_kernels(everything, json, force=force)
+        else:
+            report_model(model, everything, json, force=force)

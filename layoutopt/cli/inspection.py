@@ -20,6 +20,7 @@ from layoutopt.passes.base import Pass
 from layoutopt.report.builder import op_reports, planned_ops
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
+from layoutopt.runtime.custom_ops import Libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ class _Before:
             self.reports = op_reports(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes)))
 
 
-def survey(model: Path, target: str | None, dims: Dims, *, strict: bool = False) -> Planned | Recorded:
+def survey(
+    model: Path, target: str | None, dims: Dims, *, strict: bool = False, custom_ops: Libraries = ()
+) -> Planned | Recorded:
     """Plan a model for a target; without one, let a model of ours speak for itself.
 
     Args:
@@ -100,8 +103,10 @@ def survey(model: Path, target: str | None, dims: Dims, *, strict: bool = False)
         target: the target's name.
         dims: sizes of symbolic dimensions.
         strict: refuse a model with a fault that onnxruntime tolerates.
+        custom_ops: libraries with kernels of custom operators for onnxruntime.
 
     Raises:
+        ExtensionError: a library of kernels cannot be loaded.
         ModelError, TargetError: the model or the target cannot be read.
         DimensionError: the model has no such symbolic dimension.
     """
@@ -116,6 +121,7 @@ def survey(model: Path, target: str | None, dims: Dims, *, strict: bool = False)
             dims=dims,
             verify=False,
             strict=strict,
+            custom_ops=custom_ops,
             watch=before,
             progress=steps,
             sizes_found=before.take_sizes,
