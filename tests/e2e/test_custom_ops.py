@@ -78,9 +78,7 @@ def test_both_models_use_the_library(net: Path, library: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "says"), [(None, "no such library"), (b"no library", "cannot be loaded")])
-def test_a_library_that_cannot_be_loaded(
-    net: Path, tmp_path: Path, cli: Cli, content: bytes | None, says: str
-) -> None:
+def test_a_library_that_cannot_be_loaded(net: Path, tmp_path: Path, cli: Cli, content: bytes | None, says: str) -> None:
     path = tmp_path / "kernels.so"
     if content is not None:
         path.write_bytes(content)

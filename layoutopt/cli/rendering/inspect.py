@@ -62,6 +62,8 @@ def _print_planned(found: Planned, everything: bool) -> None:
         section("casts", "that remain, and why", _casts(report.casts, None if everything else _SHORT))
     if movers := [each for each in found.changes if each.before is not None and each.before.moves_data]:
         section("transposes", "and reshapes that moved data, and whether they do", _movers(movers, everything))
+    if fixed := [each for each in found.changes if each.op.reason and not each.op.moves_data]:
+        section("canonical", "ops with no other formats to choose, and why", _without_signature(fixed, everything))
     if report.notes:
         section("notes", "what did not apply, and why", _notes(report.notes, everything))
 
@@ -146,6 +148,19 @@ def _fate(each: Change) -> Text:
     if each.after is None:
         return text("folded", "green")
     return text("still moves data", "yellow") if each.after.moves_data else text("names only", "green")
+
+
+def _without_signature(changes: Sequence[Change], is_whole: bool) -> Table:
+    """Each op, or each kind of op and reason."""
+    if is_whole:
+        rows = table("=op", "name", "why")
+        for each in changes:
+            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
+        return rows
+    rows = table("=op", ">", "why")
+    for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
+        rows.add_row(text(kind), text(count), text(reason))
+    return rows
 
 
 def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:
