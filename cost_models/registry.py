@@ -8,6 +8,7 @@ import platform
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,6 @@ from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
 from layoutopt.registry import EntryPoints, instance_of
-
-EXTENSIONS = EntryPoints(
-    "layoutopt.cost_models",
-    instance_of(CostModel, "it needs name, dialect, kernels, kernel_seconds and conversion_seconds"),
-    TargetError,
-)
-"""Cost models of installed packages."""
 
 TARGETS = Path(__file__).parent / "targets"
 HOST = "cpu"
@@ -63,6 +57,17 @@ def _find_one(name: str) -> CostModel:
     if name in (HOST, *target_names()):  # before packages are looked through, which takes longer than a small model
         return load_target(name)
     return EXTENSIONS.load(name) if name in EXTENSIONS.found else load_target(name)
+
+
+def _accepted(found: Any) -> CostModel:
+    """The cost model that an entry point refers to: a cost model, the path of a target file, or a function that returns one."""
+    made = found() if callable(found) and not isinstance(found, CostModel) else found
+    return load_target(str(made)) if isinstance(made, Path) else _an_instance(made)
+
+
+_an_instance = instance_of(CostModel, "it needs name, dialect, kernels, kernel_seconds and conversion_seconds")
+EXTENSIONS = EntryPoints("layoutopt.cost_models", _accepted, TargetError)
+"""Cost models of installed packages."""
 
 
 def load_target(name_or_path: str) -> RooflineModel:
