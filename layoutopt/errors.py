@@ -10,6 +10,7 @@
     ├── VerificationError         7   the outputs of the rewritten model differ
     ├── OutputError               8   the result cannot be written
     ├── UnverifiedError          11   the rewritten model could not be compared with the original
+    ├── ExtensionError           12   an extension of another package cannot be used
     └── InvariantError           70   a pass broke the graph: a bug in the pass
 
 Exit code 2 is also that of a wrong command line. Every message is one line: the name of a node, tensor or file, the fault, and
@@ -103,6 +104,12 @@ class UnverifiedError(LayoutoptError):
     """The rewritten model could not be compared with the original."""
 
     exit_code = 11
+
+
+class ExtensionError(LayoutoptError):
+    """An extension cannot be used: an entry point of an installed package, or a library of kernels."""
+
+    exit_code = 12
 
 
 class InvariantError(LayoutoptError):

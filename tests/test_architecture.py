@@ -120,6 +120,7 @@ def test_the_public_names() -> None:
         "Conversion",
         "CostModel",
         "DimensionError",
+        "ExtensionError",
         "Format",
         "FormatError",
         "InputError",

@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 
 
@@ -46,6 +47,7 @@ def bench(
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
     ] = None,
+    custom_ops: CustomOps = None,
     force: Force = False,
 ) -> None:
     """Time models against each other, in pairs.
@@ -61,18 +63,20 @@ def bench(
     dims = assignments.parse_dim_sizes(dim or [])
 
     from layoutopt.cli.rendering.bench import time_models
+    from layoutopt.runtime.custom_ops import kernel_libraries
 
-    time_models(
-        models,
-        json,
-        with_ops=profile,
-        force=force,
-        threads=threads,
-        runs=runs,
-        seconds=seconds,
-        warm_up=warm_up,
-        seed=seed,
-        dims=dims,
-        inputs=inputs,
-        runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
-    )
+    with kernel_libraries(custom_ops or ()):
+        time_models(
+            models,
+            json,
+            with_ops=profile,
+            force=force,
+            threads=threads,
+            runs=runs,
+            seconds=seconds,
+            warm_up=warm_up,
+            seed=seed,
+            dims=dims,
+            inputs=inputs,
+            runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+        )

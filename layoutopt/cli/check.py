@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 
 
@@ -19,6 +20,7 @@ def check(
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write all results as JSON; `-` for stdout.")
     ] = None,
+    custom_ops: CustomOps = None,
     force: Force = False,
 ) -> None:
     """Check whether a model runs on this machine and its onnxruntime.
@@ -28,8 +30,10 @@ def check(
     asks onnxruntime for every kernel that layoutopt emits. The exit code is 10 if something does not fit.
     """
     from layoutopt.cli.rendering.check import report_kernels, report_model
+    from layoutopt.runtime.custom_ops import kernel_libraries
 
-    if model is None:
-        report_kernels(show_all, json, force=force)
-    else:
-        report_model(model, show_all, json, force=force)
+    with kernel_libraries(custom_ops or ()):
+        if model is None:
+            report_kernels(show_all, json, force=force)
+        else:
+            report_model(model, show_all, json, force=force)

@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.strict import Strict
 
@@ -21,6 +22,7 @@ def inspect(
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
     force: Force = False,
     strict: Strict = False,
+    custom_ops: CustomOps = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON, with one record per op.")] = False,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
@@ -37,7 +39,8 @@ def inspect(
     rule = Overwrite((model,), None, force)
     if plot is not None:
         rule.check(plot, Kind.PICTURE)
-    found = inspect_model(model, target, assignments.parse_dim_ranges(dim or []), strict=strict)
+    dims = assignments.parse_dim_ranges(dim or [])
+    found = inspect_model(model, target, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:

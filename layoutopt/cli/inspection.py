@@ -20,6 +20,7 @@ from layoutopt.passes.base import Pass
 from layoutopt.report.builder import op_reports, planned_ops
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
+from layoutopt.runtime.custom_ops import Libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ class _FirstGraph:
             self.reports = op_reports(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes)))
 
 
-def inspect_model(model: Path, target: str | None, dims: Dims, *, strict: bool = False) -> PlannedModel | StampedModel:
+def inspect_model(
+    model: Path, target: str | None, dims: Dims, *, strict: bool = False, custom_ops: Libraries = ()
+) -> PlannedModel | StampedModel:
     """Plan a model for a target; without a target, read the record in a model that layoutopt wrote.
 
     Args:
@@ -100,8 +103,10 @@ def inspect_model(model: Path, target: str | None, dims: Dims, *, strict: bool =
         target: the target's name.
         dims: sizes of symbolic dimensions.
         strict: refuse a model with a fault that onnxruntime tolerates.
+        custom_ops: libraries with kernels of custom operators for onnxruntime.
 
     Raises:
+        ExtensionError: a library of kernels cannot be loaded.
         ModelError, TargetError: the model or the target cannot be read.
         DimensionError: the model has no such symbolic dimension.
     """
@@ -116,6 +121,7 @@ def inspect_model(model: Path, target: str | None, dims: Dims, *, strict: bool =
             dims=dims,
             verify=False,
             strict=strict,
+            custom_ops=custom_ops,
             watch=before,
             progress=progress,
             sizes_found=before.take_sizes,

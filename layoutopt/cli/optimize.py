@@ -9,6 +9,7 @@ from typer import Argument, Option
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.strict import Strict
 
@@ -69,6 +70,7 @@ def optimize(
         Path | None, Option("--report", metavar="FILE", help="Write a full report as JSON; `-` for stdout.")
     ] = None,
     strict: Strict = False,
+    custom_ops: CustomOps = None,
     external_data: Annotated[
         str | None, Option("--external-data", metavar="NAME", help="Store weights in this file next to OUT.")
     ] = None,
@@ -120,6 +122,7 @@ def optimize(
             max_growth=MAX_GROWTH if max_growth is None else max_growth,
             count_moves=least,
             strict=strict,
+            custom_ops=custom_ops or (),
             watch=watch,
             progress=progress,
         )

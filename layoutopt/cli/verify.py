@@ -8,6 +8,7 @@ from typer import Argument, Option
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.strict import Strict
 from layoutopt.cli.rendering.warnings import warn_of_repairs
 
@@ -29,6 +30,7 @@ def verify(
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     strict: Strict = False,
+    custom_ops: CustomOps = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare the outputs of two models.
@@ -42,11 +44,13 @@ def verify(
 
     from layoutopt.cli.model_comparison import compare_models
     from layoutopt.cli.rendering.verify import print_comparison
+    from layoutopt.runtime.custom_ops import kernel_libraries
     from layoutopt.sample_inputs import read_inputs
 
     given = [read_inputs(path) for path in inputs or []]
     dims = assignments.parse_dim_ranges(dim or [])
-    comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=strict)
+    with kernel_libraries(custom_ops or ()):
+        comparison = compare_models(original, rewritten, tolerance, rounds, dims, given, strict=strict)
     for path, repairs in comparison.repairs.items():
         warn_of_repairs(repairs, str(path))
     print_comparison(comparison, as_json)

@@ -14,6 +14,8 @@ An op type without a rule runs in the canonical format on all its tensors. That 
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from layoutopt.formats import Format, Shape
@@ -23,6 +25,7 @@ from layoutopt.ops.channel_map import ChannelMap
 from layoutopt.ops.modes import Modes
 from layoutopt.ops.passage import Passage
 from layoutopt.ops.signatures import Inapplicable, Known, X, Y, elements, is_canonical, padded_type
+from layoutopt.registry import EntryPoints
 
 Side: TypeAlias = Literal["in", "out"]
 Padding: TypeAlias = dict[int, tuple[int, int]]
@@ -276,20 +279,45 @@ _RULES: dict[str, LayoutRule] = {}
 
 
 def register(rule: type[LayoutRule]) -> type[LayoutRule]:
-    """Class decorator: make a rule known for each of its op types."""
+    """Class decorator: make a rule known for each of its op types.
+
+    Raises:
+        ValueError: an op type has another rule.
+    """
     instance = rule()
     for kind in rule.ops:
-        if kind in _RULES:
+        if type(_RULES.setdefault(kind, instance)) is not rule:
             raise ValueError(f"two layout rules for {kind}")
-        _RULES[kind] = instance
     return rule
+
+
+def _registered(found: object) -> object:
+    """Register what an entry point refers to: a rule, or a module whose import has registered its rules."""
+    if isinstance(found, type) and issubclass(found, LayoutRule):
+        return register(found)
+    if isinstance(found, ModuleType):
+        return found
+    raise TypeError("is neither a class that derives from LayoutRule nor a module that registers such classes")
+
+
+EXTENSIONS = EntryPoints("layoutopt.ops", _registered)
+"""Op types of installed packages."""
+
+
+@cache
+def _all_rules() -> Mapping[str, LayoutRule]:
+    """The rules with those of installed packages, which are looked for once an op type has no built-in rule."""
+    EXTENSIONS.load_all()
+    return _RULES
 
 
 def rule_of(op: Op) -> LayoutRule | None:
     """The rule for an op, if there is one. Opsets before 7 broadcast and reshape by other means and are left alone."""
-    return _RULES.get(op.kind) if op.version >= OLDEST_OPSET or op.domain else None
+    if op.version < OLDEST_OPSET and not op.domain:
+        return None
+    return _RULES.get(op.kind) or _all_rules().get(op.kind)
 
 
 def rules() -> dict[str, LayoutRule]:
     """Every op type that has a rule, in alphabetical order."""
-    return dict(sorted(_RULES.items()))
+    return dict(sorted(_all_rules().items()))

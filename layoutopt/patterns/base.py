@@ -8,11 +8,14 @@ is rarest, so that the search takes one look at most ops.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
 from typing import ClassVar
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.registry import EntryPoints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,18 +68,40 @@ def idiom(kind: type[Idiom]) -> type[Idiom]:
     """Class decorator: make an idiom known. Of two for one anchor, the one that was registered first is tried first."""
     instance = kind()
     for anchor in instance.anchors:
-        _IDIOMS.setdefault(anchor, []).append(instance)
+        found = _IDIOMS.setdefault(anchor, [])
+        if all(type(each) is not kind for each in found):
+            found.append(instance)
     return kind
+
+
+def _registered(found: object) -> object:
+    """Register what an entry point refers to: an idiom, or a module whose import has registered its idioms."""
+    if isinstance(found, type) and issubclass(found, Idiom):
+        return idiom(found)
+    if isinstance(found, ModuleType):
+        return found
+    raise TypeError("is neither a class that derives from Idiom nor a module that registers such classes")
+
+
+EXTENSIONS = EntryPoints("layoutopt.patterns", _registered)
+"""Fusion patterns of installed packages."""
+
+
+@cache
+def _all_idioms() -> Mapping[str, Sequence[Idiom]]:
+    """The idioms by anchor, with those of installed packages."""
+    EXTENSIONS.load_all()
+    return _IDIOMS
 
 
 def idioms_at(op: Op) -> Sequence[Idiom]:
     """The idioms that are looked for at an op."""
-    return _IDIOMS.get(op.kind, ())
+    return _all_idioms().get(op.kind, ())
 
 
 def idioms() -> list[Idiom]:
     """Every idiom, in the order of their names."""
-    known = {id(each): each for found in _IDIOMS.values() for each in found}
+    known = {id(each): each for found in _all_idioms().values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)
 
 

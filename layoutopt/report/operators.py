@@ -19,8 +19,8 @@ _INTRODUCTION = (
     "",
     "*Opsets* are the versions that changed an operator, from 7 on; rules are tested at each of them. Models of older opsets",
     "are left unchanged. *Formats* are the legal formats of the operands; the target decides which of them are fast. *Padding*",
-    "is the padding state of the outputs if the padding of all operands is zero, finite or any; kept is zero → zero, finite → finite,",
-    "any → any.",
+    "is the padding state of the outputs if the padding of all operands is zero, finite or any; kept is zero → zero,",
+    "finite → finite, any → any.",
 )
 
 

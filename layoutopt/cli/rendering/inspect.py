@@ -85,6 +85,8 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
         section(
             "data movement", "ops that moved data before planning, and their outcome", _movements(movements, show_all)
         )
+    if fixed := [each for each in found.changes if each.op.reason and not each.op.moves_data]:
+        section("canonical formats", "ops without a choice of formats, with reasons", _without_choice(fixed, show_all))
     if report.notes:
         section("notes", "passes that did not apply, with reasons", _notes(report.notes, show_all))
 
@@ -169,6 +171,19 @@ def _outcome(each: OpChange) -> Text:
     if each.after is None:
         return text("folded", "green")
     return text("still moves data", "yellow") if each.after.moves_data else text("metadata only", "green")
+
+
+def _without_choice(changes: Sequence[OpChange], is_whole: bool) -> Table:
+    """One row per op, or one row per op type and reason."""
+    if is_whole:
+        rows = table("=op", "name", "reason")
+        for each in changes:
+            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
+        return rows
+    rows = table("=op", ">", "reason")
+    for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
+        rows.add_row(text(kind), text(count), text(reason))
+    return rows
 
 
 def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:

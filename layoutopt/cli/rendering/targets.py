@@ -1,7 +1,5 @@
 """The output of `targets`."""
 
-from importlib.metadata import EntryPoint
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -16,10 +14,11 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
-from layoutopt.cost_models import TargetSpec, load_target, target_names
-from layoutopt.cost_models.plugins import plugins
+from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target_names
+from layoutopt.cost_models.registry import EXTENSIONS, find_target
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
+from layoutopt.registry.entry_points import package_of
 
 _KEYS = ("name", "family", "dialect", "description")
 _UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}
@@ -32,7 +31,7 @@ def print_targets(as_json: bool) -> None:
     host = _host()
     if as_json:
         records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
-        installed = [{"name": name, "package": _package(entry)} for name, entry in plugins().items()]
+        installed = [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
         show_json([*(record | {"is_host": record["name"] == host} for record in records), *installed])
         return
     rows = table("=name", "=kind", "=dialect", "description")
@@ -41,16 +40,12 @@ def print_targets(as_json: bool) -> None:
             styled_line(spec.description, ("  this machine: cpu", "green")) if spec.name == host else spec.description
         )
         rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
-    for name, entry in plugins().items():
-        rows.add_row(text(name, "bold"), "", "", styled_line("cost model in Python, from ", _package(entry)))
+    for name, entry in EXTENSIONS.found.items():
+        rows.add_row(text(name, "bold"), "", "", styled_line("cost model in Python, from ", package_of(entry)))
     show(rows)
     footnote(
         "The path of a .toml file is a target too; it can inherit from one of these. NAME,NAME gets one plan for both."
     )
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
 
 
 def _host() -> str | None:
@@ -64,9 +59,9 @@ def print_target(name: str, as_json: bool) -> None:
     """Print every parameter of a target with its source, and its kernels.
 
     Raises:
-        TargetError: there is no such target, or its description is malformed.
+        TargetError: there is no such target, its description is malformed, or it has none.
     """
-    spec = load_target(name).spec
+    spec = _spec(name)
     if as_json:
         show_json(spec.model_dump(mode="json"))
         return
@@ -79,6 +74,14 @@ def print_target(name: str, as_json: bool) -> None:
             "fraction of a unit's peak; other formats are emulated with layout conversions",
             _kernels(spec.kernel),
         )
+
+
+def _spec(name: str) -> TargetSpec:
+    model = find_target(name)
+    if not isinstance(model, RooflineModel):
+        hint = "see the numbers of a single target that a TOML file describes"
+        raise TargetError("has no table of numbers", where=name, hint=hint)
+    return model.spec
 
 
 def _numbers(spec: TargetSpec) -> Table:

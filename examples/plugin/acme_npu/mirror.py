@@ -1,0 +1,15 @@
+"""The op type `acme::Mirror`: it reverses the order of the elements along one axis."""
+
+from layoutopt.extend import KEPT, Lanes, OneAxis, Op, Signature
+
+
+class Mirror(OneAxis):
+    """Any format is legal that does not block the axis. The op on the physical array is a Mirror along the physical axis."""
+
+    family = "rearrangement"
+    ops = ("acme::Mirror",)
+    becomes = KEPT
+
+    def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """Padding elements of other axes move along with their rows."""
+        return (inputs[0],)
