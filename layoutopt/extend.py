@@ -5,17 +5,17 @@ when it first needs them. A command is then run as before: no option names the p
 
 | group | the object | part |
 |---|---|---|
-| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | layout rule of an op type |
+| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | layout rule |
 | `layoutopt.patterns` | a class that derives from `FusionPattern`, or a module that registers such classes | fusion pattern |
 | `layoutopt.passes` | a class that derives from `Pass`, or an instance of one; `before` or `after` gives its place | pass |
 | `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | way to write formats in ONNX |
 | `layoutopt.formats` | the result of `format_system` | names of memory formats |
 | `layoutopt.cost_models` | the path of a target file, a `CostModel`, or a function that returns either | hardware target |
 
-The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one has a
-new major version (before 1.0 a new minor version), and the change log lists it. All other modules may change in any release, but
-for those that the package's root and `layoutopt.testing` export. `layoutopt.testing` has the laws that extensions have to meet.
-docs/extending.md has an example of each group.
+The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one has
+a new major version (before 1.0 a new minor version), and the change log lists it. The same holds for the names of the package's
+root and of `layoutopt.testing`, which has the laws that extensions have to meet. Names of all other modules may change in any
+release. docs/extending.md has an example of each group.
 """
 
 from layoutopt.cost import CostModel
