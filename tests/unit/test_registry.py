@@ -215,8 +215,6 @@ def test_a_built_in_name_refers_to_the_built_in_object(monkeypatch: pytest.Monke
 
 
 def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
-    probe = (
-        "import sys, layoutopt; sys.exit('layoutopt.registry' in sys.modules)"
-    )
+    probe = "import sys, layoutopt; sys.exit('layoutopt.registry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
     assert issubclass(ExtensionError, LayoutoptError) and ExtensionError.exit_code == 12
