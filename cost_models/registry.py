@@ -62,7 +62,8 @@ def _find_one(name: str) -> CostModel:
 def _accepted(found: Any) -> CostModel:
     """The cost model that an entry point refers to: a cost model, the path of a target file, or a function that returns one."""
     made = found() if callable(found) and not isinstance(found, CostModel) else found
-    return load_target(str(made)) if isinstance(made, Path) else _an_instance(made)
+    model: CostModel = load_target(str(made)) if isinstance(made, Path) else _an_instance(made)
+    return model
 
 
 _an_instance = instance_of(CostModel, "it needs name, dialect, kernels, kernel_seconds and conversion_seconds")

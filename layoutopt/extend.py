@@ -13,9 +13,9 @@ when it first needs them. A command is then run as before: no option names the p
 | `layoutopt.cost_models` | the path of a target file, a `CostModel`, or a function that returns either | hardware target |
 
 The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one
-has a new major version (before 1.0 a new minor version), and the change log lists it. All other modules may change in any
-release, but for those that the package's root and `layoutopt.testing` export. `layoutopt.testing` has the laws that extensions
-have to meet. docs/extending.md has an example of each group.
+has a new major version (before 1.0 a new minor version), and the change log lists it. The same holds for the names of the
+package's root and of `layoutopt.testing`, which has the laws that extensions have to meet. Names of all other modules may
+change in any release. docs/extending.md has an example of each group.
 """
 
 from layoutopt.cost import CostModel

@@ -62,7 +62,7 @@ def _placed(found: Any) -> Pass:
     Raises:
         TypeError, ValueError: it is no pass, or names no place in the pipeline.
     """
-    made = instance_of(Pass, "it has to derive from layoutopt.Pass")(found)
+    made: Pass = instance_of(Pass, "it has to derive from layoutopt.Pass")(found)
     if bool(made.before) == bool(made.after):
         raise ValueError("has no single place in the pipeline: set either before or after to the name of a pass")
     return made

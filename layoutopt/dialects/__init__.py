@@ -7,7 +7,8 @@ from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops
 from layoutopt.registry import EntryPoints, Registry, instance_of
 
-EXTENSIONS = EntryPoints("layoutopt.dialects", instance_of(Dialect, "it has to derive from layoutopt.extend.Dialect"))
+_NEEDS = "it has to derive from layoutopt.extend.Dialect"
+EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of(Dialect, _NEEDS))
 """Dialects of installed packages."""
 
 DIALECTS = Registry({dialect.name: dialect for dialect in (Functions(), Ascend(), OnnxRuntime(), Ops())}, EXTENSIONS)

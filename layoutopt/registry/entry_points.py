@@ -93,7 +93,7 @@ def package_of(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value.partition(":")[0]
 
 
-def instance_of(kind: type[T], needs: str) -> Callable[[Any], T]:
+def instance_of(kind: type[Any], needs: str) -> Callable[[Any], Any]:
     """A function that takes an instance of a class, or a class or function that makes one without arguments.
 
     Args:
@@ -101,7 +101,7 @@ def instance_of(kind: type[T], needs: str) -> Callable[[Any], T]:
         needs: the sentence of the error after the kind of an object that is something else.
     """
 
-    def accept(found: Any) -> T:
+    def accept(found: Any) -> Any:
         is_maker = isinstance(found, type) or (callable(found) and not isinstance(found, kind))
         made = found() if is_maker else found
         if not isinstance(made, kind):

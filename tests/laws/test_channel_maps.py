@@ -9,12 +9,12 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
-from test_rules_forced import lifted
 from test_rules_handmade import Sample, made, run
 from test_rules_samples import samples
 
 from layoutopt.ir.types import Array, Op
 from layoutopt.ops import ChannelMap, Rename, rule_of, rules
+from layoutopt.testing.forced import lifted
 
 MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
 AVERAGES = ("Resize", "Upsample", "AveragePool", "GlobalAveragePool", "MaxPool", "LpPool", "GlobalMaxPool")

@@ -9,12 +9,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from test_rules_forced import lifted
 from test_rules_handmade import Sample, made, run
 
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, Known, rule_of
+from layoutopt.testing.forced import lifted
 
 X, Y = Slot("in", 0), Slot("out", 0)
 

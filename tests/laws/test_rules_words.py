@@ -3,12 +3,12 @@
 from itertools import islice
 
 import pytest
-from test_rules_forced import lifted, signatures
 from test_rules_samples import drafts
 
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops import has_lanes, is_canonical, rule_of, rules
 from layoutopt.ops.lanes import laned_axes
+from layoutopt.testing.forced import lifted, signatures
 
 _SAMPLES = 8
 

@@ -1,13 +1,15 @@
 """The dialect `acme`: calls of functions with the names that the compiler of the Acme NPU reads."""
 
+from dataclasses import replace
+
 from layoutopt.extend import Functions, Label, Op
 
 
 class Acme(Functions):
-    """Conv in NHWC  -->  acme.npu.Conv <layouts = "(NHWC, OHWI) -> (NHWC)">."""
+    """Conv in NHWC  -->  layoutopt.acme.Conv <formats = "(NHWC, OHWI) -> (NHWC)">."""
 
     name = "acme"
 
     def label(self, op: Op) -> Label:
-        """The name of the op itself; an attribute has the formats, and overloads tell apart different bodies."""
-        return Label(op.op_type, {"layouts": str(op.signature)}, domain="acme.npu", overloads=True)
+        """The name of the op itself: functions with other bodies are overloads of one function."""
+        return replace(super().label(op), name=op.op_type, domain="layoutopt.acme", overloads=True)
