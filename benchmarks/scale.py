@@ -236,7 +236,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
     from layoutopt.bench.peak import peak_bytes
     from layoutopt.dialects.lowering import Dialect
     from layoutopt.passes import base as pass_base
-    from layoutopt.planner import compromise, plan
+    from layoutopt.planner import planning, regret
 
     stages, lifting = Stages(), sys.modules["layoutopt.onnx_io.converter.lift"]
     for owner, attribute, name in (
@@ -244,10 +244,9 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "lift", "lift"),
         (lifting, "retype", "infer"),
         (api.onnx_io, "infer_again", "infer"),
-        (plan, "propose", "candidates"),
-        (compromise, "propose", "candidates"),
-        (plan, "Formulation", "formulate"),
-        (plan, "solve", "solve"),
+        (planning, "propose", "candidates"),
+        (planning, "Formulation", "formulate"),
+        (regret, "solve", "solve"),
         (pass_base.Pipeline, "_check", "invariants"),
         *((type(dialect), "lower", "lower") for dialect in api.DIALECTS.values() if "lower" in vars(type(dialect))),
         (Dialect, "lower", "lower"),

@@ -8,15 +8,16 @@ import platform
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from layoutopt.cost import CostModel, Several
-from layoutopt.cost_models.plugins import load_plugin, plugins
 from layoutopt.cost_models.reading import read_target
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
+from layoutopt.registry import EntryPoints, instance_of
 
 TARGETS = Path(__file__).parent / "targets"
 HOST = "cpu"
@@ -55,8 +56,19 @@ def find_target(text: str) -> CostModel:
 def _find_one(name: str) -> CostModel:
     if name in (HOST, *target_names()):  # before packages are looked through, which takes longer than a small model
         return load_target(name)
-    known = plugins()
-    return load_plugin(known[name]) if name in known else load_target(name)
+    return EXTENSIONS.load(name) if name in EXTENSIONS.found else load_target(name)
+
+
+def _accepted(found: Any) -> CostModel:
+    """The cost model that an entry point refers to: a cost model, the path of a target file, or a function that returns one."""
+    made = found() if callable(found) and not isinstance(found, CostModel) else found
+    model: CostModel = load_target(str(made)) if isinstance(made, Path) else _an_instance(made)
+    return model
+
+
+_an_instance = instance_of(CostModel, "it needs name, dialect, kernels, kernel_seconds and conversion_seconds")
+EXTENSIONS = EntryPoints("layoutopt.cost_models", _accepted, TargetError)
+"""Cost models of installed packages."""
 
 
 def load_target(name_or_path: str) -> RooflineModel:
@@ -90,7 +102,7 @@ def builtin(name: str) -> Path:
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
-    names = (HOST, *target_names(), *plugins())
+    names = (HOST, *target_names(), *EXTENSIONS.found)
     close = get_close_matches(name, names, n=1)
     guess = f"did you mean {close[0]}? " if close else ""
     raise TargetError(f"no target '{name}'", hint=f"{guess}There are {', '.join(names)}, and files that end in .toml")

@@ -8,6 +8,7 @@ Names are loaded when they are first used, so importing the package, and `layout
 """
 
 from importlib import import_module
+from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
 from layoutopt.runtime.telemetry import switch_off
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from layoutopt.errors import (
         ArgumentError,
         DimensionError,
+        ExtensionError,
         FormatError,
         InputError,
         InvariantError,
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
+if not isdir(join(__path__[0], "passes")):  # a checkout: passes/ and cost_models/ are folders of its root
+    __path__.append(dirname(__path__[0]))
+
 switch_off()  # before any module of layoutopt imports onnxruntime
 
 _HOMES = {
@@ -47,6 +52,7 @@ _HOMES = {
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
     "DimensionError": "layoutopt.errors",
+    "ExtensionError": "layoutopt.errors",
     "Format": "layoutopt.formats",
     "FormatError": "layoutopt.errors",
     "InputError": "layoutopt.errors",
@@ -77,6 +83,7 @@ __all__ = [
     "Conversion",
     "CostModel",
     "DimensionError",
+    "ExtensionError",
     "Format",
     "FormatError",
     "InputError",

@@ -49,6 +49,7 @@ from layoutopt.report.builder import (
 from layoutopt.report.schema import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.report.stamp import KEY, Stamp
 from layoutopt.runtime.bake import bake, forget_inner_types
+from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernels import blocked_channels
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
@@ -81,6 +82,7 @@ def optimize(
     max_growth: float = MAX_GROWTH,
     count_moves: bool = False,
     strict: bool = False,
+    custom_ops: Libraries = (),
     pipeline: Pipeline | None = None,
     watch: Watch | None = None,
     progress: Progress | None = None,
@@ -109,6 +111,8 @@ def optimize(
         count_moves: prove how few casts and transposes a plan could have, too: `report.plan.least_moves`.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
+        custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
+            constants and to verify.
         pipeline: passes to run in place of the default ones.
         watch: called before and after every pass, with the graph.
         progress: called with the name of every step as it begins.
@@ -116,6 +120,7 @@ def optimize(
 
     Raises:
         ArgumentError, TargetError, FormatError, DimensionError: if an argument is wrong; before the model is read.
+        ExtensionError: if a library of kernels or an extension of an installed package cannot be loaded.
         ModelError, PinError, DimensionError, InputError: if the model is not valid, has no such tensor or dimension, or does
             not take the inputs.
         VerificationError: if the result computes something else; there is no result then.
@@ -128,7 +133,7 @@ def optimize(
     job = _Job.make(model, target, dialect, mode, pins, dims, max_growth)
     progress = progress or (lambda step: None)
     job.given_inputs = input_sets(inputs)
-    with rare_collections(), blamed_on(job.given, job.dims):
+    with rare_collections(), kernel_libraries(custom_ops), blamed_on(job.given, job.dims):
         return _optimized(
             job,
             verify=verify,

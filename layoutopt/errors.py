@@ -1,19 +1,20 @@
-"""What can go wrong, as one tree, with the exit code of each branch.
+"""Error classes, with the exit code of each.
 
     LayoutoptError                1
-    ├── ArgumentError             2   an argument of a function is of the wrong type, or has a value that it may not have
+    ├── ArgumentError             2   an argument of a function has a wrong type or an invalid value
     ├── DimensionError            2   no such symbolic dimension, or no such size
     ├── ModelError                3   the model cannot be read, or is not a valid model
     ├── TargetError               4   no such target, or its description is malformed
     ├── FormatError               5   no such format, or it does not fit the tensor
     ├── PinError                  6   a pinned format that no plan can meet
-    ├── VerificationError         7   the rewritten model computes something else
+    ├── VerificationError         7   the outputs of the rewritten model differ
     ├── OutputError               8   the result cannot be written
     ├── UnverifiedError          11   the rewritten model could not be compared with the original
+    ├── ExtensionError           12   an extension of another package cannot be used
     └── InvariantError           70   a pass broke the graph: a bug in the pass
 
-Exit code 2 is a wrong command line. Every message is one line: what is wrong, where (a node, a tensor, a file,
-by name), and what to do about it.
+Exit code 2 is also that of a wrong command line. Every message is one line: the name of a node, tensor or file, the fault, and
+the remedy.
 """
 
 from typing import ClassVar
@@ -25,12 +26,12 @@ def _line(text: str) -> str:
 
 
 class LayoutoptError(Exception):
-    """The base of every error that layoutopt raises on purpose.
+    """The base of every error that layoutopt raises.
 
     Args:
-        what: what is wrong, without a full stop.
-        where: the node, tensor or file that it is about, by name.
-        hint: what to do about it.
+        what: the fault, without a full stop.
+        where: the name of the node, tensor or file.
+        hint: the remedy.
     """
 
     exit_code: ClassVar[int] = 1
@@ -46,7 +47,7 @@ class LayoutoptError(Exception):
 
 
 class ArgumentError(LayoutoptError, ValueError):
-    """An argument of a function is of the wrong type, or has a value that it may not have."""
+    """An argument of a function has a wrong type or an invalid value."""
 
     exit_code = 2
 
@@ -58,7 +59,7 @@ class DimensionError(LayoutoptError, ValueError):
 
 
 class InputError(LayoutoptError, ValueError):
-    """Given inputs that a model does not take, or a file that holds none."""
+    """The given inputs do not match the inputs of the model, or the file contains no inputs."""
 
     exit_code = 2
 
@@ -88,7 +89,7 @@ class PinError(LayoutoptError):
 
 
 class VerificationError(LayoutoptError):
-    """The rewritten model computes something else than the original."""
+    """The outputs of the rewritten model differ from those of the original."""
 
     exit_code = 7
 
@@ -103,6 +104,12 @@ class UnverifiedError(LayoutoptError):
     """The rewritten model could not be compared with the original."""
 
     exit_code = 11
+
+
+class ExtensionError(LayoutoptError):
+    """An extension cannot be used: an entry point of an installed package, or a library of kernels."""
+
+    exit_code = 12
 
 
 class InvariantError(LayoutoptError):

@@ -1,4 +1,4 @@
-"""A rename whose copy is cast back to canonical order is the op that the model had.
+"""Restore a metadata-only Transpose or Reshape to the model's own op where its result is converted back at once.
 
 before: x(NCHW) -> Transpose(a rename: y in CHWN...) -> CastData(canonical) -> ...
 after:  x(NCHW) -> Transpose(moves bytes)            -> y(canonical)        -> ...
@@ -16,7 +16,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class AbsorbCasts(Pass):
-    """Give ops of the model back the work that was taken off them for nothing."""
+    """Undo a metadata-only op whose result is converted back to the canonical format."""
 
     name = "absorb-casts"
     is_reason = False

@@ -1,38 +1,27 @@
-"""Ask the planner, and write its answer into the graph.
+"""Plan the formats of all ops and values, and write the plan into the graph.
 
 before: every op and value canonical
 after:  every op has its signature, every value lies where its producer leaves it; reader and writer may disagree
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypedDict
 
-from layoutopt.cost import Several, sized
+from layoutopt.cost import sized
 from layoutopt.errors import PinError
-from layoutopt.formats import Format
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops.region_ops import boundary, region_rule, region_tree
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.planner import Deadline, Plan, least_moves, make_compromise, make_plan
+from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan
 
 _GUARDED = "a plan that is faster at the guessed sizes is slower than the model as it is at others, and was not taken"
 
 
-class _Settings(TypedDict):
-    """What every planner is told."""
-
-    pins: Mapping[Value, Format]
-    free_constants: bool
-    whole_units: bool
-    deadline: Deadline
-
-
 @dataclass(frozen=True, slots=True)
 class AssignFormats(Pass):
-    """Give every op the signature that the planner chooses, in bodies too."""
+    """Assign the signature that the planner selects to every op, in subgraphs too."""
 
     name = "assign-formats"
     is_reason = False
@@ -47,22 +36,20 @@ class AssignFormats(Pass):
                 what = "cannot be pinned: nothing reads it, or it has become part of another op"
                 raise PinError(what, where=name, hint="pin what comes before or behind it")
             pins[value] = format
-        settings: _Settings = {
-            "pins": pins,
-            "free_constants": context.mode == "inference",
-            "whole_units": context.whole_units,
-            "deadline": Deadline(context.time_limit),
-        }
-        cost_model = sized(context.cost_model, context.sizes)
-        guards = [sized(context.cost_model, each) for each in context.sizes.at_guards()]
-        if isinstance(cost_model, Several):
-            context.plan = make_compromise(graph, cost_model, guards=guards, **settings)
-        else:
-            context.plan = make_plan(graph, cost_model, guards=guards, **settings)
+        request = PlanRequest(
+            graph,
+            sized(context.cost_model, context.sizes),
+            pins,
+            free_constants=context.mode == "inference",
+            whole_units=context.whole_units,
+            deadline=Deadline(context.time_limit),
+            guards=[sized(context.cost_model, each) for each in context.sizes.at_guards()],
+        )
+        context.plan = make_plan(request)
         if context.plan.is_guarded:
             context.note(self, ", ".join(context.sizes.assumed), _GUARDED)
         if context.counts_moves:
-            context.least_moves = least_moves(graph, cost_model, **settings)
+            context.least_moves = least_moves(request)
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():

@@ -1,4 +1,4 @@
-"""What a pass is, and how passes run.
+"""Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
 A pass is a frozen dataclass: its fields are its options, `run` changes the graph. Whether it changed something is read off the
 graph's version, never reported. Between passes the graph is verified, so a pass that breaks an invariant is caught by name.
@@ -6,7 +6,7 @@ graph's version, never reported. Between passes the graph is verified, so a pass
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
@@ -91,11 +91,15 @@ class Pass(ABC):
         name: what reports and dumps call it.
         is_reason: whether a change by this pass alone is a reason to rewrite a model that no plan makes faster.
         is_whole: whether it is run once, on the main graph, and sees to bodies itself; else on every graph, bodies first.
+        before: of an extension, the name of the pass in front of whose first run it runs.
+        after: of an extension, the name of the pass behind whose last run it runs; it has this or `before`.
     """
 
     name: ClassVar[str]
     is_reason: ClassVar[bool] = True
     is_whole: ClassVar[bool] = False
+    before: ClassVar[str] = ""
+    after: ClassVar[str] = ""
 
     @abstractmethod
     def run(self, graph: Graph, context: PassContext) -> None:
@@ -122,6 +126,22 @@ class Pipeline:
 
     passes: tuple[Pass, ...]
     verify: bool = True
+
+    def extended(self, added: Sequence[Pass]) -> "Pipeline":
+        """The pipeline with each further pass before or after the pass that it names.
+
+        A pass that names one which is neither in the pipeline nor among the further passes is left out.
+        """
+        passes, waiting = list(self.passes), list(added)
+        while waiting:
+            names = [each.name for each in passes]
+            step = next((each for each in waiting if (each.before or each.after) in names), None)
+            if step is None:
+                break
+            waiting.remove(step)
+            place = names.index(step.before) if step.before else len(names) - names[::-1].index(step.after)
+            passes.insert(place, step)
+        return self if len(passes) == len(self.passes) else replace(self, passes=tuple(passes))
 
     def run(self, graph: Graph, context: PassContext, watch: Watch | None = None) -> list[PassResult]:
         """Run all passes.

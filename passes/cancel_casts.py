@@ -1,4 +1,4 @@
-"""Casts of casts become casts of the source; what comes back to the source is no cast.
+"""Replace chains of layout conversions by one conversion, and remove conversions that cancel.
 
 before: a(NCHW) -> CastData(NHWC) -> CastData(NCHW) -> Conv
 after:  a(NCHW) -> Conv
@@ -16,7 +16,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class CancelCasts(Pass):
-    """Take out the casts that are not needed."""
+    """Remove layout conversions that are redundant."""
 
     name = "cancel-casts"
     is_reason = False

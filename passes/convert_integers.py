@@ -1,4 +1,4 @@
-"""Convert integers rather than the fractions that they stand for.
+"""Convert the layout of quantised integers instead of the floating-point values around them.
 
 before: q(NHWC) -> DequantizeLinear(NHWC) -> d, which is an output and wanted in NCHW
 after:  q(NHWC) -> DequantizeLinear(NCHW) -> d
@@ -23,7 +23,7 @@ from layoutopt.passes.insert_casts import satisfies
 
 @dataclass(frozen=True, slots=True)
 class ConvertIntegers(Pass):
-    """Give steps between fractions and integers the format that the fractions are wanted in."""
+    """Move layout conversions from the floating-point side to the integer side of Q/DQ ops."""
 
     name = "convert-integers"
     is_reason = False

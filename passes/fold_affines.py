@@ -1,4 +1,4 @@
-"""Let weights do what per-channel affines do: BatchNormalization, and Sub, Mul, Add by constants along one axis.
+"""Fold per-channel affines (BatchNormalization; Sub, Mul, Add of constants along one axis) into weights.
 
 before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...
 after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
@@ -26,7 +26,7 @@ _HELD = 64 << 20  # bytes of folded constants that are held in memory; others ar
 
 @dataclass(frozen=True, slots=True)
 class FoldAffines(Pass):
-    """Take affines into the op before them, or else behind them."""
+    """Fold per-channel affines into the weights of the op before or behind them."""
 
     name = "fold-affines"
 

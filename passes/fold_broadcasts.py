@@ -1,4 +1,4 @@
-"""Let an op broadcast its operand by itself, where an Expand before it makes copies.
+"""Remove an Expand before an op that broadcasts its operands itself.
 
 before: n (8, 64, 1) -> Expand -> (8, 64, 32) -> Div(x, .)
 after:  n (8, 64, 1) -> Div(x, .)
@@ -16,7 +16,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class FoldBroadcasts(Pass):
-    """Let readers that broadcast read what is not broadcast yet, if the result keeps its shape."""
+    """Remove Expands whose readers broadcast, if the shape of the result stays the same."""
 
     name = "fold-broadcasts"
 

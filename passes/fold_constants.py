@@ -1,4 +1,4 @@
-"""Compute what depends on constants alone.
+"""Evaluate ops whose inputs are all constants.
 
 before: shape(constant) -> ConstantOfShape -> w -> Conv
 after:  w(constant) -> Conv

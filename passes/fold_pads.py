@@ -1,4 +1,4 @@
-"""Let a convolution pad by itself what a Pad before it adds.
+"""Fold a Pad with zeros into the `pads` of the convolution that reads it.
 
 before: x -> Pad(zeros) -> Transpose -> Conv(pads = 0)
 after:  x -> Transpose -> Conv(pads = 1)
@@ -15,7 +15,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class FoldPads(Pass):
-    """Take zeros around an image into the op that reads it; renames between are looked through."""
+    """Fold Pads into the convolutions behind them, also across metadata-only ops."""
 
     name = "fold-pads"
 

@@ -1,4 +1,4 @@
-"""Put a CastData on every edge whose ends disagree about the storage.
+"""Insert a CastData on every edge whose producer and consumer use different storages.
 
 before: a(NHWC) -> Conv(NCHW)      a(NHWC) -> Pool(NCHW)
 after:  a(NHWC) -> CastData -> Conv(NCHW)      a(NHWC) -> CastData -> Pool(NCHW)
@@ -23,7 +23,7 @@ def satisfies(value: Value, wanted: Storage | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InsertCasts(Pass):
-    """Make readers and writers agree."""
+    """Insert a layout conversion between a producer and a consumer that use different storages."""
 
     name = "insert-casts"
     is_reason = False

@@ -1,4 +1,4 @@
-"""Let every quantised unit have its dequantisations for itself, and let names change on integers, outside of it.
+"""Give every QDQ group its own DequantizeLinear, and move data-movement ops out of it, to the integers.
 
 before: q -> DequantizeLinear -> d -> Conv ... , d -> Add ...
 after:  q -> DequantizeLinear -> Conv ...       q -> DequantizeLinear -> Add ...
@@ -21,7 +21,7 @@ from layoutopt.planner import integers_of
 
 @dataclass(frozen=True, slots=True)
 class IsolateUnits(Pass):
-    """Where the planner looks at units; where they stay whole nothing is touched."""
+    """Give each QDQ group its own DequantizeLinear and hoist reshapes out of it, if the planner prices QDQ groups."""
 
     name = "isolate-units"
     is_reason = False

@@ -1,4 +1,4 @@
-"""Find how large the dimensions are that no expression says, at the sizes that are planned for.
+"""Measure extents that have no symbolic expression, at the sizes that the model is planned for.
 
 before: x(f32[N,8,H,W]) -> NonMaxSuppression, a MaxPool that rounds up ... -> y(f32[?1,?2])          nobody knows
 after:  the same; where N = 1, H = 224 and W = 224, ?1 is 196 and ?2 is 112
@@ -14,7 +14,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class MeasureSizes(Pass):
-    """Complete the sizes in the context; the graph stays as it is."""
+    """Record extents that have no symbolic expression in the context; the graph does not change."""
 
     name = "measure-sizes"
     is_reason = False

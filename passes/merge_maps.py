@@ -1,4 +1,4 @@
-"""Let two linear maps over channels with nothing but names and affines between them be one.
+"""Merge two channel-wise linear maps that are separated only by metadata-only ops and affines.
 
 before: x -> MatMul(a) -> Add(b) -> Transpose -> Conv 1x1(w) -> y
 after:  x -> Transpose -> Conv 1x1(w a, bias w b) -> y
@@ -21,7 +21,7 @@ MARGIN = 1.3  # so many times less work, or it is left as it is
 
 @dataclass(frozen=True, slots=True)
 class MergeMaps(Pass):
-    """Multiply matrices ahead of time."""
+    """Merge consecutive channel-wise linear maps into one, where that takes fewer operations."""
 
     name = "merge-maps"
 

@@ -1,4 +1,4 @@
-"""Let linear maps over channels work where there are the fewest places: before an enlargement, behind an average.
+"""Commute channel-wise linear maps with resampling, averages and Concat, where that takes fewer operations.
 
 before: a -> Resize -> \
         b -----------> Concat -> Conv 1x1 -> y              x -> Conv 1x1 -> AveragePool -> y
@@ -57,7 +57,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class MoveMaps(Pass):
-    """Move maps over channels past resampling along other axes, and apart where pieces are put together."""
+    """Move channel-wise linear maps across resampling along other axes, and into the inputs of a Concat."""
 
     name = "move-maps"
 

@@ -1,4 +1,4 @@
-"""Chains of ops that lead from one value to another, each reading the one before: found against the flow, written anew.
+"""Chains of ops from one value to another: found backwards from the end, and rebuilt with other values.
 
 An axis is followed along the way. Values on a chain are private: nobody else reads them, so they may become others.
 """

@@ -1,4 +1,4 @@
-"""Convert constants ahead of time.
+"""Pack constants ahead of time.
 
 before: w(constant, OIHW) -> CastData(OHWI) -> Conv
 after:  w(constant, OHWI) -> Conv
@@ -24,7 +24,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class PretransformWeights(Pass):
-    """Store constants as their readers want them."""
+    """Store constants in the storage that their readers require."""
 
     name = "pretransform-weights"
     is_reason = False

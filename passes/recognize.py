@@ -1,6 +1,6 @@
-"""Plan for one op what an exporter had to write in several, where every dialect can write it in several again.
+"""Raise a group of ops that an exporter wrote to one op that every dialect can expand again.
 
-Or write in ONNX itself in a way that says less of what need not be said.
+Or rewrite to a simpler equivalent in standard ONNX.
 
 before: x -> Reshape -> InstanceNormalization -> Reshape -> Mul -> Add -> y       channels come first
 after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes will do
@@ -16,7 +16,7 @@ from layoutopt.patterns import FusionPattern
 
 @dataclass(frozen=True, slots=True)
 class Recognize(Recompose):
-    """Apply the patterns whose op is virtual, or one of ONNX. That alone is no reason to rewrite a model."""
+    """Apply the fusion patterns whose op every dialect can expand; they alone are no reason to rewrite a model."""
 
     name = "recognize"
     is_reason = False

@@ -1,4 +1,4 @@
-"""Say in one op what an exporter wrote in several, where the dialect has a kernel for the one.
+"""Fuse several ops that an exporter wrote into one op for which the dialect has a kernel.
 
 before: x -> Div(sqrt 2) -> Erf -> Add(1) -> Mul(0.5) -> Mul(x) -> y
 after:  x -> com.microsoft::Gelu -> y
@@ -15,7 +15,7 @@ from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 @dataclass(frozen=True, slots=True)
 class Recompose(Pass):
-    """Apply the patterns whose op the dialect can say, before affines are folded into what stands around them."""
+    """Apply the fusion patterns whose op the dialect has a kernel for, before affines are folded."""
 
     name = "recompose"
 

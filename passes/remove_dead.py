@@ -1,4 +1,4 @@
-"""Take out ops and constants that nothing reads.
+"""Remove ops and constants that no output depends on.
 
 before: x -> Relu -> y, where y is neither read nor an output
 after:  (nothing)
@@ -15,7 +15,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class RemoveDead(Pass):
-    """Keep what an output depends on."""
+    """Remove ops and constants that no output depends on."""
 
     name = "remove-dead"
     is_reason = False

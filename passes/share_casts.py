@@ -1,4 +1,4 @@
-"""Let consumers that want the same copy of a tensor share it.
+"""Share one layout conversion among all readers of a value that require the same storage.
 
 before: a -> CastData(NHWC) -> x      a -> CastData(NHWC) -> y
 after:  a -> CastData(NHWC) -> x, y
@@ -18,7 +18,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class ShareCasts(Pass):
-    """One CastData per tensor and storage, and one that moves bytes per tensor and order of its bytes."""
+    """Keep one CastData per value and storage, and one that moves bytes per value and byte order."""
 
     name = "share-casts"
     is_reason = False

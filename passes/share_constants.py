@@ -15,7 +15,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class ShareConstants(Pass):
-    """Merge constants above 1 KiB by content."""
+    """Merge constants of more than 1 KiB that have the same type, shape and content."""
 
     name = "share-constants"
     is_reason = False

@@ -95,7 +95,7 @@ def test_who_knows_networkx() -> None:
 def test_who_knows_onnx() -> None:
     """And those that are given models, and those that ask onnx about types."""
     others = {name.split(".")[0] for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
-    assert others <= {"api", "backend", "driver", "inference", "runtime", "verification"}
+    assert others <= {"api", "backend", "driver", "inference", "runtime", "testing", "verification"}
 
 
 def test_who_runs_models() -> None:
@@ -120,6 +120,7 @@ def test_the_public_names() -> None:
         "Conversion",
         "CostModel",
         "DimensionError",
+        "ExtensionError",
         "Format",
         "FormatError",
         "InputError",

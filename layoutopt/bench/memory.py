@@ -10,6 +10,7 @@ from layoutopt.bench.inputs import Feed
 from layoutopt.bench.report import Memory
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
+from layoutopt.runtime.custom_ops import registered_libraries
 
 
 def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memory:
@@ -22,7 +23,8 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memor
     with scratch_folder() as folder:
         values = folder / "inputs"
         values.write_bytes(pickle.dumps(feed))
-        command = [sys.executable, "-m", "layoutopt.bench.peak", str(model), runtime, str(threads), str(values)]
+        arguments = [str(model), runtime, str(threads), str(values), *registered_libraries()]
+        command = [sys.executable, "-m", "layoutopt.bench.peak", *arguments]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         what = f"the process that measures its memory ended with code {process.returncode}"

@@ -1,4 +1,4 @@
-"""The process that `memory` starts: `python -m layoutopt.bench.peak MODEL RUNTIME THREADS INPUTS`.
+"""The process that `memory` starts: `python -m layoutopt.bench.peak MODEL RUNTIME THREADS INPUTS [LIBRARY ...]`.
 
 It prints one line of JSON. What it measures is the high-water mark of the resident set: VmHWM on Linux, because ru_maxrss
 there has the parent's peak in it (it survives exec); ru_maxrss elsewhere.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from layoutopt.bench.runtimes import first_run, load_runtime, open_session
 from layoutopt.errors import ModelError
+from layoutopt.runtime.custom_ops import kernel_libraries
 
 
 def peak_bytes() -> int:
@@ -36,5 +37,6 @@ def _answer(model: Path, runtime_name: str, threads: int, inputs: Path) -> dict[
 
 
 if __name__ == "__main__":
-    _model, _runtime, _threads, _inputs = sys.argv[1:]
-    print(json.dumps(_answer(Path(_model), _runtime, int(_threads), Path(_inputs))))
+    _model, _runtime, _threads, _inputs, *_libraries = sys.argv[1:]
+    with kernel_libraries(_libraries):
+        print(json.dumps(_answer(Path(_model), _runtime, int(_threads), Path(_inputs))))

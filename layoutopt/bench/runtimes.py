@@ -11,6 +11,7 @@ from layoutopt.bench.profile import read_profile
 from layoutopt.bench.report import Profile
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
+from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.utf8_path import utf8_path
 
@@ -89,10 +90,9 @@ class OnnxSession:
 
 
 def _options(threads: int) -> Any:
-    options = onnxruntime.SessionOptions()
+    options = session_options()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4
     return options
 
 

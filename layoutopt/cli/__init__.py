@@ -1,7 +1,8 @@
-"""The command line: typer commands that call the API and print what it says. No decision is made here.
+"""Command line: one module per command.
 
-The signature of a command is light, and what the command needs is imported when it runs, so that
-`layoutopt --help` answers at once.
+A command module declares arguments and help texts, and calls the API. Its package `rendering` prints results, `options` parses
+shared options, `files` writes files. A command imports numpy, onnx and its other libraries when it runs, so that
+`layoutopt --help` takes 0.1 s.
 """
 
 from layoutopt.cli.entry import main

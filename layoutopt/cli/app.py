@@ -1,4 +1,4 @@
-"""The commands, and what `layoutopt --help` says."""
+"""Registration of the commands, and the text of `layoutopt --help`."""
 
 from typing import Annotated
 
@@ -8,12 +8,13 @@ from layoutopt.cli.banks import banks
 from layoutopt.cli.bench import bench
 from layoutopt.cli.calibrate import calibrate
 from layoutopt.cli.check import check
+from layoutopt.cli.dialects import dialects
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.cli.formats import formats
 from layoutopt.cli.inspect import inspect
 from layoutopt.cli.ops import ops
 from layoutopt.cli.optimize import optimize
-from layoutopt.cli.passes import dialects, passes
+from layoutopt.cli.passes import passes
 from layoutopt.cli.targets import targets
 from layoutopt.cli.verify import verify
 from layoutopt.version import VERSION
@@ -22,14 +23,14 @@ _EXAMPLES = """\b
 Start with:
   layoutopt optimize model.onnx -o out.onnx --target gpu-hopper
   layoutopt inspect model.onnx --target ascend-310"""
-_CODES = "\n".join(["\b\nExit codes:", *(f"  {code:>3}  {means}" for code, means in exit_codes().items())])
-_MANNERS = """\b
-On an error no model is written, and stderr has one line: where, what, and
-what to do. Colours are for terminals; NO_COLOR=1 switches them off."""
+_CODES = "\n".join(["\b\nExit codes:", *(f"  {code:>3}  {meaning}" for code, meaning in exit_codes().items())])
+_ERRORS = """\b
+On an error no model is written, and stderr has one line: the place, the fault
+and the remedy. Output has colours on terminals; NO_COLOR=1 disables them."""
 
 app = typer.Typer(
-    help="Choose the memory format of every tensor of an ONNX model, and rewrite it to move less data.",
-    epilog="\n\n".join((_EXAMPLES, _CODES, _MANNERS)),
+    help="Choose the memory format of every tensor of an ONNX model, and rewrite the model to move less data.",
+    epilog="\n\n".join((_EXAMPLES, _CODES, _ERRORS)),
     rich_markup_mode=None,  # importing rich would take longer than everything else
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -39,8 +40,8 @@ for _command in (optimize, inspect, verify, check, bench, calibrate, formats, op
     app.command()(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"layoutopt {VERSION}")
         raise typer.Exit
 
@@ -49,10 +50,10 @@ def _show_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error comes from; also LAYOUTOPT_TRACEBACK=1.")
+        bool, typer.Option("--traceback", help="Print the traceback of an error; also LAYOUTOPT_TRACEBACK=1.")
     ] = False,
 ) -> None:
     if traceback:

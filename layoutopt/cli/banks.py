@@ -4,29 +4,31 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from layoutopt.cli.options.shapes import extents_of
+from layoutopt.cli.options.shapes import parse_shape
 
-_LAYOUT = "Of CUTLASS, like 'TensorOpMultiplicandCrosswise<16,32>', or of CuTe, like 'Sw<3,3,3> o (8,64):(64,1)'."
+_LAYOUT = (
+    "A layout of CUTLASS, like 'TensorOpMultiplicandCrosswise<16,32>', or of CuTe, like 'Sw<3,3,3> o (8,64):(64,1)'."
+)
 
 
 def banks(
     layout: Annotated[str, Argument(metavar="LAYOUT", help=_LAYOUT)],
     dtype: Annotated[
-        str, Option("--dtype", metavar="T", help="The element type, where the layout does not say its size.")
+        str, Option("--dtype", metavar="T", help="The element type, for a layout that does not imply its size.")
     ] = "float16",
     extent: Annotated[
-        str | None, Option("--extent", metavar="8,64", help="The size of the matrix, by default that of a tile.")
+        str | None, Option("--extent", metavar="8,64", help="The size of the matrix; by default that of one tile.")
     ] = None,
     stride: Annotated[
-        int | None, Option("--stride", metavar="72", min=1, help="The leading dimension, by default without gaps.")
+        int | None, Option("--stride", metavar="72", min=1, help="The leading dimension; by default without padding.")
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show where a matrix lies in shared memory, and count bank conflicts.
+    """Show a matrix in shared memory, and count bank conflicts.
 
-    Counted are the passes in which a warp writes it, and reads it as the tensor cores want it.
+    The count is the number of passes in which a warp writes the matrix, and loads it for the tensor cores.
     """
-    from layoutopt.cli.rendering.banks import operand, print_banks
+    from layoutopt.cli.rendering.banks import parse_operand, print_banks
 
-    sizes = extents_of("--extent", extent) if extent is not None else None
-    print_banks(operand(layout, dtype, sizes, stride), as_json)
+    shape = parse_shape("--extent", extent) if extent is not None else None
+    print_banks(parse_operand(layout, dtype, shape, stride), as_json)

@@ -8,7 +8,8 @@ from typer import Option
 from layoutopt.cli.options.force import Force
 
 _STATE = (
-    "Keep measurements in this file, and go on with those that are in it; by default beside FILE, until it is written."
+    "Store measurements in this file, and continue with those that it contains. By default a file next to FILE.toml, "
+    "removed at the end."
 )
 
 
@@ -16,19 +17,22 @@ def calibrate(
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE.toml", help="The target file to write, for --target.")
     ] = Path("calibrated.toml"),
-    quick: Annotated[bool, Option("--quick", help="A third of the kernels, each measured once.")] = False,
-    threads: Annotated[int, Option("--threads", metavar="N", min=1, help="With 1, the process stays on one CPU.")] = 1,
+    quick: Annotated[bool, Option("--quick", help="Measure a third of the kernels, each once.")] = False,
+    threads: Annotated[
+        int, Option("--threads", metavar="N", min=1, help="Threads per session; 1 also pins the process to one CPU.")
+    ] = 1,
     resume: Annotated[Path | None, Option("--resume", metavar="STATE", help=_STATE)] = None,
     json: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="All that is known, as JSON; `-` for stdout.")
+        Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
     ] = None,
     force: Force = False,
 ) -> None:
-    """Measure this machine: a cost model from the kernels of the installed onnxruntime.
+    """Measure this machine, and write a cost model for it.
 
-    Times kernels, casts and what a node costs, on a grid of the shapes that networks have, and fits the
-    numbers of this machine's target to two thirds of them. Prints how well the others are predicted: median
-    error, and rank correlation. Takes one to two minutes, ten seconds with --quick, on an idle machine.
+    Times onnxruntime's kernels, layout conversions and the cost of a node, on a grid of shapes from common
+    networks, and fits the parameters of this machine's target to two thirds of them. Prints how well the fit
+    predicts the other third: median error and rank correlation. Takes one to two minutes on an idle machine,
+    ten seconds with --quick.
     """
     from layoutopt.cli.rendering.calibrate import write_calibration
 

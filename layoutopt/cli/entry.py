@@ -1,4 +1,4 @@
-"""From a command line to an exit code: whatever goes wrong ends in one line on stderr."""
+"""Entry point: runs one command and returns its exit code. Every error is printed as one line on stderr."""
 
 import errno
 import os
@@ -22,10 +22,10 @@ TRACEBACK = "LAYOUTOPT_TRACEBACK"
 
 @dataclass(slots=True)
 class Settings:
-    """What the options before the command say.
+    """Options that precede the command.
 
     Attributes:
-        traceback: show where an error comes from.
+        traceback: print the traceback of an error.
     """
 
     traceback: bool = False
@@ -35,13 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: those after the program's name; by default of this process.
+        arguments: the arguments after the program's name; by default those of this process.
 
     Returns:
         The exit code; see `layoutopt --help`.
     """
     settings = Settings(os.environ.get(TRACEBACK, "") not in ("", "0"))
-    _settle()
+    _prepare_process()
     command = typer.main.get_command(app)
     try:
         code = command.main(arguments, "layoutopt", standalone_mode=False, obj=settings)
@@ -49,17 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as leaving:
         if leaving.code == exit_codes.TERMINATED:
             return exit_codes.TERMINATED
-        _silence_stdout()  # nothing else leaves like this but typer, when nobody reads its help
+        _silence_stdout()  # typer exits like this when the reader of its help has closed the pipe
         return exit_codes.CLOSED_PIPE
     except BaseException as error:
-        return _explain(error, settings)
-    if code == exit_codes.INTERRUPTED:  # typer has caught it
-        _say("interrupted")
+        return _report_error(error, settings)
+    if code == exit_codes.INTERRUPTED:  # typer has caught the KeyboardInterrupt
+        _print_error("interrupted")
     return code if isinstance(code, int) else 0
 
 
-def _settle() -> None:
-    """Let nothing but our own lines reach the terminal, and let a termination clean up like an error."""
+def _prepare_process() -> None:
+    """Suppress warnings of libraries, replace characters that stdout cannot encode, and turn SIGTERM into an exception."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
@@ -76,8 +76,8 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(exit_codes.TERMINATED)
 
 
-def _explain(error: BaseException, settings: Settings) -> int:
-    """Say in one line what went wrong; the exit code."""
+def _report_error(error: BaseException, settings: Settings) -> int:
+    """Print an error as one line, and return its exit code."""
     if isinstance(error, exit_codes.StdoutError | OSError):
         _silence_stdout()
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
@@ -85,39 +85,39 @@ def _explain(error: BaseException, settings: Settings) -> int:
     if settings.traceback:
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        _say("interrupted")
+        _print_error("interrupted")
         return exit_codes.INTERRUPTED
     if isinstance(error, LayoutoptError):
-        _say(str(error))
+        _print_error(str(error))
         return error.exit_code
-    if hasattr(error, "format_message"):  # typer's own, wherever this version of it has the class
+    if hasattr(error, "format_message"):  # typer's own error class; its module depends on typer's version
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "layoutopt"
-        _say(f"{error.format_message().rstrip('.')}; see {path} --help")
+        _print_error(f"{error.format_message().rstrip('.')}; see {path} --help")
         return exit_codes.UsageError.exit_code
     if isinstance(error, MemoryError):
-        _say("not enough memory; close other programs or use a machine with more")
+        _print_error("not enough memory; close other programs or use a machine with more")
         return LayoutoptError.exit_code
     if isinstance(error, OSError):
         what = (error.strerror or str(error)).lower()
-        _say(f"{error.filename}: {what}" if error.filename else what)
+        _print_error(f"{error.filename}: {what}" if error.filename else what)
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
         return OutputError.exit_code if is_full else LayoutoptError.exit_code
     what = ": ".join(filter(None, (type(error).__name__, str(error))))
-    _say(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback to see where", "internal error")
+    _print_error(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback", "internal error")
     return exit_codes.INTERNAL
 
 
 def _silence_stdout() -> None:
-    """Python flushes it once more at the end, and would complain."""
+    """Redirect stdout to the null device: Python flushes stdout at exit, and would report the error again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         return
 
 
-def _say(text: str, kind: str = "error") -> None:
-    """Print one line on stderr, whatever is in the text; where stderr cannot be written the exit code has to do."""
+def _print_error(text: str, kind: str = "error") -> None:
+    """Print one line on stderr; a failure to write stderr is ignored, since the exit code reports the error too."""
     line = str(LayoutoptError(text))
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Exit codes: those of the errors, and the few that only a command line has."""
+"""Exit codes: those of the error classes, and those that only the command line has."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -18,7 +18,7 @@ class UsageError(LayoutoptError):
 
 
 class NotVerifiedError(LayoutoptError):
-    """`verify` could not run the original, so nothing is known."""
+    """`verify` could not run the original, so the models were not compared."""
 
     exit_code: ClassVar[int] = 9
 
@@ -30,22 +30,22 @@ class UnfitError(LayoutoptError):
 
 
 class StdoutError(LayoutoptError):
-    """What was to be printed cannot be written."""
+    """Stdout cannot be written."""
 
     exit_code: ClassVar[int] = OutputError.exit_code
 
 
 def exit_codes() -> dict[int, str]:
-    """Every exit code and what it means, in ascending order."""
+    """Meanings by exit code, in ascending order."""
     codes = {error.exit_code: (error.__doc__ or "").split("\n")[0].rstrip(".") for error in _errors()}
     codes |= {
         OutputError.exit_code: (OutputError.__doc__ or "").rstrip("."),
-        0: "All is well",
-        LayoutoptError.exit_code: "Anything else, such as too little memory",
-        INTERNAL: "A bug in layoutopt or in a pass; it says where to look",
+        0: "Success",
+        LayoutoptError.exit_code: "Any other error, such as too little memory",
+        INTERNAL: "A bug in layoutopt or in a pass; --traceback shows where",
         INTERRUPTED: "Interrupted with Ctrl-C",
-        CLOSED_PIPE: "The reader of the output has gone",
-        TERMINATED: "Terminated",
+        CLOSED_PIPE: "The reader of stdout closed the pipe",
+        TERMINATED: "Terminated by SIGTERM",
     }
     return dict(sorted(codes.items()))
 

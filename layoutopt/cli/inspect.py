@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP
+from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.strict import Strict
 
@@ -14,33 +15,35 @@ from layoutopt.cli.options.strict import Strict
 def inspect(
     model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
     target: Annotated[
-        str | None, Option("--target", "-t", metavar="T", help="The hardware; by default this machine.")
+        str | None, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
     ] = None,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
-    everything: Annotated[bool, Option("--all", help="One line per op, not per kind of op.")] = False,
-    plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan, as SVG.")] = None,
+    show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
+    plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
     force: Force = False,
     strict: Strict = False,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, with every op.")] = False,
+    custom_ops: CustomOps = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, with one record per op.")] = False,
 ) -> None:
-    """Show formats and casts, before and after.
+    """Show formats and layout conversions, before and after planning.
 
-    Nothing is written. A model that layoutopt has written says itself what it was made for; that is shown
-    unless a target is named.
+    No model is written. For a model that layoutopt wrote, the target and formats recorded in the model are
+    printed, unless --target is given.
     """
     from layoutopt.cli.files.after_writing import after_writing
-    from layoutopt.cli.inspection import Planned, draw_survey, survey
-    from layoutopt.cli.rendering.inspect import print_survey
+    from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
+    from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
     from layoutopt.files import Kind, Overwrite
 
     rule = Overwrite((model,), None, force)
     if plot is not None:
         rule.check(plot, Kind.PICTURE)
-    found = survey(model, target, assignments.dims(dim or []), strict=strict)
-    if isinstance(found, Planned):
+    dims = assignments.parse_dim_ranges(dim or [])
+    found = inspect_model(model, target, dims, strict=strict, custom_ops=custom_ops or ())
+    if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:
-        draw_survey(found, plot, rule)
+        draw_inspected(found, plot, rule)
     with after_writing([plot] if plot is not None else []):
-        print_survey(found, everything, as_json)
+        print_inspected(found, show_all, as_json)

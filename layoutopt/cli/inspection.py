@@ -1,4 +1,4 @@
-"""What `inspect` finds: a model before and after, or what a model of ours says of itself."""
+"""The data behind `inspect`: a model before and after planning, or the record in a model that layoutopt wrote."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 from layoutopt import api, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.pictures import write_picture
-from layoutopt.cli.rendering.progress import Steps
+from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models import find_target
 from layoutopt.files import Overwrite, path_text
@@ -20,35 +20,36 @@ from layoutopt.passes.base import Pass
 from layoutopt.report.builder import op_reports, planned_ops
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
+from layoutopt.runtime.custom_ops import Libraries
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One op, before and after; None where it is not there."""
+class OpChange:
+    """One op before and after planning; None on the side where the op does not exist."""
 
     before: OpReport | None
     after: OpReport | None
 
     @property
     def op(self) -> OpReport:
-        """The op as it was, or as it is if it is new."""
+        """The op before planning, or after planning if the op is new."""
         op = self.before or self.after
         assert op is not None
         return op
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A model with a plan for a target."""
+class PlannedModel:
+    """A model and its plan for a target."""
 
     report: Report
-    changes: list[Change]
+    changes: list[OpChange]
     graph: Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One op of a model of ours, and what it says of its formats; empty where it says nothing."""
+class RecordedOp:
+    """One op of a model that layoutopt wrote; `formats` is empty for a standard ONNX op."""
 
     name: str
     kind: str
@@ -57,25 +58,25 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What a model of ours says of itself.
+class StampedModel:
+    """A model that layoutopt wrote, described by its own metadata.
 
     Attributes:
         model: the file.
-        stamp: what it was made for.
-        is_intact: whether it is as it was written.
-        calls: its ops.
+        stamp: the metadata that `optimize` wrote: version, target, dialect, mode, pins.
+        is_intact: whether the model is unchanged since it was written.
+        ops: its ops.
     """
 
     model: str
     stamp: dict[str, Any]
     is_intact: bool
-    calls: list[Call]
+    ops: list[RecordedOp]
 
 
 @dataclass(slots=True)
-class _Before:
-    """The ops before the first pass, which is called around every pass."""
+class _FirstGraph:
+    """A pass callback that records the ops before the first pass."""
 
     cost_model: CostModel
     sizes: Sizes = NO_SIZES
@@ -83,71 +84,78 @@ class _Before:
     reports: list[OpReport] = field(default_factory=list)
 
     def take_sizes(self, sizes: Sizes) -> None:
-        """Keep the sizes that the model is planned for."""
+        """Store the sizes that the model is planned for."""
         self.sizes = sizes
 
-    def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
             self.reports = op_reports(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes)))
 
 
-def survey(model: Path, target: str | None, dims: Dims, *, strict: bool = False) -> Planned | Recorded:
-    """Plan a model for a target; without one, let a model of ours speak for itself.
+def inspect_model(
+    model: Path, target: str | None, dims: Dims, *, strict: bool = False, custom_ops: Libraries = ()
+) -> PlannedModel | StampedModel:
+    """Plan a model for a target; without a target, read the record in a model that layoutopt wrote.
 
     Args:
         model: the file.
         target: the target's name.
         dims: sizes of symbolic dimensions.
         strict: refuse a model with a fault that onnxruntime tolerates.
+        custom_ops: libraries with kernels of custom operators for onnxruntime.
 
     Raises:
+        ExtensionError: a library of kernels cannot be loaded.
         ModelError, TargetError: the model or the target cannot be read.
         DimensionError: the model has no such symbolic dimension.
     """
-    with Steps() as steps:
+    with ProgressLine() as progress:
         cost_model = find_target(target or "cpu")
         if target is None and (recorded := _recorded(model)) is not None:
             return recorded
-        before = _Before(cost_model)
+        before = _FirstGraph(cost_model)
         result = api.optimize(
             model,
             cost_model,
             dims=dims,
             verify=False,
             strict=strict,
+            custom_ops=custom_ops,
             watch=before,
-            progress=steps,
+            progress=progress,
             sizes_found=before.take_sizes,
         )
         if result.plan is None and (recorded := _recorded(model)) is not None:
             return recorded
-    return Planned(result.report, _paired(before, planned_ops(result.graph), result.report.ops), result.graph)
+    return PlannedModel(result.report, _paired(before, planned_ops(result.graph), result.report.ops), result.graph)
 
 
-def draw_survey(found: Planned | Recorded, path: Path, rule: Overwrite) -> None:
-    """Draw a plan.
+def draw_inspected(found: PlannedModel | StampedModel, path: Path, rule: Overwrite) -> None:
+    """Draw the plan of a model as SVG.
 
     Raises:
-        UsageError: nothing was planned.
+        UsageError: the model is already optimised, so there is no plan.
         OutputError: the picture cannot be written, or must not replace what is there.
     """
     from layoutopt.plot import draw_plan
 
-    if isinstance(found, Recorded):
-        raise UsageError("has been optimised already", where=f"--plot {path}", hint="name a --target to plan it again")
+    if isinstance(found, StampedModel):
+        raise UsageError(
+            "the model is already optimised", where=f"--plot {path}", hint="name a --target to plan it again"
+        )
     title = f"{Path(found.report.model).name}, {found.report.target}"
     write_picture(draw_plan(found.graph, title), path, rule)
 
 
-def _paired(before: _Before, ops: list[Op], reports: list[OpReport]) -> list[Change]:
-    """Every op before with itself after, then those that are new."""
+def _paired(before: _FirstGraph, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+    """Pair every op with itself after planning; then the new ops."""
     left = dict(zip(ops, reports, strict=True))
-    changes = [Change(old, left.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
-    return changes + [Change(None, new) for new in left.values()]
+    changes = [OpChange(old, left.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
+    return changes + [OpChange(None, new) for new in left.values()]
 
 
-def _recorded(path: Path) -> Recorded | None:
+def _recorded(path: Path) -> StampedModel | None:
     model = onnx_io.read(path)
     if KEY not in model.metadata_props:
         return None
@@ -158,21 +166,21 @@ def _recorded(path: Path) -> Recorded | None:
     if not isinstance(stamp, dict) or not {"version", "target", "dialect", "mode", "pins"} <= stamp.keys():
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    return Recorded(
-        path_text(path), stamp, is_intact, [_call(op) for each in onnx_io.lift(model).nest() for op in each.ops]
+    return StampedModel(
+        path_text(path), stamp, is_intact, [_recorded_op(op) for each in onnx_io.lift(model).nest() for op in each.ops]
     )
 
 
-def _call(op: Op) -> Call:
+def _recorded_op(op: Op) -> RecordedOp:
     if not f"{op.domain}.".startswith(f"{DOMAIN}."):
-        return Call(op.name, op.kind, "")
+        return RecordedOp(op.name, op.kind, "")
     if "src_format" in op.attributes:
         formats = f"{op.attributes['src_format']} -> {op.attributes.get('dst_format', '?')}"
     elif "input_formats" in op.attributes:
         formats = " -> ".join(_listed(op.attributes.get(side)) for side in ("input_formats", "output_formats"))
     else:
         formats = str(op.attributes.get("formats", ""))
-    return Call(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
+    return RecordedOp(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
 
 
 def _listed(formats: Attribute | None) -> str:

@@ -9,31 +9,31 @@ from layoutopt.cli.exit_codes import UsageError
 
 def targets(
     name: Annotated[
-        str | None, Argument(metavar="NAME", help="A target, `cpu` for this machine, or a file T.toml.")
+        str | None, Argument(metavar="NAME", help="A target; `cpu` is this machine; or a file T.toml.")
     ] = None,
     explain: Annotated[
-        bool, Option("--explain", help="Show, too, what the numbers mean for an op: each kernel's time, and why.")
+        bool, Option("--explain", help="Print the estimated time of each kernel for an op, and its parts, too.")
     ] = False,
     op: Annotated[
         str | None,
         Option(
             "--op",
             metavar="TEXT",
-            help="That op, in ONNX's text form: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
+            help="The op, in ONNX's text syntax: 'Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)'.",
         ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List hardware targets, or explain one.
+    """List hardware targets, or describe one.
 
-    With NAME it shows every number with its source, and the kernels.
+    With NAME, prints every parameter of the cost model with its source, and the kernels.
     """
     from layoutopt.cli.rendering.target_costs import print_estimates
     from layoutopt.cli.rendering.targets import print_target, print_targets
 
     if name is None:
         if explain or op is not None:
-            raise UsageError("no target to explain", hint="name one: layoutopt targets --explain NAME")
+            raise UsageError("no target named", hint="write layoutopt targets --explain NAME")
         print_targets(as_json)
     elif op is not None or (explain and as_json):
         print_estimates(name, op, as_json)

@@ -1,4 +1,4 @@
-"""The dialect `functions`: ops in a format, and CastData, are model-local functions of the domain `layoutopt`.
+"""The dialect `functions`: writes ops in a format, and CastData, as model-local functions of the domain `layoutopt`.
 
     y = layoutopt.Conv_NHWC <strides = [2, 2], ...> (x, w)
 

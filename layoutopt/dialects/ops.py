@@ -1,4 +1,4 @@
-"""The dialect `ops`: everything is expanded to plain ONNX ops, for runtimes that take nothing else."""
+"""The dialect `ops`: expands ops and layout conversions to standard ONNX ops, for runtimes without model-local functions."""
 
 from collections.abc import Sequence
 

@@ -6,7 +6,7 @@ the names of the field.
 """
 
 from layoutopt.formats.carry import carry
-from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz, lookup
+from layoutopt.formats.catalog import Entry, c0, entries, format_system, fractal_nz, lookup
 from layoutopt.formats.conversion import Conversion
 from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product, quoted, unquoted
 from layoutopt.formats.format import Format, Part, Shape, quotient, volume
@@ -32,6 +32,7 @@ __all__ = [
     "c0",
     "carry",
     "entries",
+    "format_system",
     "fractal_nz",
     "is_unknown",
     "lookup",

@@ -11,9 +11,12 @@ swizzled layouts of CUTLASS, which are a layout followed by an exchange of offse
 import difflib
 import re
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.format import Format, Part
+from layoutopt.registry import EntryPoints
 
 _MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"
 _OPERATORS = "MegEngine src/gopt/impl/global_layout_transform/utils.h, opr_format_to_tensor_formats"
@@ -56,19 +59,29 @@ class Entry:
         return Format.parse(self.spelling.replace("{C0}", str(c0(dtype))), self.axes)
 
 
-def _table(system: str, source: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
+def format_system(system: str, source: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
+    """The formats of one system.
+
+    Args:
+        system: its name, `oneDNN` for example.
+        source: the document or file that defines the formats.
+        rows: of each format its name, its spelling, the letters of its logical axes in ONNX order, and a note.
+
+    Raises:
+        FormatError: a spelling does not follow the grammar.
+    """
     return tuple(Entry(name, system, spelling, axes, note, source) for name, spelling, axes, note in rows)
 
 
 _ENTRIES = (
-    *_table(
+    *format_system(
         "PyTorch",
         "PyTorch c10/core/MemoryFormat.h",
         ("contiguous", "NCHW", "NCHW", "torch.contiguous_format of four axes"),
         ("channels_last", "NHWC", "NCHW", "torch.channels_last"),
         ("channels_last_3d", "NDHWC", "NCDHW", "torch.channels_last_3d"),
     ),
-    *_table(
+    *format_system(
         "MegEngine",
         _MEGENGINE,
         ("NCHW", "NCHW", "NCHW", "feature maps as ONNX defines them"),
@@ -103,7 +116,7 @@ _ENTRIES = (
         ("GKCRS", "GKCRS", "GKCRS", "filters with their groups"),
         ("C11RS", "GKCRS", "GKCRS", "depthwise filters: one channel per group"),
     ),
-    *_table(
+    *format_system(
         "MegEngine",
         _OPERATORS,
         ("NCHW4", "NCHW4c", "NCHW", ""),
@@ -116,7 +129,7 @@ _ENTRIES = (
         ("CHWN4", "CHWN4c", "NCHW", ""),
         ("NHWCD4", "NHCW4c", "NCHW", ""),
     ),
-    *_table(
+    *format_system(
         "oneDNN",
         _ONEDNN,
         ("nchw", "NCHW", "NCHW", ""),
@@ -145,7 +158,7 @@ _ENTRIES = (
         ("Goihw8g", "GOIHW8g", "GOIHW", "depthwise filters of nChw8c"),
         ("Goihw16g", "GOIHW16g", "GOIHW", "depthwise filters of nChw16c"),
     ),
-    *_table(
+    *format_system(
         "Ascend",
         _ASCEND,
         ("ND", "MN", "MN", "a matrix as it is"),
@@ -159,7 +172,7 @@ _ENTRIES = (
         ("NZ", "NM16m{C0}n", "MN", "FRACTAL_NZ for short"),
         ("FRACTAL_ZZ", "MN{C0}m{C0}n", "MN", "square fractals"),
     ),
-    *_table(
+    *format_system(
         "Ascend",
         "Ascend hiascend.com, Data Layout Formats (atlas_ascendc_10_0099)",
         ("zN", "NM16m{C0}n", "MN", "FRACTAL_NZ: column-major fractals, row-major within"),
@@ -167,7 +180,7 @@ _ENTRIES = (
         ("nZ", "MN16n{C0}m", "MN", "right operands in L0B: row-major fractals, column-major within"),
         ("FRACTAL_ZN", "MN16n{C0}m", "MN", "nZ; on matrices also called FRACTAL_Z"),
     ),
-    *_table(
+    *format_system(
         "CUTLASS",
         _MATRIX,
         ("RowMajor", "MN", "MN", ""),
@@ -175,7 +188,7 @@ _ENTRIES = (
         ("RowMajorInterleaved<32>", "MN32m", "MN", "any number within <> is accepted"),
         ("ColumnMajorInterleaved<32>", "NM32n", "MN", "any number within <> is accepted"),
     ),
-    *_table(
+    *format_system(
         "CUTLASS",
         _TENSOR,
         ("TensorNHWC", "NHWC", "NCHW", ""),
@@ -184,7 +197,7 @@ _ENTRIES = (
         ("TensorCxRSKx<32>", "CRSK32c", "KCRS", "filters; any number within <> is accepted"),
         ("TensorNDHWC", "NDHWC", "NCDHW", ""),
     ),
-    *_table(
+    *format_system(
         "TVM",
         "TVM python/tvm/topi/nn/conv2d.py",
         ("NCHW16c", "NCHW16c", "NCHW", "any number is accepted: it is a spelling"),
@@ -192,8 +205,27 @@ _ENTRIES = (
     ),
 )
 
-_BY_NAME = {entry.name: entry for entry in _ENTRIES}
-_BY_FOLDED_NAME = {entry.name.casefold(): entry for entry in reversed(_ENTRIES)}
+
+def _accepted(found: Any) -> tuple[Entry, ...]:
+    """The formats that an entry point refers to; each spelling is read once, so that errors appear at once."""
+    if not isinstance(found, tuple | list) or not found or not all(isinstance(each, Entry) for each in found):
+        raise TypeError(
+            f"is no format system but a {type(found).__name__}: make one with layoutopt.extend.format_system"
+        )
+    for entry in found:
+        entry.format("float16")
+    return tuple(found)
+
+
+EXTENSIONS = EntryPoints("layoutopt.formats", _accepted)
+"""Format systems of installed packages."""
+
+
+@cache
+def _added() -> tuple[Entry, ...]:
+    return tuple(entry for found in EXTENSIONS.load_all().values() for entry in found)
+
+
 _C0 = {8: 32, 4: 64, 2: 128, 1: 256}
 _BITS = {"bool": 8, "half": 16, "float": 32, "double": 64}
 _TEMPLATE = re.compile(r"(\w+<)([1-9][0-9]*)>")
@@ -201,8 +233,8 @@ _TAG = re.compile(r"([0-9_]*)([a-zA-Z])")
 
 
 def entries() -> tuple[Entry, ...]:
-    """Every entry of the catalogue, system by system."""
-    return _ENTRIES
+    """Every entry of the catalogue, system by system; those of installed packages come last."""
+    return (*_ENTRIES, *_added())
 
 
 def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Format:
@@ -228,7 +260,8 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
     try:
         return Format.parse(_spelling(name), axes)
     except FormatError as error:
-        close = difflib.get_close_matches(name, _BY_NAME, n=1) or difflib.get_close_matches(name.upper(), _BY_NAME, n=1)
+        names = [entry.name for entry in entries()]
+        close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.upper(), names, n=1)
         raise FormatError(error.what, where=name, hint=f"did you mean {close[0]}?" if close else error.hint) from None
 
 
@@ -262,7 +295,14 @@ def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
 
 
 def _named(name: str) -> Entry | None:
-    return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(name.casefold())
+    """The entry of a name: first as it is written, then in any case; built-in ones before those of installed packages."""
+    return _find(_ENTRIES, name) or _find(_added(), name)
+
+
+def _find(among: tuple[Entry, ...], name: str) -> Entry | None:
+    exact = (entry for entry in among if entry.name == name)
+    folded = (entry for entry in among if entry.name.casefold() == name.casefold())
+    return next(exact, None) or next(folded, None)
 
 
 def _spelling(tag: str) -> str:

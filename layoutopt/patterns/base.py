@@ -8,11 +8,14 @@ once.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
 from typing import ClassVar
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.registry import EntryPoints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,25 +61,47 @@ class FusionPattern(ABC):
 
 # --- the registry ------------------------------------------------------------------------------------------------
 
-_IDIOMS: dict[str, list[FusionPattern]] = {}
+_PATTERNS: dict[str, list[FusionPattern]] = {}
 
 
 def register_pattern(kind: type[FusionPattern]) -> type[FusionPattern]:
     """Class decorator: register a fusion pattern. Patterns of one anchor are matched in the order of registration."""
     instance = kind()
     for anchor in instance.anchors:
-        _IDIOMS.setdefault(anchor, []).append(instance)
+        found = _PATTERNS.setdefault(anchor, [])
+        if all(type(each) is not kind for each in found):
+            found.append(instance)
     return kind
+
+
+def _registered(found: object) -> object:
+    """Register what an entry point refers to: a pattern, or a module whose import has registered its patterns."""
+    if isinstance(found, type) and issubclass(found, FusionPattern):
+        return register_pattern(found)
+    if isinstance(found, ModuleType):
+        return found
+    raise TypeError("is neither a class that derives from FusionPattern nor a module that registers such classes")
+
+
+EXTENSIONS = EntryPoints("layoutopt.patterns", _registered)
+"""Fusion patterns of installed packages."""
+
+
+@cache
+def _all_patterns() -> Mapping[str, Sequence[FusionPattern]]:
+    """The fusion patterns by anchor, with those of installed packages."""
+    EXTENSIONS.load_all()
+    return _PATTERNS
 
 
 def patterns_at(op: Op) -> Sequence[FusionPattern]:
     """The fusion patterns to match at an op."""
-    return _IDIOMS.get(op.kind, ())
+    return _all_patterns().get(op.kind, ())
 
 
 def fusion_patterns() -> list[FusionPattern]:
     """All fusion patterns, sorted by name."""
-    known = {id(each): each for found in _IDIOMS.values() for each in found}
+    known = {id(each): each for found in _all_patterns().values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)
 
 

@@ -4,49 +4,27 @@ What a plan that minimises seconds moves need not be the least: a slower kernel 
 and a measure of how much the formats cost, not a plan to be wished for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from layoutopt.cost import CostModel, Emulating
-from layoutopt.formats import Format
-from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.plan import make_plan
+from layoutopt.planner.planning import make_plan
+from layoutopt.planner.request import PlanRequest
 
 _ROUNDING = 1e-6
 
 
-def least_moves(
-    graph: Graph,
-    cost_model: CostModel,
-    *,
-    pins: Mapping[Value, Format] | None = None,
-    free_constants: bool = True,
-    whole_units: bool = False,
-    deadline: Deadline = NO_DEADLINE,
-) -> int:
-    """A number of casts and renames that move bytes of activations than which no plan of these candidates has fewer.
+def least_moves(request: PlanRequest) -> int:
+    """A lower bound on the number of casts and view ops that move bytes of activations, over all plans of these candidates.
 
     Args:
-        graph: the graph, unplanned.
-        cost_model: the target, whose kernels make the candidates. What it emulates costs the conversions that hides.
-        pins: formats that values must have.
-        free_constants: whether constants are converted ahead of time, and count for nothing.
-        whole_units: whether quantised units stay as they are.
-        deadline: the end of the time for planning; after it the bound is the one that is proven by then, 0 at the least.
+        request: the planning request. Its target's kernels make the candidates; an op that the target emulates counts the
+            conversions within it. Where the deadline ends the search, the bound is the one that is proven by then, at least 0.
     """
-    counting = _Counting(cost_model)
-    plan = make_plan(
-        graph,
-        counting,
-        pins=pins,
-        free_constants=free_constants,
-        whole_units=whole_units,
-        deadline=deadline,
-        by_runs=False,
-    )
+    plan = make_plan(replace(request, cost_model=_Counting(request.cost_model), by_runs=False, guards=()))
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 

@@ -1,29 +1,16 @@
-"""From a graph to a plan: candidates, prices, the problem, its solution, and what it means for the graph."""
+"""The plan: the signature of every op, its estimated time, and the proof."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import isinf
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from layoutopt.cost import CostModel
-from layoutopt.errors import PinError
-from layoutopt.formats import Format
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Value
-from layoutopt.ops import with_unified_formats
-from layoutopt.planner.candidates import Candidates, propose
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline, Stage, within
-from layoutopt.planner.formulation import Formulation
-from layoutopt.planner.guards import guarded
-from layoutopt.planner.integers import integers_of
-from layoutopt.planner.nest import Nest
-from layoutopt.planner.pins import check_pins, enforce_pins
+from layoutopt.ir.types import Op, Signature
+from layoutopt.planner.deadline import Stage
 from layoutopt.planner.problem import TOLERANCE
-from layoutopt.planner.solver import solve
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plan for several targets means for one of them.
+    """A plan for several targets, on one of them.
 
     Attributes:
         target: its name.
@@ -60,8 +47,8 @@ class Plan:
         stopped: the stage that the time limit ended, if it did. Before the solver began, ops keep the model's formats, pinned
             values aside, and the lower bound is 0.
         is_guarded: whether a faster plan was rejected, because it is slower than the graph as it is at other sizes.
-        outcomes: what the plan means for each target where it is for several. Then seconds are means over them, the bound is
-            that of each by itself, and the gap is that of the worst ratio of seconds to what the target would take alone.
+        outcomes: the plan on each target where it is for several. Then `seconds`, `baseline` and `lower_bound` are means over
+            them, and the gap is that of the worst ratio of seconds to those of the target's own plan.
     """
 
     signatures: Mapping[Op, Signature]
@@ -86,81 +73,3 @@ class Plan:
             before = max(each.baseline / (each.alone or 1.0) for each in self.outcomes)
             return max(each.regret for each in self.outcomes) + 1 < before * (1 - TOLERANCE)
         return self.seconds < self.baseline * (1 - TOLERANCE)
-
-
-def make_plan(
-    graph: Graph,
-    cost_model: CostModel,
-    *,
-    pins: Mapping[Value, Format] | None = None,
-    free_constants: bool = True,
-    whole_units: bool = False,
-    deadline: Deadline = NO_DEADLINE,
-    by_runs: bool = True,
-    guards: Sequence[CostModel] = (),
-) -> Plan:
-    """Choose a signature for every op, in bodies too.
-
-    Args:
-        graph: the graph, unplanned.
-        cost_model: the target.
-        pins: formats that values must have: graph inputs, graph outputs, or values in between.
-        free_constants: whether constants are converted ahead of time, at no cost.
-        whole_units: whether quantised units stay as they are.
-        deadline: the end of the time for planning; after it the best plan so far, with its gap.
-        by_runs: whether bodies count as often as they are expected to run, or once.
-        guards: the cost model at other sizes, at which the plan may not be slower than the graph as it is.
-
-    Raises:
-        PinError: if no plan meets a pin.
-    """
-    pins = dict(pins or {})
-    check_pins(graph, pins)
-    nest = Nest(graph, by_runs=by_runs)
-    integers = integers_of(nest.runs, cost_model, whole=whole_units)
-
-    def formulate(deadline: Deadline, spreads: bool) -> tuple[Candidates, Formulation]:
-        candidates = propose(nest, cost_model, pins, integers, whole_units, deadline, spreads)
-        enforce_pins(nest, candidates, pins)
-        return candidates, Formulation(nest, cost_model, candidates, integers, pins, free_constants, deadline)
-
-    (candidates, formulation), stopped = within(deadline, formulate)
-
-    def formulate_guard(model: CostModel, offered: Candidates) -> Formulation:
-        return Formulation(nest, model, offered, integers, pins, free_constants)
-
-    problem = formulation.problem
-    start = formulation.start
-    baseline = problem.price(start)
-    solution = solve(problem, start, None if stopped else deadline.left)
-    if stopped:  # the bound is one of the few candidates that are left
-        solution = replace(solution, lower_bound=0.0, optimal=False)
-    elif not solution.optimal and deadline.is_over:
-        stopped = "solver"
-    checked = guarded(formulate_guard, candidates, problem, guards, tuple(start), solution, deadline.left)
-    solution = checked.solution
-    better = pins or solution.price < baseline * (1 - TOLERANCE)
-    choice = formulation.tightened(formulation.packed(solution.choice)) if better else start
-    if isinf(problem.price(choice)):
-        raise torn(graph, pins)
-    chosen = {unit: candidates.signatures[unit][index] for unit, index in zip(nest.units, choice, strict=True)}
-    return Plan(
-        with_unified_formats(nest.runs, integers, nest.signatures(chosen)),
-        problem.price(choice),
-        baseline,
-        solution.lower_bound,
-        solution.gap,
-        solution.optimal,
-        candidates.notes,
-        stopped=stopped,
-        is_guarded=checked.is_other,
-    )
-
-
-def torn(graph: Graph, pins: Mapping[Value, Format]) -> PinError:
-    """What to say where every plan needs a cast inside of a quantised unit."""
-    return PinError(
-        "no plan meets it: a quantised unit would have to be torn apart",
-        where=", ".join(value.name for value in pins) or graph.name,
-        hint="pin the integers before or behind the unit, or a graph input or output",
-    )

@@ -65,6 +65,8 @@ def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: De
         deadline: after it the best choice so far is returned, with its gap.
     """
     own = tuple(solve(problem, start, deadline.left) for problem in problems)
+    if len(own) == 1:
+        return Agreement(own[0].choice, own, own[0].gap)
     search = _Search(problems, own, deadline)
     for choice in (tuple(start), *(solution.choice for solution in own)):
         search.add(choice)

@@ -1,4 +1,4 @@
-"""Pictures, as SVG: the memory of a tensor in a format, and the plan of a model.
+"""SVG drawings: the memory of a tensor in a format, and the plan of a model.
 
 figure = draw_memory(Layout.packed(lookup("NCHW4c"), (1, 6, 3, 4)))
 figure.save_svg("nchw4c.svg")

@@ -1,9 +1,9 @@
-"""The memory of a tensor in a format: where each element goes, and what lies at each offset.
+"""Drawing of a tensor in a format: the offset of each element, and the element at each offset.
 
-Above are the matrices of the last two axes, one for each index of the others. Each cell holds its offset, and a line goes
-from cell to cell in the order of memory: within a row of memory it is solid, from row to row dashed. Where it would run to
-and fro between matrices, only its beginning is drawn. Below is memory itself, one row per run of the innermost parts, each
-cell with the indices of its element; lanes are grey.
+The upper half shows one matrix of the last two axes per index of the other axes. Each cell shows the offset of its element. A
+line connects the cells in memory order: it is solid within a row of memory, and dashed between rows. If the line would
+alternate between matrices, only its beginning is drawn. The lower half shows memory, one row per run of the innermost physical
+dimensions. Each cell shows the indices of its element; padding is grey.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ import numpy as np
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, Layout
-from layoutopt.plot.style import FAINT, FONT, INK, LANE, PAPER, hue, printable, ramp, size_for
+from layoutopt.plot.style import FAINT, FONT, INK, PADDING, PAPER, hue, printable, ramp, size_for
 
 _CELL = 30.0
 _GAP = 16.0
@@ -23,16 +23,16 @@ _MARGIN = 28.0
 _MOST_CELLS = 4096
 _WIDEST = 24  # cells of a row
 _LINE = 15.0
-_BLOCK = 4  # matrices that should not be torn apart, where a line of them is broken
+_BLOCK = 4  # matrices per line, if a line is broken, are a multiple of this
 
 
 def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawing:
     """Draw a layout of a small tensor.
 
     Args:
-        layout: what to draw; at most 4096 elements, lanes and gaps included.
-        name: what the format is called, where that is not its spelling.
-        axes: the letters of the logical axes, `"NCHW"`; by default those of a feature map.
+        layout: the layout to draw, of at most 4096 elements including padding.
+        name: a name for the format, if it is not the format string.
+        axes: the letters of the logical axes, such as `"NCHW"`; by default those of a feature map.
 
     Raises:
         FormatError: the tensor is too large for a picture, or empty.
@@ -59,7 +59,7 @@ class _Picture:
         self.right = 0.0
 
     def _run(self) -> int:
-        """How many offsets make a row of memory: the innermost parts, as many as a row can hold."""
+        """The number of offsets per row of memory: the product of as many innermost dimensions as fit into a row."""
         length = 1
         for extent, stride in reversed(list(zip(self.layout.physical_shape, self.layout.strides, strict=True))):
             if stride == length and length * extent <= _WIDEST:
@@ -69,7 +69,7 @@ class _Picture:
         return length if length > 1 else min(16, self.layout.capacity)
 
     def draw(self) -> drawsvg.Drawing:
-        """Title, matrices, memory."""
+        """Draw title, matrices and memory."""
         below = self._title(_MARGIN)
         below = self._matrices(below + _GAP)
         below = self._memory(below + 2 * _GAP)
@@ -87,12 +87,12 @@ class _Picture:
     def _title(self, top: float) -> float:
         layout, spelling = self.layout, self.spelling
         self._text(self.name or spelling, _MARGIN, top + 12, 20, font_weight="bold")
-        lanes = prod(layout.physical_shape) - layout.size
+        padding = prod(layout.physical_shape) - layout.size
         facts = [
             *([spelling] if self.name not in ("", spelling) else []),
             f"logical {_extents(layout.shape)}",
             f"physical {_extents(layout.physical_shape)}",
-            *([f"{lanes} lane{'s' if lanes > 1 else ''}"] if lanes else []),
+            *([f"{padding} padding element{'s' if padding > 1 else ''}"] if padding else []),
         ]
         self._text("   ".join(facts), _MARGIN, top + 32, 13, fill=FAINT)
         return top + 36
@@ -130,7 +130,7 @@ class _Picture:
         return "  ".join(several)
 
     def _matrix(self, offsets: np.ndarray, x: float, y: float) -> dict[int, tuple[float, float]]:
-        """Draw one matrix; the centres of its cells by offset."""
+        """Draw one matrix, and return the centres of its cells by offset."""
         centres = {}
         for (row, column), offset in np.ndenumerate(offsets):
             left, top = x + column * _CELL, y + row * _CELL
@@ -139,12 +139,12 @@ class _Picture:
         return centres
 
     def _path(self, centres: dict[int, tuple[float, float]]) -> None:
-        """The line through the cells in the order of memory."""
+        """Draw the line through the cells in memory order."""
         for before, after in pairwise(self._followed()):
             near = before // self.run == after // self.run
             (x1, y1), (x2, y2) = centres[before], centres[after]
             style = {"stroke_width": 1.6, "opacity": 0.5} if near else {"stroke_dasharray": "3 3", "opacity": 0.35}
-            # A step over other cells is an arc, or else it would hide the steps below it.
+            # A step across other cells is an arc, since a straight line would hide the steps below it.
             reach = hypot(x2 - x1, y2 - y1)
             bulge = 0.0 if reach < 1.5 * _CELL else min(0.12 * reach, 0.45 * _CELL)
             bend = (x1 + x2) / 2 + bulge * (y2 - y1) / reach, (y1 + y2) / 2 - bulge * (x2 - x1) / reach
@@ -155,7 +155,7 @@ class _Picture:
                 self.parts.append(_head(x1, y1, x2, y2))
 
     def _followed(self) -> list[int]:
-        """The offsets that the line goes through: all, or the first ones where it would run to and fro between matrices."""
+        """The offsets on the line: all, or the first ones if the line would alternate between matrices."""
         flat = self.offsets.reshape(-1, self.shape[-2] * self.shape[-1])
         order = np.argsort(flat, axis=None)
         ordered: list[int] = np.sort(flat, axis=None).tolist()
@@ -179,13 +179,13 @@ class _Picture:
             self._text(str(first), x - 6, y + _CELL / 2 + 4, 11, fill=FAINT, text_anchor="end")
             for place, label in enumerate(labels):
                 cell = x + place * _CELL
-                self._cell(cell, y, LANE if label is None else self._colour(first + place))
+                self._cell(cell, y, PADDING if label is None else self._colour(first + place))
                 if label is not None:
                     self._centred(label, cell + _CELL / 2, y + _CELL / 2, 11)
         return top + 10 + height * (_CELL + 3)
 
     def _rows(self) -> Iterator[tuple[int, list[str | None]]]:
-        """The offsets that begin a row, and the indices of the elements in it."""
+        """The first offset of each row, and the labels of its elements; None for padding."""
         offsets = np.arange(self.layout.capacity)
         held = self.layout.holds(offsets)
         indices = np.stack([np.asarray(axis) for axis in self.layout.inverse(offsets[held])] or [np.zeros(1, int)], 1)
@@ -200,7 +200,7 @@ class _Picture:
     # --- cells -----------------------------------------------------------------------------------------------------
 
     def _colour(self, offset: int) -> str:
-        """By the run of memory: few runs get colours of their own, many a ramp."""
+        """The colour of the row of memory that contains the offset: distinct colours for up to 12 rows, else a ramp."""
         count = -(-self.layout.capacity // self.run)
         return hue(offset // self.run) if count <= 12 else ramp(offset / self.layout.capacity)
 
@@ -214,7 +214,7 @@ class _Picture:
 
 
 def _head(x1: float, y1: float, x2: float, y2: float) -> drawsvg.DrawingElement:
-    """The tip of an arrow in the middle of a line."""
+    """An arrow head in the middle of a line."""
     direction = np.arctan2(y2 - y1, x2 - x1)
     x, y = (x1 + x2) / 2, (y1 + y2) / 2
     corners = [(x + 5 * np.cos(direction + turn), y + 5 * np.sin(direction + turn)) for turn in (0.0, 2.5, -2.5)]

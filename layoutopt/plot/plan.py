@@ -1,7 +1,6 @@
-"""The plan of a model: ops as boxes from top to bottom, coloured by the format of their result, casts as diamonds.
+"""Drawing of a plan: ops as boxes from top to bottom, coloured by the format of their output; layout conversions as diamonds.
 
-Nodes are placed by grandalf's layered layout (Sugiyama). Renames that move no bytes are small and grey: there is nothing
-to run.
+Grandalf's layered layout (Sugiyama) places the nodes. Metadata-only ops are small and grey, since they move no data.
 """
 
 from collections import Counter
@@ -22,13 +21,13 @@ from layoutopt.report.builder import moves_data
 _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0
 _CAST = "#d6455d"
-_PLAIN = "#e3e8ec"  # the colour of the canonical format, which most have
-_OTHERS = 10  # formats with a line of their own in the legend
+_PLAIN = "#e3e8ec"  # the colour of the canonical format
+_OTHERS = 10  # formats in the legend
 
 
 @dataclass(slots=True)
 class _Box:
-    """What grandalf reads and writes: the size of a node and, afterwards, its centre."""
+    """The view of a node for grandalf, which reads its size and sets its centre."""
 
     w: float
     h: float
@@ -40,7 +39,7 @@ def draw_plan(graph: Graph, title: str = "") -> drawsvg.Drawing:
 
     Args:
         graph: the graph after planning, as in `Result.graph`.
-        title: what to write above it.
+        title: the title of the drawing.
     """
     return _Picture(graph, title).draw()
 
@@ -69,14 +68,14 @@ class _Picture:
         return found
 
     def _colours(self) -> dict[str, str]:
-        """A colour per format, the frequent ones first."""
+        """A colour per format, in the order of frequency."""
         counts = Counter(_format(value) for op in self.ops for value in op.outputs[:1] if value is not None)
         formats = [name for name, _ in counts.most_common() if name]
         others = [name for name in formats if not _is_canonical(name)]
         return dict.fromkeys(formats, _PLAIN) | {name: hue(index) for index, name in enumerate(others)}
 
     def draw(self) -> drawsvg.Drawing:
-        """Legend, edges, nodes."""
+        """Draw legend, edges and nodes."""
         self._place()
         boxes = [vertex.view for vertex in self.nodes.values()]
         left = min((box.xy[0] - box.w / 2 for box in boxes), default=0.0) - _MARGIN
@@ -102,7 +101,7 @@ class _Picture:
         return figure
 
     def _place(self) -> None:
-        """Give every node its centre, one connected part beside the other."""
+        """Set the centre of every node; connected components are placed side by side."""
         vertices = list(self.nodes.values())
         edges = [Edge(self.nodes[source], self.nodes[sink]) for source, sink, _ in self.edges]
         x = 0.0
@@ -122,7 +121,7 @@ class _Picture:
         plain = sum(count for name, count in counts.items() if name and _is_canonical(name))
         casts = sum(is_cast(op) for op in self.ops)
         lines = [(colour, f"{name}  {counts[name]}") for name, colour in self.colours.items() if colour != _PLAIN]
-        return [(_PLAIN, f"as in ONNX  {plain}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
+        return [(_PLAIN, f"ONNX order  {plain}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
 
     def _line(self, source: Op, sink: Op, value: Value) -> drawsvg.DrawingElement:
         start, end = self.nodes[source].view, self.nodes[sink].view
@@ -138,14 +137,14 @@ class _Picture:
         if is_cast(op):
             corners = (x, y - 9, x + 9, y, x, y + 9, x - 9, y)
             tip = f"CastData: {_format(op.inputs[0])} -> {_format(result)}"
-            return [_with_tip(drawsvg.Lines(*corners, close=True, fill=_CAST), tip)]
+            return [_with_tooltip(drawsvg.Lines(*corners, close=True, fill=_CAST), tip)]
         format = _format(result)
         free = _is_free(op)
         tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {format}"
         left, top = x - box.w / 2, y - box.h / 2
         border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), View) else {}
         fill = self.colours.get(format, PAPER)
-        parts = [_with_tip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
+        parts = [_with_tooltip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
         first = size_for(op.op_type, box.w - 10, 12)
         parts.append(
             drawsvg.Text(printable(op.op_type), first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle")
@@ -157,14 +156,14 @@ class _Picture:
         return parts
 
 
-def _with_tip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElement:
-    """The element, with a text that viewers show beside the pointer."""
+def _with_tooltip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElement:
+    """The element with a tooltip."""
     element.append_title(printable(text))
     return element
 
 
 def _is_free(op: Op) -> bool:
-    """Whether there is nothing to run."""
+    """Whether the op is metadata-only: it moves no data."""
     return isinstance(rule_of(op), View) and not moves_data(op)
 
 

@@ -1,4 +1,4 @@
-"""What the pictures have in common: a palette, a typeface, and text that fits."""
+"""Palette, typeface and text fitting of the drawings."""
 
 import colorsys
 
@@ -6,7 +6,7 @@ FONT = "Helvetica, Arial, sans-serif"
 INK = "#22303c"
 FAINT = "#8a97a3"
 PAPER = "#ffffff"
-LANE = "#e8e8e8"
+PADDING = "#e8e8e8"
 
 
 def ramp(position: float) -> str:
@@ -16,16 +16,16 @@ def ramp(position: float) -> str:
 
 
 def hue(index: int) -> str:
-    """One of many colours that tell neighbours apart: steps of the golden angle."""
+    """The `index`th of a sequence of colours that differ clearly from their neighbours: steps of the golden angle."""
     red, green, blue = colorsys.hls_to_rgb((0.58 + index * 0.381966) % 1, 0.8, 0.65)
     return "#" + "".join(f"{round(255 * each):02x}" for each in (red, green, blue))
 
 
 def printable(text: str) -> str:
-    """A text of which XML can hold every character: others, such as control characters in the name of an op, are replaced."""
+    """The text with characters replaced that XML cannot represent, such as control characters in op names."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def size_for(text: str, width: float, largest: float) -> float:
-    """The font size at which a text fits a width, going by six tenths of the size per character."""
+    """The font size at which a text fits a width, at 0.6 times the size per character."""
     return min(largest, width / (0.6 * max(1, len(text))))

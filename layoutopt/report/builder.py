@@ -11,6 +11,7 @@ from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
+from layoutopt.ops.without_signature import why_without_signature
 from layoutopt.passes.base import Note
 from layoutopt.planner import Outcome, Plan, integers_of
 from layoutopt.report.schema import (
@@ -84,7 +85,7 @@ def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpRepo
         seconds=seconds * site.runs,
         moves_data=moves,
         body=site.body,
-        reason=_why_moved(graph, op, signature) if moves else "",
+        reason=_why_moved(graph, op, signature) if moves else why_without_signature(op),
     )
 
 

@@ -1,4 +1,4 @@
-"""What layoutopt knows of every operator: for tables that people read."""
+"""The table of operators: layout rule, formats and padding of each, or the reason why it has no rule."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,17 @@ from layoutopt.ops.base import OLDEST_OPSET
 UNKNOWN = "it is newer than this layoutopt, or was overlooked"
 
 _INTRODUCTION = (
-    f"Every operator of onnx {ONNX_VERSION}, and those of onnxruntime that its optimiser saves. This page is written by",
-    "`layoutopt ops --markdown > docs/operators.md`.",
+    "```sh",
+    "layoutopt ops Conv",
+    "```",
     "",
-    "*Opsets* are those at which an operator changed, from 7 on; rules are tested at each of them. Models of older opsets are",
-    "left as they are. *Formats* says which formats the operands may have; one that is legal is not always wise, which is for",
-    "the target to say. *Padding* is the state of the padding of blocked results, by its state in all operands: zero, finite or",
-    "any; kept is zero → zero, finite → finite, any → any.",
+    f"prints the row of an operator. This page lists every operator of onnx {ONNX_VERSION}, and those of onnxruntime that its",
+    "optimiser writes; `layoutopt ops --markdown > docs/operators.md` generates it.",
+    "",
+    "*Opsets* are the versions that changed an operator, from 7 on; rules are tested at each of them. Models of older opsets",
+    "are left unchanged. *Formats* are the legal formats of the operands; the target decides which of them are fast. *Padding*",
+    "is the padding state of the outputs if the padding of all operands is zero, finite or any; kept is zero → zero,",
+    "finite → finite, any → any.",
 )
 
 
@@ -25,13 +29,13 @@ class Operator:
     """One operator.
 
     Attributes:
-        name: its type.
-        domain: its domain; empty for ai.onnx.
-        opsets: those at which it changed and that are looked at; none outside of onnx's own domains.
-        family: what cost models call it; empty where there is no rule.
-        formats: in words, the formats that its operands may have.
-        padding: the padding transfer function, in words.
-        reason: why it stays in canonical format, where it does.
+        name: the op type.
+        domain: the domain; empty for ai.onnx.
+        opsets: the opset versions that changed it, from 7 on; empty for domains other than those of onnx.
+        family: the family of its layout rule, as cost models name it; empty without a rule.
+        formats: the legal formats of its operands, in words.
+        lanes: the padding state of its outputs, in words.
+        reason: the reason why it has no layout rule; empty with a rule.
     """
 
     name: str
@@ -39,17 +43,17 @@ class Operator:
     opsets: tuple[int, ...]
     family: str = ""
     formats: str = ""
-    padding: str = ""
+    lanes: str = ""
     reason: str = ""
 
     @property
     def kind(self) -> str:
-        """The type with the domain in front, as models that are written down have it."""
+        """The op type, with the domain as a prefix if there is one."""
         return f"{self.domain}.{self.name}" if self.domain else self.name
 
 
 def known_operators() -> list[Operator]:
-    """Those of ai.onnx first, then the other domains, in alphabetical order."""
+    """All operators: ai.onnx first, then the other domains, in alphabetical order."""
     kinds = {f"{domain}::{op_type}" if domain else op_type for domain, op_type in operators()}
     found = [_operator(kind) for kind in {*kinds, *rules(), *OPS_WITHOUT_RULE}]
     return sorted(found, key=lambda each: (each.domain, each.name))
@@ -68,7 +72,7 @@ def _operator(kind: str) -> Operator:
 
 
 def operators_page(found: Iterable[Operator]) -> str:
-    """The page in the documentation, in Markdown."""
+    """The page docs/operators.md, as Markdown."""
     every = list(found)
     ruled, left = [each for each in every if each.family], [each for each in every if each.reason]
     lines = [
@@ -78,13 +82,14 @@ def operators_page(found: Iterable[Operator]) -> str:
         "",
         "| operator | opsets | family | formats | padding |",
         "|---|---|---|---|---|",
-        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.padding} |" for each in ruled),
+        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.lanes} |" for each in ruled),
         "",
         "## Operators without a layout rule",
         "",
-        "These run in canonical format, for the reason given; so do operators in neither table, which are not of onnx.",
+        "The operands of these operators keep the canonical format, ONNX's own order, for the reason given. So do those of",
+        "operators that are in neither table.",
         "",
-        "| operator | opsets | because |",
+        "| operator | opsets | reason |",
         "|---|---|---|",
         *(f"| {each.kind} | {_opsets(each)} | {each.reason} |" for each in left),
     ]

@@ -26,7 +26,10 @@ class OpReport(_Frozen):
     )
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
     moves_data: bool = Field(description="whether the op is there to move bytes: a Transpose or Reshape that does")
-    reason: str = Field(default="", description="if it moves bytes: how they lie before, who wants them otherwise")
+    reason: str = Field(
+        default="",
+        description="if it moves bytes: the format before, and who requires another; if it has no signature to choose: why",
+    )
 
 
 class CastReport(_Frozen):

@@ -16,6 +16,7 @@ from layoutopt.onnx_io.reader.read import read
 from layoutopt.onnx_io.sidecar import inherit
 from layoutopt.onnx_io.writer.deterministic import compute_outputs, name_anew, order_anew
 from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
+from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
 LARGEST = 300_000_000
@@ -72,8 +73,7 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
 
 def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
     """Have onnxruntime load a model at its default level, and save what it makes of it."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options()
     options.intra_op_num_threads = 1
     if saved is not None:
         options.optimized_model_filepath = str(saved)

@@ -20,6 +20,7 @@ from layoutopt.onnx_io.converter.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes
 from layoutopt.ops import estimated_volume, is_dequantizer
+from layoutopt.runtime.custom_ops import registered_libraries, session_options
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 
 _RANDOM = {  # for onnx before 1.21, whose schemas do not say it
@@ -46,14 +47,21 @@ _AT_ONCE = 64 << 20  # bytes of constants that are handed to onnxruntime togethe
 def is_foldable(op: Op) -> bool:
     """Whether an op gives the same tensors whenever it is run on the same inputs, and is not needed as it stands."""
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
-    if op.domain or op.bodies or any(kind != "tensor" for kind in opaque):
+    if op.bodies or any(kind != "tensor" for kind in opaque):
         return False
     if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
         return False
+    if op.domain:
+        return _has_custom_kernel(op)
     schema = find_schema(op.op_type, op.domain, op.version)
     if schema is None or op.op_type in _RANDOM or is_dequantizer(op):
         return False
     return not str(getattr(schema, "node_determinism", "")).endswith("NonDeterministic")
+
+
+def _has_custom_kernel(op: Op) -> bool:
+    """Whether an op may be one of a library of kernels, which are taken to be deterministic."""
+    return bool(registered_libraries()) and find_schema(op.op_type, op.domain, op.version) is None
 
 
 def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
@@ -162,6 +170,7 @@ def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
                 op.op_type,
                 tuple(inputs),
                 tuple(outputs),
+                domain=op.domain,
                 name=op.name,
                 attributes=attributes,
                 version=op.version,
@@ -186,9 +195,8 @@ def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
     """What onnxruntime computes; None where it does not."""
     if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
         return None
-    options = onnxruntime.SessionOptions()
+    options = session_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     options.intra_op_num_threads = 1
     content = to_bytes(emit(part))
     try:

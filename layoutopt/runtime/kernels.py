@@ -18,6 +18,7 @@ import onnxruntime
 from onnx import helper
 
 from layoutopt.files import scratch_folder
+from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.type_names import named_type, tensor_name
 from layoutopt.runtime.utf8_path import utf8_path
@@ -132,8 +133,7 @@ def _session(
 
 
 def _options() -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = session_options()
     options.intra_op_num_threads = 1
     return options
 

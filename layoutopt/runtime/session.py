@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
+from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.type_names import named_type
 from layoutopt.runtime.utf8_path import utf8_folder, utf8_path
 
@@ -45,8 +46,7 @@ class Session:
         folder: os.PathLike[str] | None = None,
         packs: bool = True,
     ) -> None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
+        options = session_options()
         # Idle threads of a pool poll for work, which takes a fifth of the processor time of a verification.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:

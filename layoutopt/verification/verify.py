@@ -24,6 +24,7 @@ from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.ir.types import Array
+from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Given, SampleInputs, inputs_for
@@ -84,6 +85,7 @@ def verify_models(
     only_optimised: bool = False,
     computes_float16: bool | None = None,
     request: Request | None = None,
+    custom_ops: Libraries = (),
 ) -> Verification:
     """Run both models on two sets of random inputs, and on one more for every further size, and compare their outputs.
 
@@ -100,15 +102,23 @@ def verify_models(
         only_optimised: the rewritten model is written for onnxruntime with its optimisations, so no comparison without them.
         computes_float16: whether the original has float16, if that is known; to find out means to read it once more.
         request: the same and more in one object, in the place of `pins`, `observed`, `seed` and `dims`.
+        custom_ops: the path of a shared library with kernels of custom operators for onnxruntime, or several.
 
     Raises:
+        ExtensionError: a library of kernels cannot be loaded.
         DimensionError: the original has no such symbolic dimension.
         InputError: the original does not take the given arrays.
     """
-    if request is None:
-        made = inputs if isinstance(inputs, SampleInputs) else _inputs_for(original, dims, inputs)
-        request = Request(pins or {}, observed, made, seed)
-    models = Runnable.of(original, computes_float16), Runnable.of(rewritten, computes_float16)
+    with kernel_libraries(custom_ops):
+        if request is None:
+            made = inputs if isinstance(inputs, SampleInputs) else _inputs_for(original, dims, inputs)
+            request = Request(pins or {}, observed, made, seed)
+        models = Runnable.of(original, computes_float16), Runnable.of(rewritten, computes_float16)
+        return _verdict(models, request, plain=plain, only_optimised=only_optimised)
+
+
+def _verdict(models: tuple[Runnable, Runnable], request: Request, *, plain: bool, only_optimised: bool) -> Verification:
+    """The verdict on two models, with a second comparison for the two kinds of models that get one."""
     verdict = _Comparison(*models, request, optimised=not plain).verdict()
     if verdict.is_conclusive or plain:
         return verdict

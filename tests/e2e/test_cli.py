@@ -7,6 +7,7 @@ import onnx
 import pytest
 from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
+from layoutopt.cost.growth import MAX_GROWTH
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -16,10 +17,19 @@ def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
     done = cli("optimize", model, "-o", "out.onnx", "--target", TARGET)
     assert (done.code, done.err) == (0, "")
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx"}
-    labels = ("result", "ops in", "casts", "transposes", "estimate", "lower bound", "verified", "written")
+    labels = (
+        "result",
+        "op outputs",
+        "layout conversions",
+        "transposes",
+        "estimated time",
+        "lower bound",
+        "verification",
+        "written",
+    )
     lines = done.out.splitlines()
     assert [line.split("  ")[1] for line in lines[1:]] == list(labels)
-    for said in (TARGET, "rewritten", "NHWC", "3 → ", "no plan of these formats is faster", "passed", "out.onnx"):
+    for said in (TARGET, "rewritten", "NHWC", "3 → ", "proven optimal for these formats", "passed", "out.onnx"):
         assert said in done.out
     assert "\033" not in done.out
     assert all(line == line.rstrip() for line in lines)
@@ -47,7 +57,7 @@ def test_left_alone_is_a_copy(cli: Cli, tmp_path: Path) -> None:
     onnx.save(relu(), tmp_path / "relu.onnx")
     done = cli("optimize", "relu.onnx", "-o", "out.onnx", "--target", TARGET)
     assert done.code == 0
-    assert "left alone: no other formats" in done.out
+    assert "left unchanged: no other formats" in done.out
     assert (tmp_path / "relu.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
 
 
@@ -93,7 +103,9 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
     )
     assert (
         "before"
-        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split("casts")[0]
+        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split(
+            "layout conversions"
+        )[0]
     )
     assert "height 8:32" in cli("inspect", "out.onnx").out
     planned = json.loads(cli("inspect", "dynamic.onnx", "-t", TARGET, "--dim", "width=16", "--json").out)
@@ -133,7 +145,7 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
 def test_inspect(cli: Cli, model: str) -> None:
     short, long = cli("inspect", model, "-t", TARGET), cli("inspect", model, "-t", TARGET, "--all")
     assert short.code == long.code == 0
-    for said in ("worth rewriting", "Conv", "names only"):
+    for said in ("would be rewritten", "Conv", "metadata only"):
         assert said in short.out
     for said in ("conv0", "conv1", "to_nhwc", "leaves", "wants"):
         assert said in long.out
@@ -146,7 +158,7 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "-q")
     said = cli("inspect", "out.onnx").out
-    for part in ("written by", TARGET, "as it was written", "Conv_NHWC"):
+    for part in ("written by", TARGET, "unchanged since it was written", "Conv_NHWC"):
         assert part in said
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
     assert cli("inspect", "out.onnx", "-t", TARGET).out == said
@@ -207,12 +219,12 @@ def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     said = cli(*command).out
-    for part in ("1, 2, 5, 4, 16", "300", "1280 bytes", "x[0, 0…15, 0, 1]", "321…335  15 lanes"):
+    for part in ("1, 2, 5, 4, 16", "300", "1280 bytes", "x[0, 0…15, 0, 1]", "321…335  15 padding elements"):
         assert part in said
     record = json.loads(cli(*command, "--json").out)
     assert record["strides"] == [640, 320, 64, 16, 1]
     assert record["byte_strides"][:2] == [1280, 640]
-    assert record["lanes"] == 300 and record["capacity"] == 640
+    assert record["padding"] == 300 and record["capacity"] == 640
     assert record["offsets"][1] == {"first": 16, "last": 31, "start": [0, 0, 0, 1], "axis": 1}
     for arguments in (
         ("NHWC", "--shape", "0,3,2,2"),
@@ -247,7 +259,7 @@ def test_a_target_explained_for_an_op(cli: Cli) -> None:
         both = max(parts) if each["overlaps"] else sum(parts)
         assert each["seconds"] == pytest.approx(each["overhead_seconds"] + both)
     odd = cli("targets", TARGET, "--op", CONV.replace("64", "63")).out
-    assert "no multiples of 8" in odd
+    assert "not multiples of 8" in odd
     for op in (
         "Relu (float32[N,3] x)",
         "MatMul (float[4,8,16] a, float[16,5] b)",
@@ -256,9 +268,13 @@ def test_a_target_explained_for_an_op(cli: Cli) -> None:
         assert cli("targets", TARGET, "--op", op).code == 0, op
 
 
+def test_the_default_of_max_growth_is_documented(cli: Cli) -> None:
+    assert f"by default {MAX_GROWTH}" in " ".join(cli("optimize", "--help").out.split())
+
+
 def test_passes_and_dialects(cli: Cli) -> None:
     said = cli("passes").out
     assert said.index("fold-constants") < said.index("assign-formats") < said.index("pretransform-weights")
-    assert "Keep what an output depends on." in said
+    assert "Remove ops and constants that no output depends on." in said
     assert {"functions", "ops"} <= {each["name"] for each in json.loads(cli("dialects", "--json").out)}
     assert TARGET in cli("dialects").out

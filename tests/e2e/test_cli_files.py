@@ -128,7 +128,7 @@ def test_in_place_with_external_data(cli: Cli, folder: Path) -> None:
         f"a.onnx, {new}" in done.out and "unused" in done.out.splitlines()[-1] and "w.bin" in done.out.splitlines()[-1]
     )
     again = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", "-t", TARGET)
-    assert again.code == 0 and "left alone" in again.out and new in again.out and "unused" not in again.out
+    assert again.code == 0 and "left unchanged" in again.out and new in again.out and "unused" not in again.out
     assert cli("optimize", "sibling.onnx", "-o", "sibling.onnx", "--external-data", "v.bin", "-t", TARGET).code == 0
     for name, output in {**expected, "shares.onnx": expected["sibling.onnx"]}.items():
         assert np.allclose(computed(name), output, atol=1e-3)
@@ -137,7 +137,7 @@ def test_in_place_with_external_data(cli: Cli, folder: Path) -> None:
 def test_in_place_and_left_alone(cli: Cli, folder: Path) -> None:
     assert cli("optimize", "a.onnx", "-o", "a.onnx", "-t", TARGET, "--external-data", "u.bin", "-q").code == 0
     before = files(folder)
-    assert "left alone" in cli("optimize", "a.onnx", "-o", "a.onnx", "-t", TARGET).out
+    assert "left unchanged" in cli("optimize", "a.onnx", "-o", "a.onnx", "-t", TARGET).out
     assert files(folder) == before
 
 

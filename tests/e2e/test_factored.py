@@ -13,7 +13,7 @@ import pytest
 import layoutopt
 from layoutopt.cost_models import load_target
 from layoutopt.ir.graph import Graph
-from layoutopt.planner import least_moves
+from layoutopt.planner import PlanRequest, least_moves
 
 TARGET = "gpu-hopper"
 _RNG = np.random.default_rng(0)
@@ -279,7 +279,7 @@ def test_what_moves(make: Callable[[], onnx.ModelProto], dialect: str) -> None:
 
     def watch(moment: str, step: layoutopt.Pass, graph: Graph) -> None:
         if moment == "before" and step.name == "assign-formats":
-            least.append(least_moves(graph, load_target(TARGET)))
+            least.append(least_moves(PlanRequest(graph, load_target(TARGET))))
 
     report = layoutopt.optimize(make(), TARGET, dialect=dialect, watch=watch).report
     before, after = (counts.casts + counts.transposes for counts in (report.before, report.after))

@@ -11,7 +11,8 @@ import pytest
 import layoutopt
 from layoutopt.cli import main
 from layoutopt.cost import Several
-from layoutopt.cost_models import find_target, load_target, plugins
+from layoutopt.cost_models import find_target, load_target
+from layoutopt.cost_models.registry import EXTENSIONS
 from layoutopt.errors import TargetError
 from layoutopt.report.schema import Report
 
@@ -70,7 +71,7 @@ def test_on_the_command_line(model: onnx.ModelProto, tmp_path: Path, capsys: pyt
     onnx.save(model, path)
     assert main(["optimize", str(path), "-o", str(out), "-t", BOTH, "--report", str(report)]) == 0
     printed = capsys.readouterr().out
-    assert "worst regret" in printed and "they agree" in printed
+    assert "worst regret" in printed and "agreement" in printed
     assert [each.target for each in Report.model_validate(json.loads(report.read_text())).plan.targets] == BOTH.split(
         ","
     )  # type: ignore[union-attr]
@@ -111,8 +112,9 @@ def broken() -> None:
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three entry points of a package that is this file."""
     values = {"my-npu": "_Npu", "ready": "npu", "wrong": "not_a_model", "broken": "broken", "gone": "nothing"}
-    entries = tuple(EntryPoint(name, f"{__name__}:{value}", plugins.GROUP) for name, value in values.items())
-    monkeypatch.setattr(plugins, "entry_points", lambda group: entries if group == plugins.GROUP else ())
+    entries = {name: EntryPoint(name, f"{__name__}:{value}", EXTENSIONS.group) for name, value in values.items()}
+    monkeypatch.setattr(EXTENSIONS, "_found", entries)
+    monkeypatch.setattr(EXTENSIONS, "_loaded", {})
 
 
 @pytest.mark.usefixtures("installed")
@@ -132,7 +134,7 @@ def test_cost_models_of_other_packages(model: onnx.ModelProto, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("wrong", "is no cost model but a str"),
+        ("wrong", "is no CostModel but a str"),
         ("broken", "cannot be loaded: RuntimeError: no licence found"),
         ("gone", "cannot be loaded: AttributeError"),
         ("my-nup", "did you mean my-npu?"),

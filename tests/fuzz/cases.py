@@ -9,7 +9,6 @@ import onnx
 from hypothesis import assume
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from test_rules_forced import formats
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import target_names
@@ -18,6 +17,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.passes.base import Mode
 from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.testing.forced import formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget

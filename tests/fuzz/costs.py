@@ -7,13 +7,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from test_rules_forced import formats
-
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
+from layoutopt.testing.forced import formats
 
 FORMATS = 6  # a target has so many favourites per rank
 WISHES = 3  # per op

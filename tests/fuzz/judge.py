@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import onnx_ir
 import onnxruntime
-from fixed_tolerance import compare
 
 import layoutopt
 from layoutopt.driver.arguments import Model
@@ -21,6 +20,7 @@ from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError, PinError
 from layoutopt.formats import pack, unpack
 from layoutopt.onnx_io import to_bytes
+from layoutopt.testing.tolerance import compare
 
 from .campaign import alone
 from .cases import Case

@@ -9,7 +9,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
-from test_rules_forced import lifted
 from test_rules_handmade import Sample, made, run
 from test_rules_samples import samples
 
@@ -17,6 +16,7 @@ from layoutopt.ir.types import Array, Op
 from layoutopt.ops import LinearMap, View, rule_of, rules
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, with_linear_map
 from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
+from layoutopt.testing.forced import lifted
 
 MAPS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
 AVERAGES = ("Resize", "Upsample", "AveragePool", "GlobalAveragePool", "MaxPool", "LpPool", "GlobalMaxPool")

@@ -23,7 +23,7 @@ from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.planner import Nest, make_plan, propose
+from layoutopt.planner import Nest, PlanRequest, make_plan, propose
 from layoutopt.planner.nest import Unit
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.verification import verify_models
@@ -146,7 +146,7 @@ def test_a_plan_is_the_cheapest(name: str) -> None:
         best = min(
             price(nest, model, dict(zip(nest.units, each, strict=True))) for each in product(*candidates.values())
         )
-        plan = make_plan(graph, model)
+        plan = make_plan(PlanRequest(graph, model))
         assert plan.seconds == pytest.approx(best, rel=1e-6), seed
         assert plan.lower_bound == pytest.approx(best, rel=1e-6), seed
         proven += 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, Layout, Part, pack, unpack
+from layoutopt.testing.formats import check_format, check_keys, numbered
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -42,41 +43,9 @@ def bound(draw: Callable, least: int = 0) -> tuple[Format, tuple[int, ...]]:
     return fmt, draw(shapes(fmt.rank, least))
 
 
-def numbered(shape: tuple[int, ...]) -> np.ndarray:
-    """Every element has its own value, and none that of a lane."""
-    return np.arange(1, 1 + math.prod(shape)).reshape(shape)
-
-
-@given(formats())
-def test_names_are_read_back(fmt: Format) -> None:
-    letters = "ZYXW"[: fmt.rank]
-    assert Format.parse(str(fmt)) == fmt
-    assert Format.parse(fmt.name(letters), letters) == fmt
-
-
-@given(formats())
-def test_construction_is_canonical(fmt: Format) -> None:
-    assert Format(fmt.parts) == fmt
-    assert Format(tuple(part for old in fmt.parts for part in (old, Part(old.axis, 1)))) == fmt
-    said = zip(fmt.parts, fmt.spans, strict=True)
-    assert Format(tuple(Part(part.axis, part.block, span if part.block else 0) for part, span in said)) == fmt
-    assert fmt.is_plain == (fmt == Format.plain(fmt.order))
-    assert fmt.is_canonical == (fmt == Format.canonical(fmt.rank))
-    assert fmt.without_blocks(range(fmt.rank)) == Format.plain(fmt.order)
-    assert fmt.restrict(range(fmt.rank)) == fmt
-
-
 @given(bound())
-def test_unpack_inverts_pack(case: tuple[Format, tuple[int, ...]]) -> None:
-    fmt, shape = case
-    array = numbered(shape)
-    physical = pack(array, fmt)
-    assert physical.shape == fmt.physical_shape(shape)
-    assert physical.flags.c_contiguous
-    assert np.array_equal(unpack(physical, fmt, shape), array)
-    assert np.count_nonzero(physical == 0) == fmt.lanes(shape)
-    assert fmt.has_lanes(shape) == (fmt.lanes(shape) > 0)
-    assert math.prod(fmt.padded_shape(shape)) == physical.size
+def test_names_packing_and_offsets_agree(case: tuple[Format, tuple[int, ...]]) -> None:
+    check_format(*case)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -96,15 +65,6 @@ def test_what_does_not_move_is_not_copied() -> None:
     array = numbered((2, 3))
     assert np.shares_memory(pack(array, Format.canonical(2)), array)
     assert np.shares_memory(unpack(array, Format.canonical(2), (2, 3)), array)
-
-
-@given(bound())
-def test_offsets_are_the_places_in_the_packed_array(case: tuple[Format, tuple[int, ...]]) -> None:
-    fmt, shape = case
-    layout, memory = Layout.packed(fmt, shape), pack(numbered(shape), fmt).ravel()
-    assert layout.capacity == memory.size
-    offsets = layout.offset(*np.indices(shape))
-    assert np.array_equal(memory[offsets], numbered(shape))
 
 
 @given(bound(least=1), st.data())
@@ -135,9 +95,7 @@ def test_strides_may_come_in_any_order(case: tuple[Format, tuple[int, ...]], dat
 def test_keys_are_equal_exactly_if_the_bytes_are(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3))
     shape = data.draw(st.tuples(*[st.sampled_from((0, 1, 1, 2, 3, 4, 8))] * rank))
-    left, right = data.draw(formats(rank, 2)), data.draw(formats(rank, 2))
-    same = np.array_equal(pack(numbered(shape), left).ravel(), pack(numbered(shape), right).ravel())
-    assert (left.key(shape) == right.key(shape)) == same
+    check_keys(data.draw(formats(rank, 2)), data.draw(formats(rank, 2)), shape)
 
 
 def test_keys_of_small_formats_are_exact() -> None:

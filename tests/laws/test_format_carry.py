@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_format import formats, numbered, shapes
+from test_format import formats, shapes
 
 from layoutopt.formats import Format, carry, pack
+from layoutopt.testing.formats import numbered
 
 PARSE = Format.parse
 

@@ -16,7 +16,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.planner import Option, Problem, Tensor, make_plan
+from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_plan
 from layoutopt.planner.guards import _search
 
 NHWC = Format.parse("NHWC")
@@ -99,12 +99,12 @@ def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:
     small = Sizes.of(graph.inputs, {"H": 5, "W": 5})
     large = Sizes.of(graph.inputs, {"H": 50, "W": 50})
     model, guard = SizedCostModel(OnlySmall(), small), SizedCostModel(OnlySmall(), large)
-    greedy = make_plan(graph, model)
+    greedy = make_plan(PlanRequest(graph, model))
     assert greedy.improves and not greedy.is_guarded
-    careful = make_plan(graph, model, guards=[guard])
+    careful = make_plan(PlanRequest(graph, model, guards=[guard]))
     assert careful.is_guarded and not careful.improves and careful.seconds == careful.baseline
     assert careful.lower_bound <= careful.seconds
-    assert make_plan(graph, model, guards=[model]).seconds == greedy.seconds
+    assert make_plan(PlanRequest(graph, model, guards=[model])).seconds == greedy.seconds
 
 
 def test_a_guess_is_guarded_and_a_size_that_is_given_is_not() -> None:

@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from test_rules_forced import lifted
 from test_rules_handmade import Sample, made, run
 
 from layoutopt.formats import Format, Part, pack, unpack
@@ -17,6 +16,7 @@ from layoutopt.ir.types import Op, Slot
 from layoutopt.ops import Inapplicable, OperandFormats, rule_of
 from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.testing.forced import lifted
 
 X, Y = Slot("in", 0), Slot("out", 0)
 
@@ -92,8 +92,8 @@ def completed(op: Op) -> Iterator[OperandFormats]:
 def proven(sample: Sample, op: Op, formats: OperandFormats) -> bool:
     """Whether the kernel sees other formats; if so, that it computes the same."""
     rule = rule_of(op)
-    assert rule is not None
-    seen = rule.kernel_formats(op, formats) if isinstance(rule, KernelFormats) else formats
+    assert isinstance(rule, KernelFormats)
+    seen = rule.kernel_formats(op, formats)
     if seen == formats:
         return False
     (feed,) = sample.feeds

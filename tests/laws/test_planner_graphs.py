@@ -25,7 +25,7 @@ from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.planner import Deadline, Nest, Plan, make_plan, propose
+from layoutopt.planner import Deadline, Nest, Plan, PlanRequest, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
 
 BLOCKS = 10
@@ -304,7 +304,7 @@ def plan_of(
     graph, model = Generator(seed).build(), RandomCosts(seed)
     pins = random_pins(graph, seed)
     try:
-        plan = make_plan(graph, model, pins=pins, free_constants=mode == "inference", deadline=Deadline(time_limit))
+        plan = make_plan(PlanRequest(graph, model, pins, mode == "inference", deadline=Deadline(time_limit)))
     except PinError:
         return None
     return graph, model, pins, plan

@@ -9,7 +9,7 @@ import pytest
 from layoutopt.cost_models import load_target
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 from layoutopt.ir.types import ArrayData
-from layoutopt.planner import Plan, make_plan
+from layoutopt.planner import Plan, PlanRequest, make_plan
 
 CHANNELS = 64
 FLOATS = TensorType(DType.FLOAT32, (1, CHANNELS, 28, 28))
@@ -42,7 +42,7 @@ def chain(length: int) -> Graph:
 def timed(length: int) -> tuple[Plan, float]:
     graph, target = chain(length), load_target("gpu-hopper")
     start = process_time()
-    return make_plan(graph, target), process_time() - start
+    return make_plan(PlanRequest(graph, target)), process_time() - start
 
 
 def test_a_thousand_ops_are_planned_to_the_proof() -> None:
@@ -66,7 +66,7 @@ def test_memory_grows_like_the_graph() -> None:
     graph, target = chain(4000), load_target("gpu-hopper")
     tracemalloc.start()
     try:
-        make_plan(graph, target)
+        make_plan(PlanRequest(graph, target))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -12,7 +12,7 @@ from layoutopt.formats import Format
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import rule_of
-from layoutopt.planner import Deadline, Plan, candidates, deadline, least_moves, make_compromise, make_plan
+from layoutopt.planner import Deadline, Plan, PlanRequest, candidates, deadline, least_moves, make_plan
 from layoutopt.planner.program import Program
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
@@ -115,7 +115,7 @@ def work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPatch) -> Co
     with monkeypatch.context() as patch:
         patch.setattr(candidates, "_completed", completed)
         patch.setattr("layoutopt.planner.solver.Program", Counted)
-        make_plan(graph, target)
+        make_plan(PlanRequest(graph, target))
     return done
 
 
@@ -160,9 +160,8 @@ def stopped_after(
 ) -> Plan:
     monkeypatch.setattr(deadline, "monotonic", _Clock())
     limit = Deadline(seconds, start=0.0)
-    if "," in targets:
-        return make_compromise(chain(10), Several([load_target(each) for each in targets.split(",")]), deadline=limit)
-    return make_plan(chain(10), load_target(targets), deadline=limit, **settings)
+    models = [load_target(each) for each in targets.split(",")]
+    return make_plan(PlanRequest(chain(10), Several(models) if models[1:] else models[0], deadline=limit, **settings))
 
 
 @pytest.mark.parametrize("targets", ["ascend-910b", "ascend-910b,gpu-hopper"])
@@ -186,11 +185,11 @@ def test_pins_are_met_whatever_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     graph = chain(10)
     pins = {graph.outputs[0]: Format.parse("NHWC"), graph.value("conv_2"): Format.parse("NHWC")}
     monkeypatch.setattr(deadline, "monotonic", _Clock())
-    plan = make_plan(graph, load_target("gpu-hopper"), pins=pins, deadline=Deadline(1.0, start=0.0))
+    plan = make_plan(PlanRequest(graph, load_target("gpu-hopper"), pins, deadline=Deadline(1.0, start=0.0)))
     assert plan.stopped == "candidates"
     assert plan.seconds < float("inf")
 
 
 def test_least_moves_has_the_same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "monotonic", _Clock())
-    assert least_moves(chain(10), load_target("ascend-910b"), deadline=Deadline(1.0, start=0.0)) == 0
+    assert least_moves(PlanRequest(chain(10), load_target("ascend-910b"), deadline=Deadline(1.0, start=0.0))) == 0

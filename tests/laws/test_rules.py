@@ -1,8 +1,6 @@
 """The law of layout rules: under every signature, an op computes what it computes in canonical order.
 
-Whatever a rule completes is forced onto the op, operands are fed as they then lie in memory, with the worst
-in their lanes that the signature accepts, and the result is read back and compared; its lanes have to hold
-what the signature promises. A rule is tested by being registered.
+The law is `layoutopt.testing.check_rule`. A rule is tested by being registered.
 
 The thorough tier runs every sample of an op type at every opset, and every signature that its rule completes for any of
 them, but not each with each: samples choose signatures in turns, those first that no sample has yet, and once the op type
@@ -13,18 +11,14 @@ many of both is done in minutes: of DequantizeLinear there are 215,000 pairs. Th
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import pytest
-from test_rules_forced import forced, lifted, outcome, signatures
-from test_rules_handmade import Sample, run
+from test_rules_handmade import session
 from test_rules_samples import Draft, drafts, versions
 
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Signature
-from layoutopt.ops import is_canonical, rule_of, rules, with_padding_states
+from layoutopt.ops import rules
+from layoutopt.testing.rules import faults_of, make_trial
 
 T = TypeVar("T")
 
@@ -34,27 +28,9 @@ _SIGNATURES = 6  # per sample in the quick tier
 _ELSEWHERE = 2  # per sample at another opset than that it was made for, besides what no sample has had
 _LEAST = 4  # per sample in the thorough tier
 _ENOUGH = 1000  # per op type in the thorough tier, besides what no sample has had
-_FUNCTIONS = "functions", "ascend"  # one of these for each pair of a sample and a signature
 
 # Op types that onnxruntime has no kernel for at an opset.
 NOT_RUN = frozenset({("GlobalLpPool", 22), ("MaxRoiPool", 22), ("RoiAlign", 22)})
-
-
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """A sample that runs as it is.
-
-    Attributes:
-        sample: the sample.
-        graph: its graph, of one op.
-        wants: what it computes, for each of its feeds.
-        laned: the signatures of the op, but for the canonical one.
-    """
-
-    sample: Sample
-    graph: Graph
-    wants: list[list[np.ndarray]]
-    laned: list[Signature]
 
 
 @pytest.mark.parametrize("kind", rules())
@@ -68,9 +44,9 @@ def test_every_signature_computes_the_same(kind: str) -> None:
             sample = draft.make()
             if sample is None:
                 continue
-            trial = _trial(sample, thorough=False)
-            chosen = trial.laned[: _ELSEWHERE if draft.is_moved else _SIGNATURES]
-            faults = _faults(trial, chosen)
+            trial = make_trial(sample, session, thorough=False)
+            chosen = trial.signatures[: _ELSEWHERE if draft.is_moved else _SIGNATURES]
+            faults = faults_of(trial, chosen)
             _expect_none(faults, len(chosen))
             tried, proven[version] = tried + 1, proven[version] + len(chosen)
     _expect_one(kind, proven)
@@ -81,12 +57,12 @@ def test_every_signature_computes_the_same(kind: str) -> None:
 def test_every_sample_and_every_signature_compute_the_same(kind: str) -> None:
     drafted = [draft for queue in _by_opset(kind, thorough=True).values() for draft in queue]
     made = [(draft, sample) for draft in drafted if (sample := draft.make()) is not None]
-    trials = [(draft, _trial(sample, thorough=True)) for draft, sample in made]
+    trials = [(draft, make_trial(sample, session, thorough=True)) for draft, sample in made]
     most = [_ELSEWHERE if draft.is_moved else _ENOUGH for draft, _ in trials]
     proven: Counter[int] = Counter(dict.fromkeys(versions(kind), 0))
     faults = []
-    for (draft, trial), share in zip(trials, shares([trial.laned for _, trial in trials], most), strict=True):
-        faults += _faults(trial, share)
+    for (draft, trial), share in zip(trials, shares([trial.signatures for _, trial in trials], most), strict=True):
+        faults += faults_of(trial, share)
         proven[draft.since] += len(share)
     _expect_none(faults, proven.total())
     _expect_one(kind, proven)
@@ -112,32 +88,6 @@ def _by_opset(kind: str, thorough: bool) -> dict[int, list[Draft]]:
     return queues
 
 
-def hold(sample: Sample) -> int:
-    """Run a sample under every signature; how many these are."""
-    trial = _trial(sample, thorough=True)
-    _expect_none(_faults(trial, trial.laned), len(trial.laned))
-    return len(trial.laned)
-
-
-def _trial(sample: Sample, *, thorough: bool) -> _Trial:
-    graph = lifted(sample.model)
-    (op,) = graph.ops
-    rule = rule_of(op)
-    if rule is None:
-        return _Trial(sample, graph, [], [])
-    try:
-        wants = [run(sample.model, feed) for feed in sample.feeds]
-    except Exception:  # onnxruntime lacks the kernel, or the sizes do not go together
-        return _Trial(sample, graph, [], [])
-    ranks = [value.rank for value in graph.outputs]
-    if any([np.ndim(array) for array in want] != ranks for want in wants):
-        return _Trial(sample, graph, [], [])  # other sizes of the inputs are other ranks of the outputs
-    plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
-    laned = [each for signature in plain for each in with_padding_states(rule, op, signature)]
-    laned.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
-    return _Trial(sample, graph, wants, laned)
-
-
 def shares(choices: Sequence[Sequence[T]], most: Sequence[int]) -> list[list[T]]:
     """Which of its choices each sample has; see above.
 
@@ -161,25 +111,6 @@ def shares(choices: Sequence[Sequence[T]], most: Sequence[int]) -> list[list[T]]
                 total += 1
         turn += 1
     return [[*mine] for mine in found]
-
-
-def _faults(trial: _Trial, chosen: list[Signature]) -> list[str]:
-    """What is wrong with a sample under some signatures."""
-    found = []
-    (op,) = trial.graph.ops
-    for signature in chosen:
-        rule = rule_of(op)
-        assert rule is not None
-        functions = _FUNCTIONS[zlib.crc32(f"{trial.sample} {signature}".encode()) % len(_FUNCTIONS)]
-        for dialect in ["ops"] if rule.is_layout_agnostic(op, signature) else ["ops", functions]:
-            try:
-                fault = outcome(forced(trial.graph, signature), trial.sample.feeds, trial.wants, dialect)
-            except Exception as error:
-                fault = f"{dialect}: {type(error).__name__} {str(error)[:300]}"
-            if fault:
-                found.append(f"{trial.sample}: {signature}: {fault}")
-                break
-    return found
 
 
 def _expect_none(faults: list[str], count: int) -> None:

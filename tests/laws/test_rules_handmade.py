@@ -2,74 +2,26 @@
 
 import os
 import warnings
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from layoutopt.testing import Feed, Sample, make_sample
+from layoutopt.testing import random_array as random
+
 onnxruntime.set_default_logger_severity(4)  # some kernels warn of themselves, every time
 
-Feed = dict[str, np.ndarray]
 
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """A model of one node, and inputs for it."""
-
-    name: str
-    model: onnx.ModelProto
-    feeds: tuple[Feed, ...]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def random(shape: tuple[int, ...], seed: str) -> np.ndarray:
-    """Normal numbers that depend on the seed only."""
-    return np.random.default_rng(zlib.crc32(seed.encode())).normal(size=shape).astype(np.float32)
-
-
-def made(
-    text: str,
-    *,
-    opset: int = 17,
-    out: int = onnx.TensorProto.FLOAT,
-    types: tuple[int, ...] = (),
-    function: str = "",
-    **given: object,
-) -> Sample:
-    """A model of one node in onnx's own notation; inputs are arrays, or shapes of random ones.
-
-    An op that no runtime has is given as a function.
-    """
-    node = onnx.parser.parse_node(text)
-    feed = {}
-    for name, value in given.items():  # also what only a body reads
-        feed[name] = random(value, f"{text} {name}") if isinstance(value, tuple) else np.asarray(value)
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in feed.items()
-    ]
-    names = [name for name in node.output if name]
-    kinds = types or (out,) * len(names)
-    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(names, kinds, strict=True)]
-    graph = helper.make_graph([node], "sample", inputs, outputs)
-    versions = {"": opset, node.domain: opset if not node.domain else 1}
-    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
-    functions = [onnx.parser.parse_function(function)] if function else []
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
-    for info, array in zip(model.graph.output, run(model, feed), strict=True):
-        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, array.shape))
-    shapes = ",".join("x".join(map(str, array.shape)) for array in feed.values())
-    return Sample(f"{text} [{shapes}] opset {opset}", model, (feed,))
+def made(text: str, **options: Any) -> Sample:
+    """As `make_sample`, also at opsets that are too new for onnxruntime."""
+    return make_sample(text, load=session, **options)
 
 
 def run(model: onnx.ModelProto, feed: Feed) -> list[np.ndarray]:

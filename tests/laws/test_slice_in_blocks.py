@@ -7,14 +7,14 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from test_rules import hold
-from test_rules_forced import lifted, signatures
-from test_rules_handmade import ints, made
+from test_rules_handmade import ints, made, session
 from test_rules_samples import frozen
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.ops import is_canonical
+from layoutopt.testing import check_rule
+from layoutopt.testing.forced import lifted, signatures
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 
@@ -26,7 +26,7 @@ def test_every_signature_computes_the_same() -> None:
     every.append(made("y = Slice (x, s, e, a)", x=x, s=ints(1, 16), e=ints(3, 32), a=ints(2, -3)))
     every.append(made("y = Slice (x, s, e, a, t)", x=x, s=ints(0), e=ints(32), a=ints(1), t=ints(2)))
     every.append(made("y = Slice <starts=[16], ends=[32], axes=[1]> (x)", x=x, opset=9))
-    assert all(hold(frozen(sample) or sample) for sample in every)
+    assert check_rule(*(frozen(sample) or sample for sample in every), load=session) > len(every)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from layoutopt.ir import types as ir
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Lanes, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, canonical_signature, rule_of, signature_of
-from layoutopt.planner import make_plan
+from layoutopt.planner import PlanRequest, make_plan
 
 Op = partial(ir.Op, version=18)
 IN, W, OUT = Slot("in", 0), Slot("in", 1), Slot("out", 0)
@@ -333,7 +333,7 @@ def chain(dtype: DType, ops: int = 12) -> Graph:
     ],
 )
 def test_a_network_is_planned_in_one_format(target: str, dtype: DType, format: str) -> None:
-    plan = make_plan(chain(dtype), load_target(target))
+    plan = make_plan(PlanRequest(chain(dtype), load_target(target)))
     assert plan.improves
     formats = [str(signature.outputs[0].format) for signature in plan.signatures.values() if signature.outputs[0]]
     assert set(formats[:-1]) == {format}

@@ -142,7 +142,7 @@ def test_banks(capsys: pytest.CaptureFixture[str]) -> None:
     assert swizzled.count("no conflicts") == 2
     assert "     1    2,8  [2,0]   2,24   2,16    3,8  [3,0]   3,24   3,16\n" in swizzled
     plain = said(capsys, "RowMajor", "--extent", "32,64")
-    assert "28 conflicts  16 bytes a thread, 4 phases in 32 passes" in plain and "…\n" in plain
+    assert "28 conflicts  16 bytes per thread, 4 phases in 32 passes" in plain and "…\n" in plain
     assert said(capsys, "RowMajor", "--stride", "72").count("no conflicts") == 2
     assert said(capsys, "Sw<3,3,3> o (8,64):(64,1)").count("no conflicts") == 2
     assert "[0,8]" in said(capsys, "TensorOpMultiplicandCongruous64b")
@@ -162,15 +162,15 @@ def test_banks_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     ("command", "code", "says"),
     [
         ("RowMayor", 5, "did you mean RowMajor"),
-        ("TensorNHWC", 5, "take a layout of matrices"),
-        ("TensorNHWC --extent 1,2,3,4", 5, "take a layout of matrices"),
+        ("TensorNHWC", 5, "choose a layout of matrices"),
+        ("TensorNHWC --extent 1,2,3,4", 5, "choose a layout of matrices"),
         ("RowMajorInterleaved", 5, "write RowMajorInterleaved"),
         ("RowMajorInterleaved<2>", 5, "side by side"),
         ("RowMajor --stride 65", 5, "no multiple of 16 bytes"),
         ("RowMajor --extent 8", 5, "not 2 integers"),
         ("RowMajor --extent 8,b", 2, "not a shape"),
         ("RowMajor --dtype floaty", 5, "not an element type"),
-        ("(8,64):(64,1) --stride 3", 5, "says extents and strides itself"),
+        ("(8,64):(64,1) --stride 3", 5, "takes no --extent or --stride"),
         ("(8,8,8):(64,8,1)", 5, "two modes"),
         ("(8,8):(64", 5, "not an integer or a tuple"),
         ("Sw<3,3,1>:(8,64)", 5, "not a swizzle and a layout"),

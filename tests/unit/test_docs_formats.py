@@ -1,4 +1,4 @@
-"""docs/formats.md is what the catalogue and the pictures say."""
+"""docs/formats.md agrees with the catalogue and the drawings."""
 
 import importlib.util
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from layoutopt.cli.rendering.formats_by_system import crosstable, physical
+from layoutopt.cli.rendering.formats_by_system import formats_by_system, physical_shape_text
 from layoutopt.formats import entries, lookup
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,11 +22,11 @@ def script() -> ModuleType:
 
 def test_the_table_is_up_to_date() -> None:
     """If not: `layoutopt formats --markdown` prints the new one."""
-    assert crosstable() in (DOCS / "formats.md").read_text()
+    assert formats_by_system() in (DOCS / "formats.md").read_text()
 
 
 def test_every_name_is_in_the_table() -> None:
-    assert all(f"`{entry.name}`" in crosstable() for entry in entries())
+    assert all(f"`{entry.name}`" in formats_by_system() for entry in entries())
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_every_name_is_in_the_table() -> None:
     ],
 )
 def test_formulas(name: str, letters: str, formula: str) -> None:
-    assert physical(lookup(name), letters) == formula
+    assert physical_shape_text(lookup(name), letters) == formula
 
 
 @pytest.mark.parametrize("name", script().FIGURES)

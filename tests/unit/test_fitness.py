@@ -361,7 +361,7 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
     path = str(save(PLAIN))
     code, out, err = run(capsys, path)
     assert (code, err) == (0, "")
-    for said in ("fits", "none in the file", "for 2 of 2 nodes", "works", "2 more, ONNX's own"):
+    for said in ("fits", "no blocked weights", "for 2 of 2 nodes", "can be created", "2 more, standard ONNX"):
         assert said in out
     assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
     record = json.loads(run(capsys, path, "--json", "-")[1])

@@ -1,1 +1,1 @@
-"""Files that the commands write."""
+"""Files that the commands write: models, pictures, dumps of the graph."""

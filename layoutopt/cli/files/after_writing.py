@@ -10,10 +10,10 @@ from layoutopt.files import path_text
 
 @contextmanager
 def after_writing(files: Sequence[Path]) -> Iterator[None]:
-    """Print what a command has found; if that fails, the error names the files that are written all the same.
+    """Context in which a command prints its results; if printing fails, the error names the files already written.
 
     Raises:
-        StdoutError: it cannot be printed.
+        StdoutError: stdout cannot be written.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""`--dump-ir`: the text form of the graph around passes.
+"""`--dump-ir`: the graph as text, before or after passes.
 
-before:PASS, after:PASS      around one pass
-all                          before the first pass and after each
-...=FOLDER                   into files there, in place of stderr
+before:PASS, after:PASS      the graph before or after one pass
+all                          the graph before the first pass and after every pass
+...=FOLDER                   written to files in FOLDER instead of stderr
 """
 
 import sys
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import plain
+from layoutopt.cli.rendering.terminal import printable
 from layoutopt.files import Kind, Overwrite, output_errors, write_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
@@ -22,32 +22,32 @@ _STDERR = "stderr"
 
 
 @dataclass(slots=True)
-class Dump:
-    """What one `--dump-ir` asks for.
+class DumpRequest:
+    """The value of one `--dump-ir`.
 
     Attributes:
         moment: before, after or all.
-        step: the name of the pass; empty for all.
-        folder: where files go; None for stderr.
+        pass_name: the name of the pass; empty for all.
+        folder: the folder for files; None for stderr.
         rule: which existing files may be replaced.
     """
 
     moment: str
-    step: str = ""
+    pass_name: str = ""
     folder: Path | None = None
     rule: Overwrite = field(default_factory=Overwrite)
 
-    def wants(self, moment: str, name: str, number: int) -> bool:
-        """Whether it is for this moment of the pass that is run as the `number`th."""
+    def matches(self, moment: str, pass_name: str, number: int) -> bool:
+        """Whether the request covers this moment (before or after) of the `number`th pass that runs."""
         if self.moment == "all":
             return moment == "after" or number == 1
-        return (moment, name) == (self.moment, self.step)
+        return (moment, pass_name) == (self.moment, self.pass_name)
 
     def write(self, title: str, content: str) -> None:
-        """Write a graph to where it is wanted."""
+        """Write a graph as text to the folder, or to stderr."""
         if self.folder is None:
             with output_errors(Path("stderr")):
-                print(f"# {title}", *map(plain, content.splitlines()), "", sep="\n", file=sys.stderr, flush=True)
+                print(f"# {title}", *map(printable, content.splitlines()), "", sep="\n", file=sys.stderr, flush=True)
             return
         path = self.folder / f"{title}.txt"
         with output_errors(path):
@@ -56,42 +56,43 @@ class Dump:
 
 
 @dataclass(slots=True)
-class Dumps:
-    """All that is asked for; called around every pass."""
+class GraphDumper:
+    """A pass callback that writes the graph for every request that matches."""
 
-    requests: list[Dump]
+    requests: list[DumpRequest]
     number: int = field(default=0, init=False)
 
-    def __call__(self, moment: str, step: Pass, graph: Graph) -> None:
-        """Write the graph where it is wanted."""
+    def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
+        """Write the graph for every request that matches this moment of a pass."""
         self.number += moment == "before"
         for request in self.requests:
-            if request.wants(moment, step.name, self.number):
+            if request.matches(moment, current.name, self.number):
                 number = self.number if moment == "after" else self.number - 1
-                request.write(f"{number:02}-{moment}-{step.name}", to_text(graph))
+                request.write(f"{number:02}-{moment}-{current.name}", to_text(graph))
 
     @property
     def uses_stderr(self) -> bool:
-        """Whether something goes to stderr."""
+        """Whether a request writes to stderr."""
         return any(request.folder is None for request in self.requests)
 
 
-def dumps(requests: Sequence[str], mode: Mode, rule: Overwrite) -> Dumps:
-    """Parse the values of all `--dump-ir`; files obey `rule`.
+def parse_dumps(requests: Sequence[str], mode: Mode, rule: Overwrite) -> GraphDumper:
+    """Parse the values of all `--dump-ir`; `rule` decides which files may be replaced.
 
     Raises:
-        UsageError: it is none of the above, or there is no such pass.
+        UsageError: a value has another form, or there is no such pass.
     """
-    steps = [step.name for step in default_pipeline(mode).passes]
-    return Dumps([_parse(request, steps, rule) for request in requests])
+    pass_names = [each.name for each in default_pipeline(mode).passes]
+    return GraphDumper([_parse(request, pass_names, rule) for request in requests])
 
 
-def _parse(request: str, steps: Sequence[str], rule: Overwrite) -> Dump:
-    what, _, place = request.partition("=")
-    moment, _, step = what.partition(":")
-    if what != "all" and moment not in ("before", "after"):
-        raise UsageError("not a dump", where=f"--dump-ir {request}", hint="say before:PASS, after:PASS or all[=FOLDER]")
-    if what != "all" and step not in steps:
-        hint = f"there are {', '.join(dict.fromkeys(steps))}"
-        raise UsageError(f"no pass '{step}'", where=f"--dump-ir {request}", hint=hint)
-    return Dump(moment, step, Path(place) if place not in ("", _STDERR) else None, rule)
+def _parse(request: str, pass_names: Sequence[str], rule: Overwrite) -> DumpRequest:
+    position, _, folder = request.partition("=")
+    moment, _, pass_name = position.partition(":")
+    if position != "all" and moment not in ("before", "after"):
+        hint = "write before:PASS, after:PASS or all[=FOLDER]"
+        raise UsageError("not a position in the pipeline", where=f"--dump-ir {request}", hint=hint)
+    if position != "all" and pass_name not in pass_names:
+        hint = f"there are {', '.join(dict.fromkeys(pass_names))}"
+        raise UsageError(f"no pass '{pass_name}'", where=f"--dump-ir {request}", hint=hint)
+    return DumpRequest(moment, pass_name, Path(folder) if folder not in ("", _STDERR) else None, rule)

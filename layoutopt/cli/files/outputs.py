@@ -15,19 +15,19 @@ _STDOUT = Path("-")
 
 
 class Outputs:
-    """The files of one run.
+    """The output files of one run of `optimize`.
 
     Args:
-        source: the model that is read.
-        model: where the result goes; None to write none.
-        report: where the report goes; None to write none, `-` for stdout.
-        external_data: the name of the file for weights.
+        source: the model file that is read.
+        model: the path of the result; None to write no model.
+        report: the path of the report; None to write no report, `-` for stdout.
+        external_data: the name of the file for weights, in the folder of the result.
         force: whether existing files of another kind may be replaced.
 
     Attributes:
         prints_report: whether the report goes to stdout.
         source_size: bytes of the source and its external data.
-        written: the files of the model, once they are written.
+        written: the files of the model; None before they are written.
 
     Raises:
         UsageError: two of the files are the same.
@@ -51,10 +51,10 @@ class Outputs:
             _refuse_same(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
     def check(self) -> None:
-        """Try whether everything can be written.
+        """Check that all files can be written.
 
         Raises:
-            OutputError: something cannot, or must not replace what is there.
+            OutputError: a file cannot be written, or must not be replaced.
         """
         if self._model is not None:
             self._rule.check(self._model, Kind.MODEL)
@@ -67,8 +67,8 @@ class Outputs:
         """Write the report and the model.
 
         Raises:
-            OutputError: one of them cannot be written. If it is the model, there is no report either.
-            StdoutError: the report cannot be printed; the model is written.
+            OutputError: one of them cannot be written. If the model cannot be written, the report is not written either.
+            StdoutError: the report cannot be printed; the model has been written.
         """
         if self._report is None:
             self._save(result)
@@ -85,12 +85,12 @@ class Outputs:
 
     @property
     def written_size(self) -> int:
-        """Bytes of the model that is written and its external data."""
+        """Bytes of the written model and its external data."""
         return _model_size(self.written.model) if self.written is not None else 0
 
     @property
     def files(self) -> list[Path]:
-        """All files that are written."""
+        """All files written."""
         return [*(self.written.files if self.written is not None else ()), *([self._report] if self._report else [])]
 
 
@@ -100,10 +100,10 @@ def _model_size(model: Path) -> int:
 
 
 def _beside(model: Path, name: str) -> Path:
-    """The file for weights."""
+    """The path of the weights file."""
     if name in ("", ".", "..") or Path(name).name != name or name == model.name:
         hint = f"name another file next to {model}, without a folder"
-        raise UsageError("not a name for it", where=f"--external-data {name}", hint=hint)
+        raise UsageError("not a name for a weights file", where=f"--external-data {name}", hint=hint)
     return model.with_name(name)
 
 

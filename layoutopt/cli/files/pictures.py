@@ -1,4 +1,4 @@
-"""Pictures as files."""
+"""Writing of SVG files."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ _HEADER = f'<?xml version="1.0" encoding="UTF-8"?>\n{PICTURE_MARK}\n'
 
 
 def write_picture(figure: Any, path: Path, rule: Overwrite) -> None:
-    """Write a drawing as SVG, whole or not at all.
+    """Write a drawing as SVG, atomically.
 
     Raises:
-        OutputError: it cannot be written, or must not replace what is there.
+        OutputError: the file cannot be written, or must not be replaced.
     """
     write_text(path, figure.as_svg(header=_HEADER), Kind.PICTURE, rule)

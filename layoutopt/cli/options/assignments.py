@@ -1,44 +1,44 @@
-"""Options of the form NAME=VALUE that can be repeated: pins and dimensions; and the help of options that commands share."""
+"""Parsers for repeatable options of the form NAME=VALUE: pins and dimensions; help texts that several commands share."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from layoutopt.cli.exit_codes import UsageError
 
-DIM_HELP = "How large a symbolic dimension, or INPUT[AXIS], is; or LOW:HIGH, the range of its sizes. Can be repeated."
+DIM_HELP = "The size of a symbolic dimension or of INPUT[AXIS]; or LOW:HIGH, its range of sizes. Can be repeated."
 
 INPUTS_HELP = (
-    "Inputs to compare on, an array for each, from numpy.savez. Sizes follow them. Can be repeated: a file per set."
+    "Input arrays to compare on, by name, written by numpy.savez. Can be repeated: one file per set of inputs."
 )
 
 _T = TypeVar("_T")
 
 
-def pins(requests: Sequence[str]) -> dict[str, str]:
-    """--pin NAME=FORMAT; names may hold equals signs, formats do not.
+def parse_pins(requests: Sequence[str]) -> dict[str, str]:
+    """Parse `--pin NAME=FORMAT`; NAME may contain equals signs, FORMAT may not.
 
     Raises:
-        UsageError: one is none, or two contradict each other.
+        UsageError: a value has another form, or two values contradict each other.
     """
     return _assigned("--pin", requests, "a pin", "NAME=FORMAT", lambda text: text or None)
 
 
-def dims(requests: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """--dim NAME=SIZE or NAME=LOW:HIGH, both ends counted; names may hold equals signs.
+def parse_dim_ranges(requests: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Parse `--dim NAME=SIZE` or `--dim NAME=LOW:HIGH`, both ends included; NAME may contain equals signs.
 
     Raises:
-        UsageError: as for `pins`.
+        UsageError: as `parse_pins`.
     """
     return _assigned(
         "--dim", requests, "a dimension", "NAME=SIZE or NAME=LOW:HIGH, as in batch=1 or batch=1:16", _range
     )
 
 
-def extents(requests: Sequence[str]) -> dict[str, int]:
-    """--dim NAME=SIZE where a range makes no sense.
+def parse_dim_sizes(requests: Sequence[str]) -> dict[str, int]:
+    """Parse `--dim NAME=SIZE`, for commands that take no range.
 
     Raises:
-        UsageError: as for `pins`.
+        UsageError: as `parse_pins`.
     """
     return _assigned("--dim", requests, "a dimension", "NAME=VALUE, as in batch=1", _size)
 
@@ -60,7 +60,7 @@ def _assigned(
     form: str,
     read: Callable[[str], _T | None],
 ) -> dict[str, _T]:
-    """Values by name, each named once, or always as the same."""
+    """Parse all values; a name may be repeated only with an equal value."""
     found: dict[str, tuple[_T, str]] = {}
     for request in requests:
         name, _, text = request.rpartition("=")

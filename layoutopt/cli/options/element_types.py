@@ -4,11 +4,11 @@ from layoutopt.errors import FormatError
 from layoutopt.ir.types import DType
 
 
-def element_type(name: str) -> DType:
-    """The element type of a name like `float16`, in any case.
+def parse_dtype(name: str) -> DType:
+    """Return the element type with a name such as `float16`, in any case.
 
     Raises:
-        FormatError: there is none.
+        FormatError: there is no such element type.
     """
     found = next((each for each in DType if each.label == name.lower()), None)
     if found is None:

@@ -4,6 +4,6 @@ from typing import Annotated, TypeAlias
 
 from typer import Option
 
-_HELP = "Replace existing files of another kind, and weights that other models in the folder use."
+_HELP = "Replace existing files of any kind, and weights that other models in the folder use."
 
 Force: TypeAlias = Annotated[bool, Option("--force", help=_HELP)]

@@ -3,11 +3,11 @@
 from layoutopt.cli.exit_codes import UsageError
 
 
-def extents_of(option: str, value: str) -> tuple[int, ...]:
-    """The numbers of `1,17,5,4`, also `1x17x5x4` or `[1, 17, 5, 4]`; nothing is a scalar.
+def parse_shape(option: str, value: str) -> tuple[int, ...]:
+    """Parse a shape: `1,17,5,4`, `1x17x5x4` or `[1, 17, 5, 4]`; the empty text is a scalar.
 
     Raises:
-        UsageError: it is no such thing.
+        UsageError: the text is not a shape.
     """
     numbers = value.strip("[]() ").replace("x", ",").split(",")
     try:

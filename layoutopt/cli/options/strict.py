@@ -5,5 +5,5 @@ from typing import Annotated, TypeAlias
 from typer import Option
 
 Strict: TypeAlias = Annotated[
-    bool, Option("--strict", help="Refuse a model with a fault that onnxruntime tolerates, in place of repairing it.")
+    bool, Option("--strict", help="Reject a model with a fault that onnxruntime tolerates, instead of repairing it.")
 ]

@@ -1,1 +1,1 @@
-"""Tables, summaries, JSON and progress of the commands, as text."""
+"""Output of the commands: tables, summaries, JSON, progress and warnings."""

@@ -1,12 +1,12 @@
-"""What `layoutopt banks` prints: a matrix in the lines of shared memory, and what its accesses cost."""
+"""The output of `banks`: a matrix in the rows of shared memory, and the bank conflicts of accesses to it."""
 
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.options.element_types import element_type
-from layoutopt.cli.rendering.terminal import facts, line, remark, section, show, show_json, table, text
+from layoutopt.cli.options.element_types import parse_dtype
+from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
 from layoutopt.errors import FormatError
 from layoutopt.systems.cute import ComposedLayout, Layout
 from layoutopt.systems.cutlass import Operand, layout_type
@@ -17,13 +17,13 @@ _LINES = 16  # of memory that are shown
 _ROWS = 8  # of a matrix that has no tiles
 
 
-def operand(name: str, dtype: str, extent: Sequence[int] | None, stride: int | None) -> Operand:
-    """The operand that a command line describes.
+def parse_operand(name: str, dtype: str, extent: Sequence[int] | None, stride: int | None) -> Operand:
+    """Build the operand that the arguments of the command describe.
 
     Raises:
-        FormatError: there is no such layout or element type, or it is not of matrices.
+        FormatError: there is no such layout or element type, or it is not a layout of matrices.
     """
-    bits = element_type(dtype).bits
+    bits = parse_dtype(dtype).bits
     if ":" in name:
         return _of_cute(name, bits, extent, stride)
     kind = layout_type(name)
@@ -32,12 +32,12 @@ def operand(name: str, dtype: str, extent: Sequence[int] | None, stride: int | N
         plain = (row, _ROWS) if kind.contiguous == 0 else (_ROWS, row)
         extent = kind.tile if issubclass(kind, TensorOpLayout) else plain
     if extent is None:
-        raise FormatError(f"has {kind.rank} axes", where=name, hint="take a layout of matrices")
+        raise FormatError(f"has {kind.rank} axes", where=name, hint="choose a layout of matrices")
     return Operand.of(kind.packed(extent) if stride is None else kind(stride), extent, bits)
 
 
 def print_banks(matrix: Operand, as_json: bool) -> None:
-    """Print where the elements are, and the passes of both accesses."""
+    """Print the position of the elements, and the passes of a write and a read."""
     costs = [(access, matrix.conflicts(access)) for access in (matrix.write, matrix.read)]
     if as_json:
         show_json(
@@ -55,25 +55,25 @@ def print_banks(matrix: Operand, as_json: bool) -> None:
         )
         return
     size = f"  {' x '.join(map(str, matrix.extent))} elements of {matrix.element_size} bits"
-    show(line((str(matrix.layout), "bold"), (size, "dim")))
-    show(facts(*((access.name, _cost(access, cost.passes, cost.conflicts)) for access, cost in costs)))
-    section("banks", "the first element of each cell: strided, contiguous", _picture(matrix))
-    remark(f"In brackets is what the first {matrix.read.phase} threads of {matrix.read.name} read together.")
+    show(styled_line((str(matrix.layout), "bold"), (size, "dim")))
+    show(key_values(*((access.name, _cost(access, cost.passes, cost.conflicts)) for access, cost in costs)))
+    section("banks", "first element of each cell, as strided index, contiguous index", _picture(matrix))
+    footnote(f"Brackets mark the cells that the first {matrix.read.phase} threads of {matrix.read.name} read together.")
 
 
 def _of_cute(name: str, bits: int, extent: Sequence[int] | None, stride: int | None) -> Operand:
     layout = ComposedLayout.parse(name) if name.lstrip().startswith("Sw") else Layout.parse(name)
     modes = layout.inner.modes if isinstance(layout, ComposedLayout) else layout.modes
     if len(modes) != 2 or extent is not None or stride is not None:
-        raise FormatError("a layout of CuTe has two modes here, and says extents and strides itself", where=name)
+        raise FormatError("a CuTe layout must have two modes here, and takes no --extent or --stride", where=name)
     contiguous = min(range(2), key=lambda axis: (modes[axis].size == 1, int(modes[axis](1))))
     return Operand.plain(layout, (modes[0].size, modes[1].size), contiguous, bits)
 
 
 def _cost(access: Access, passes: Sequence[int], conflicts: int) -> Text:
     words = _counted(conflicts, "conflict") if conflicts else "no conflicts"
-    how = f"  {access.width} bytes a thread, {_counted(len(passes), 'phase')} in {_counted(sum(passes), 'pass', 'passes')}"
-    return line((words, "yellow" if conflicts else "green"), (how, "dim"))
+    how = f"  {access.width} bytes per thread, {_counted(len(passes), 'phase')} in {_counted(sum(passes), 'pass', 'passes')}"
+    return styled_line((words, "yellow" if conflicts else "green"), (how, "dim"))
 
 
 def _counted(number: int, one: str, several: str = "") -> str:

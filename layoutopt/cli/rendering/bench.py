@@ -1,4 +1,4 @@
-"""What `bench` prints."""
+"""The output of `bench`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,18 @@ from layoutopt.bench.run import bench
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.rendering.json_records import Record
-from layoutopt.cli.rendering.progress import Steps
-from layoutopt.cli.rendering.terminal import facts, line, remark, seconds, section, show, size, table, text
+from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.cli.rendering.terminal import (
+    footnote,
+    key_values,
+    seconds,
+    section,
+    show,
+    size,
+    styled_line,
+    table,
+    text,
+)
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.sample_inputs import read_inputs
 
@@ -30,18 +40,18 @@ def time_models(
     inputs: Path | None,
     **options: Any,
 ) -> None:
-    """Run the benchmark and print it; JSON goes to its file, or to stdout in place of the tables.
+    """Run the benchmark and print its results; JSON is written to a file, or to stdout instead of tables.
 
     Raises:
-        UsageError: there is no such dimension or input, or the file for JSON is one of the models.
-        LayoutoptError: as `bench`; or the file cannot be written.
+        UsageError: there is no such dimension or input, or the JSON file is one of the models.
+        LayoutoptError: an error of `bench`, or a file that cannot be written.
     """
     given = read_inputs(inputs) if inputs is not None else {}
     reads = [*models, *([inputs] if inputs is not None else [])]
     record = Record(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with Steps() as steps:
+    with ProgressLine() as progress:
         try:
-            report = bench(models, progress=steps, inputs=given, **options)
+            report = bench(models, progress=progress, inputs=given, **options)
         except (DimensionError, InputError) as error:
             option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
             raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
@@ -52,48 +62,48 @@ def time_models(
 
 
 def print_bench(report: BenchReport, with_ops: bool) -> None:
-    """The models, their times, and what else is known of them."""
+    """Print models, conditions, speed-ups, times, session creation, memory and data movement."""
     models = report.models
-    aside = f"  in {report.blocks} blocks with new sessions, each after {report.warm_up} to warm up"
-    rounds = line(f"{report.rounds} in {seconds(report.seconds)}", (aside, "dim"))
+    aside = f"  in {report.blocks} blocks, each with new sessions and {report.warm_up} warm-up rounds"
+    rounds = styled_line(f"{report.rounds} in {seconds(report.seconds)}", (aside, "dim"))
     rows = [
         *((each.label, text(_name(each, models), "bold")) for each in models),
         ("machine", _machine(report.machine)),
         ("runtime", text(", ".join(dict.fromkeys(f"{each.runtime} {each.runtime_version}" for each in models)))),
         ("inputs", _inputs(report)),
         ("rounds", rounds),
-        *(("" if number else "but", text(each, "yellow")) for number, each in enumerate(report.warnings)),
+        *(("" if number else "caveats", text(each, "yellow")) for number, each in enumerate(report.warnings)),
     ]
-    show(facts(*rows))
+    show(key_values(*rows))
     if len(models) > 1:
-        title = f"{models[0].label}'s time over the other's within each round, median of {report.rounds}"
+        title = f"time of {models[0].label} / time of the other model, per round; median of {report.rounds} rounds"
         section("speed-up", title, _speed_ups(models))
-    section("time", f"per run, median of {report.rounds}", _times(models))
-    section("session", f"from the file to a session, median of {report.blocks}", _sessions(models))
-    section("memory and movement", "peak of a fresh process; part of the kernels' time", _besides(models))
+    section("time", f"per run, median of {report.rounds} rounds", _times(models))
+    section("session creation", f"median of {report.blocks}", _sessions(models))
+    section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
     if with_ops:
-        section("ops", "time per run in all nodes, how many, and share; * only moves data", _ops(models))
+        section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
     if len(models) > 1:
-        remark("Whether the models compute the same: layoutopt verify A B")
+        footnote("Compare the outputs of the models with: layoutopt verify A B")
 
 
 def _machine(machine: MachineReport) -> Text:
     where = f"pinned to CPU {machine.pinned_to}" if machine.pinned_to is not None else "not pinned"
     threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
-    return line(machine.cpu, (f"  {threads}, {where}", "dim"))
+    return styled_line(machine.cpu, (f"  {threads}, {where}", "dim"))
 
 
 def _inputs(report: BenchReport) -> Text:
-    """Those of the first model; random unless it says that they are given."""
+    """The inputs of the first model; those not marked as given are random."""
     inputs = report.models[0].inputs
     shapes = (f"{each.name} {each.dtype} {'x'.join(map(str, each.shape))}".strip() for each in inputs)
-    said = [f"{shape}{' as given' if each.given else ''}" for shape, each in zip(shapes, inputs, strict=True)]
+    described = [f"{shape}{' (given)' if each.given else ''}" for shape, each in zip(shapes, inputs, strict=True)]
     aside = f"  random, seed {report.seed}" if any(not each.given for each in inputs) else ""
-    return line(", ".join(said) or "none", (aside, "dim"))
+    return styled_line(", ".join(described) or "none", (aside, "dim"))
 
 
 def _name(model: ModelReport, models: Sequence[ModelReport]) -> str:
-    """The file, and its runtime where there are several."""
+    """The file name, with the runtime if there are several runtimes."""
     return f"{model.model} in {model.runtime}" if len({each.runtime for each in models}) > 1 else model.model
 
 
@@ -144,8 +154,8 @@ def _sessions(models: Sequence[ModelReport]) -> Table:
     return rows
 
 
-def _besides(models: Sequence[ModelReport]) -> Table:
-    rows = table("=", ">peak memory", ">of it the model", ">data movement", ">Transpose and Reorder")
+def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
+    rows = table("=", ">peak memory", ">of which model", ">data movement", ">of which Transpose and Reorder")
     for each in models:
         memory = each.memory
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
@@ -155,15 +165,15 @@ def _besides(models: Sequence[ModelReport]) -> Table:
 
 
 def _ops(models: Sequence[ModelReport]) -> Table:
-    """What takes longest in any of the models first."""
+    """Op types sorted by their longest time in any model."""
     ops = [op for each in models for op in each.profile.ops]
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
     movers = {op.op for op in ops if op.moves_data}
-    rows = table("=op", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
+    rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
     for name in order[:_SHORT]:
-        rows.add_row(line(name, (" *" if name in movers else "", "yellow")), *_cells(models, [name]))
+        rows.add_row(styled_line(name, (" *" if name in movers else "", "yellow")), *_cells(models, [name]))
     if rest := order[_SHORT:]:
-        rows.add_row("others", *_cells(models, rest), style="dim")
+        rows.add_row("other", *_cells(models, rest), style="dim")
     rows.add_row("all", *_cells(models, order), style="bold")
     return rows
 

@@ -1,4 +1,4 @@
-"""What `check` prints."""
+"""The output of `check`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,8 @@ from rich.text import Text
 from layoutopt.cli.exit_codes import UnfitError
 from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.rendering.json_records import Record
-from layoutopt.cli.rendering.progress import Steps
-from layoutopt.cli.rendering.terminal import facts, line, remark, section, show, table, text
+from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import path_text
 from layoutopt.report.fitness import Fitness, Found, Machine, check_kernels, check_model, this_machine
 from layoutopt.runtime.kernels import Support
@@ -20,84 +20,95 @@ from layoutopt.runtime.usage import Usage
 from layoutopt.version import VERSION
 
 _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unknown": "yellow"}
-_WORDS = {"kernel": "kernel", "composed": "no kernel, runs as", "missing": "cannot run:", "unknown": "not known:"}
+_WORDS = {"kernel": "kernel", "composed": "expanded to", "missing": "cannot run:", "unknown": "unknown:"}
 
 
-def report_model(model: Path, everything: bool, json: Path | None, *, force: bool) -> None:
-    """Check a file and print what there is to know.
+def report_model(model: Path, show_all: bool, json: Path | None, *, force: bool) -> None:
+    """Check a model file and print the result.
 
     Raises:
-        ModelError: it cannot be read.
-        UnfitError: it does not fit.
+        ModelError: the file cannot be read.
+        UnfitError: the model does not fit this machine.
     """
     record = Record(json, model, force=force)
-    with Steps() as steps:
-        fitness = check_model(model, steps)
+    with ProgressLine() as progress:
+        fitness = check_model(model, progress)
     record.write(_model_record(model, fitness))
     if not record.is_printed:
         with after_writing(record.files):
-            _print_model(model, fitness, everything)
+            _print_model(model, fitness, show_all)
     if fitness.problems:
         what, hint = next(iter(fitness.problems.items()))
         raise UnfitError(what, where=str(model), hint=hint)
 
 
-def report_kernels(everything: bool, json: Path | None, *, force: bool) -> None:
-    """Check the table of kernels and print it.
+def report_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
+    """Check layoutopt's kernel table and print it.
 
     Raises:
-        UnfitError: a kernel is missing.
+        UnfitError: the installed onnxruntime lacks a kernel.
     """
     record = Record(json, force=force)
     machine, found = this_machine(), check_kernels()
     record.write(_kernels_record(machine, found))
     if not record.is_printed:
         with after_writing(record.files):
-            _print_kernels(machine, found, everything)
+            _print_kernels(machine, found, show_all)
     missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_there)
     if missing:
         what = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
-        raise UnfitError(what, hint="install a version that has")
+        raise UnfitError(what, hint="install a version that has them")
 
 
-def _print_model(model: Path, fitness: Fitness, everything: bool) -> None:
+def _print_model(model: Path, fitness: Fitness, show_all: bool) -> None:
     machine, problems = fitness.machine, fitness.problems
     verdict = text("does not fit", "bold red") if problems else text("fits", "green")
-    shown = [each for each in fitness.usages if everything or each.domain or each.support.status != "kernel"]
+    shown = [each for each in fitness.usages if show_all or each.domain or each.support.status != "kernel"]
     rows: list[tuple[str, RenderableType]] = [
-        ("verdict", line(verdict, f" onnxruntime {machine.onnxruntime} on this machine")),
+        ("verdict", styled_line(verdict, f" onnxruntime {machine.onnxruntime} on this machine")),
         *(("" if number else "because", text(each, "red")) for number, each in enumerate(problems)),
-        ("blocks", _blocks(fitness)),
+        ("block size", _blocks(fitness)),
         ("kernels", _summary(fitness.usages)),
-        ("loading", text("works" if not fitness.failure else "fails", "red" if fitness.failure else "")),
+        (
+            "session",
+            text("can be created" if not fitness.failure else "cannot be created", "red" if fitness.failure else ""),
+        ),
     ]
-    show(line((str(model), "bold")), facts(*rows))
+    show(styled_line((str(model), "bold")), key_values(*rows))
     if shown:
         section("operators", "by the element types of their inputs", _operators(shown))
     if left := len(fitness.usages) - len(shown):
-        remark(f"{left} more, ONNX's own, have a kernel: --all shows them.")
+        footnote(f"{left} more, standard ONNX operators, have a kernel: --all lists them.")
 
 
 def _blocks(fitness: Fitness) -> Text:
     if not fitness.is_blocked:
-        packed = "none in the file"
+        packed = "no blocked weights in the file"
     else:
-        packed = f"packed for {fitness.packed} channels" if fitness.packed else "packed for nobody knows what"
-    return line(packed, "; ", _here(fitness.machine))
+        packed = (
+            f"weights packed for {fitness.packed} channels"
+            if fitness.packed
+            else "weights packed for an unknown block size"
+        )
+    return styled_line(packed, "; ", _here(fitness.machine))
 
 
 def _here(machine: Machine) -> Text:
-    """The blocks of the machine."""
-    flags = f"  {machine.target} by the processor's flags" if machine.target else ""
-    return line(f"onnxruntime has {machine.block or 'none'} here", (flags, "dim"))
+    """The block size of the machine."""
+    flags = f"  {machine.target} by its CPU flags" if machine.target else ""
+    return styled_line(f"onnxruntime uses {machine.block or 'no blocks'} on this machine", (flags, "dim"))
 
 
 def _summary(usages: Sequence[Usage]) -> Text:
-    """How many nodes have one."""
+    """The number of nodes with a kernel, and of those without."""
     nodes = {status: sum(each.nodes for each in usages if each.support.status == status) for status in _WORDS}
     counts = (
         f"{count} {word}"
-        for status, word in (("composed", "composed of others"), ("missing", "without"), ("unknown", "not known"))
+        for status, word in (
+            ("composed", "expanded to other ops"),
+            ("missing", "without a kernel"),
+            ("unknown", "unknown"),
+        )
         if (count := nodes[status])
     )
     return text(", ".join([f"for {nodes['kernel']} of {sum(nodes.values())} nodes", *counts]))
@@ -114,26 +125,26 @@ def _operators(usages: Sequence[Usage]) -> Table:
 
 def _support(support: Support) -> Text:
     style = _STYLES[support.status]
-    return line((_WORDS[support.status], style), (f" {support.detail}" if support.detail else "", "dim"))
+    return styled_line((_WORDS[support.status], style), (f" {support.detail}" if support.detail else "", "dim"))
 
 
-def _print_kernels(machine: Machine, found: Sequence[Found], everything: bool) -> None:
+def _print_kernels(machine: Machine, found: Sequence[Found], show_all: bool) -> None:
     there = sum(each.is_there for each in found)
     show(
-        facts(
+        key_values(
             ("onnxruntime", text(machine.onnxruntime)),
-            ("blocks", _here(machine)),
-            ("kernels", text(f"{there} of {len(found)} are there", "" if there == len(found) else "red")),
+            ("block size", _here(machine)),
+            ("kernels", text(f"{there} of {len(found)} available", "" if there == len(found) else "red")),
         )
     )
-    rows = table("=op", "=types", "=since", "=", *(("limits",) if everything else ()))
+    rows = table("=op", "=types", "=since", "=", *(("limits",) if show_all else ()))
     for each in found:
         row, types = each.kernel, " ".join(each.binding.values())
-        limits = (text("; ".join(row.limits), "dim"),) if everything else ()
+        limits = (text("; ".join(row.limits), "dim"),) if show_all else ()
         rows.add_row(text(f"{row.domain}::{row.op}"), text(types, "dim"), row.since, _support(each.support), *limits)
-    section("kernels", "those that layoutopt writes", rows)
-    if not everything:
-        remark("What they do not do: --all")
+    section("kernels", "those that layoutopt emits", rows)
+    if not show_all:
+        footnote("--all lists the limits of each kernel.")
 
 
 def _model_record(model: Path, fitness: Fitness) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""The catalogue of formats as a table."""
+"""The output of `formats`: the catalogue of named formats."""
 
 from dataclasses import asdict
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import remark, section, show, show_json, table, text
+from layoutopt.cli.rendering.terminal import footnote, section, show, show_json, table, text
 from layoutopt.formats import Entry, entries
 
 
-def print_catalogue(system: str | None, as_json: bool) -> None:
-    """All formats that have names, or those of one system.
+def print_formats(system: str | None, as_json: bool) -> None:
+    """Print all named formats, or those of one system.
 
     Raises:
         UsageError: there is no such system.
@@ -17,7 +17,7 @@ def print_catalogue(system: str | None, as_json: bool) -> None:
     if as_json:
         show_json([asdict(entry) for entry in chosen])
         return
-    rows = table("=name", "=system", "=spelling", "=axes", "note")
+    rows = table("=name", "=system", "=format", "=axes", "note")
     for entry in chosen:
         name, spelling = text(entry.name, "bold"), text(entry.spelling, "cyan")
         rows.add_row(name, text(entry.system, "dim"), spelling, text(entry.axes), text(entry.note, "dim"))
@@ -26,7 +26,7 @@ def print_catalogue(system: str | None, as_json: bool) -> None:
     for where, source in dict.fromkeys((entry.system, entry.source) for entry in chosen):
         sources.add_row(where, text(source.removeprefix(f"{where} "), "dim"))
     section("sources", "", sources)
-    remark("Spellings are names too: NCHW8c, CHWN, OIHW4i16o. What {C0} is follows from --dtype.")
+    footnote("Format strings such as NCHW8c, CHWN or OIHW4i16o are accepted as names. {C0} depends on --dtype.")
 
 
 def _of_system(system: str | None) -> list[Entry]:
@@ -34,6 +34,6 @@ def _of_system(system: str | None) -> list[Entry]:
         return list(entries())
     chosen = [entry for entry in entries() if entry.system.casefold() == system.casefold()]
     if not chosen:
-        there = ", ".join(dict.fromkeys(entry.system for entry in entries()))
-        raise UsageError("no such system", where=f"--system {system}", hint=f"there are {there}")
+        known = ", ".join(dict.fromkeys(entry.system for entry in entries()))
+        raise UsageError("no such system", where=f"--system {system}", hint=f"there are {known}")
     return chosen

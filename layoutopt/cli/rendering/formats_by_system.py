@@ -1,4 +1,4 @@
-"""The formats of the field side by side: one row per format, one column per system, as Markdown."""
+"""The output of `formats --markdown`: one row per format, one column per system."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ _COLUMNS = ("MegEngine", "oneDNN", "Ascend", "CUTLASS", "TVM", "PyTorch")
 _FEATURES, _FILTERS, _MATRICES = "Feature maps", "Filters", "Matrices"
 _C0 = 9973  # stands for {C0} while a spelling is parsed: no format has such blocks
 _BEYOND = """\
-## More than an order of parts
+## Formats beyond the format algebra
 
 | physical shape | name | used for |
 |---|---|---|
@@ -18,16 +18,16 @@ _BEYOND = """\
 """
 
 
-def crosstable() -> str:
-    """All formats that have names, by what they are for."""
+def formats_by_system() -> str:
+    """All named formats as Markdown tables: feature maps, filters, matrices."""
     parts = []
     for role in (_FEATURES, _FILTERS, _MATRICES):
         parts += [f"## {role}\n", *_table(role), ""]
     return "\n".join([*parts, _BEYOND])
 
 
-def physical(format: Format, letters: str) -> str:
-    """The physical shape as a formula: one extent per part, `⌈C/16⌉` for what is left of an axis outside of its blocks."""
+def physical_shape_text(format: Format, letters: str) -> str:
+    """The physical shape as a formula: one extent per dimension, `⌈C/16⌉` for the outer dimension of a blocked axis."""
     extents = []
     for part in format.parts:
         block, letter = format.block(part.axis), letters[part.axis]
@@ -36,7 +36,7 @@ def physical(format: Format, letters: str) -> str:
 
 
 def _table(role: str) -> Iterator[str]:
-    yield f"| parts | physical shape | {' | '.join(_COLUMNS)} | used for |"
+    yield f"| format | physical shape | {' | '.join(_COLUMNS)} | used for |"
     yield "|" + "---|" * (len(_COLUMNS) + 3)
     rows: dict[Format, list[Entry]] = {}
     for entry in entries():
@@ -46,7 +46,7 @@ def _table(role: str) -> Iterator[str]:
         letters = found[0].axes
         names = (", ".join(f"`{each.name}`" for each in found if each.system == system) for system in _COLUMNS)
         notes = "; ".join(dict.fromkeys(each.note for each in found if each.note))
-        shape = physical(format, letters).replace(str(_C0), "C0")
+        shape = physical_shape_text(format, letters).replace(str(_C0), "C0")
         yield f"| `{found[0].spelling}` | {shape} | {' | '.join(names)} | {notes} |"
 
 

@@ -1,4 +1,4 @@
-"""What `inspect` prints."""
+"""The output of `inspect`."""
 
 import json
 from collections import Counter
@@ -10,26 +10,37 @@ from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.inspection import Change, Planned, Recorded
+from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
 from layoutopt.cli.rendering.optimize import plan_lines, sized, title
-from layoutopt.cli.rendering.terminal import facts, line, remark, seconds, section, show, show_json, size, table, text
+from layoutopt.cli.rendering.terminal import (
+    footnote,
+    key_values,
+    seconds,
+    section,
+    show,
+    show_json,
+    size,
+    styled_line,
+    table,
+    text,
+)
 from layoutopt.report.schema import CastReport, NoteReport, OpReport
 
 _SHORT = 12  # rows of a table without --all
-_VECTORS = ("C", "scalar")  # of their formats there is nothing to say
+_VECTORS = ("C", "scalar")  # formats that are not printed
 
 
-def print_survey(found: Planned | Recorded, everything: bool, as_json: bool) -> None:
-    """Print what `inspect` found, op by op if `everything`."""
+def print_inspected(found: PlannedModel | StampedModel, show_all: bool, as_json: bool) -> None:
+    """Print a planned or recorded model, with one row per op if `show_all`."""
     if as_json:
-        show_json(asdict(found) if isinstance(found, Recorded) else _record(found))
-    elif isinstance(found, Recorded):
-        _print_recorded(found, everything)
+        show_json(asdict(found) if isinstance(found, StampedModel) else _record(found))
+    elif isinstance(found, StampedModel):
+        _print_recorded(found, show_all)
     else:
-        _print_planned(found, everything)
+        _print_planned(found, show_all)
 
 
-def _record(found: Planned) -> dict[str, Any]:
+def _record(found: PlannedModel) -> dict[str, Any]:
     report = found.report
     return {
         "model": report.model,
@@ -50,46 +61,60 @@ def _fields(record: BaseModel | None) -> Any:
     return json.loads(record.model_dump_json()) if record is not None else None
 
 
-def _print_planned(found: Planned, everything: bool) -> None:
+def _print_planned(found: PlannedModel, show_all: bool) -> None:
     report = found.report
-    verdict = text("worth rewriting", "green") if report.changed else text(f"to be left alone: {report.reason}")
-    show(title(report), facts(("result", verdict), *plan_lines(report)))
-    if everything:
-        section("ops", "formats and time, before and after", _each_op(found.changes))
+    verdict = (
+        text("would be rewritten", "green") if report.changed else text(f"would be left unchanged: {report.reason}")
+    )
+    show(title(report), key_values(("result", verdict), *plan_lines(report)))
+    if show_all:
+        section("ops", "formats and estimated time, before and after planning", _each_op(found.changes))
     else:
-        section("ops", "formats and time, before and after; --all for each", _kinds_of_ops(found.changes))
+        section(
+            "ops",
+            "formats and estimated time, before and after planning; --all lists each op",
+            _op_types(found.changes),
+        )
     if report.casts:
-        section("casts", "that remain, and why", _casts(report.casts, None if everything else _SHORT))
-    if movers := [each for each in found.changes if each.before is not None and each.before.moves_data]:
-        section("transposes", "and reshapes that moved data, and whether they do", _movers(movers, everything))
+        section(
+            "layout conversions",
+            "those of the plan, with reasons",
+            _conversions(report.casts, None if show_all else _SHORT),
+        )
+    if movements := [each for each in found.changes if each.before is not None and each.before.moves_data]:
+        section(
+            "data movement", "ops that moved data before planning, and their outcome", _movements(movements, show_all)
+        )
+    if fixed := [each for each in found.changes if each.op.reason and not each.op.moves_data]:
+        section("canonical formats", "ops without a choice of formats, with reasons", _without_choice(fixed, show_all))
     if report.notes:
-        section("notes", "what did not apply, and why", _notes(report.notes, everything))
+        section("notes", "passes that did not apply, with reasons", _notes(report.notes, show_all))
 
 
-def _each_op(changes: Sequence[Change]) -> Table:
-    rows = table("=op", "name", "formats before", "after", ">time", ">after")
+def _each_op(changes: Sequence[OpChange]) -> Table:
+    rows = table("=op", "name", "formats before", "formats after", ">time before", ">time after")
     for each in changes:
         times = (_time(each.before), _time(each.after))
         rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *_formats(each), *times)
     return rows
 
 
-def _kinds_of_ops(changes: Sequence[Change]) -> Table:
-    """Ops of one kind with the same formats in one row, the most expensive first."""
-    groups: dict[tuple[str, ...], list[Change]] = {}
+def _op_types(changes: Sequence[OpChange]) -> Table:
+    """One row for all ops of one type with the same formats, the most expensive first."""
+    groups: dict[tuple[str, ...], list[OpChange]] = {}
     for each in changes:
         groups.setdefault((each.op.kind, *(cell.plain for cell in _formats(each))), []).append(each)
     order = sorted(groups.values(), key=lambda group: -max(_totals(group)))
-    rows = table("=op", ">", "formats before", "after", ">time", ">after")
+    rows = table("=op type", ">ops", "formats before", "formats after", ">time before", ">time after")
     for group in order[:_SHORT]:
         times = map(seconds, _totals(group))
         rows.add_row(text(group[0].op.kind), text(len(group)), *_formats(group[0]), *times)
     if rest := [each for group in order[_SHORT:] for each in group]:
-        rows.add_row("others", text(len(rest)), "", "", *map(seconds, _totals(rest)), style="dim")
+        rows.add_row("other", text(len(rest)), "", "", *map(seconds, _totals(rest)), style="dim")
     return rows
 
 
-def _totals(changes: Sequence[Change]) -> tuple[float, float]:
+def _totals(changes: Sequence[OpChange]) -> tuple[float, float]:
     before = sum(each.before.seconds for each in changes if each.before is not None)
     return before, sum(each.after.seconds for each in changes if each.after is not None)
 
@@ -98,7 +123,7 @@ def _time(op: OpReport | None) -> str:
     return seconds(op.seconds) if op is not None else ""
 
 
-def _formats(each: Change) -> tuple[Text, Text]:
+def _formats(each: OpChange) -> tuple[Text, Text]:
     before = _sides(each.before) if each.before is not None else ""
     if each.after is None:
         return text(before, "dim"), text("folded", "green")
@@ -107,84 +132,101 @@ def _formats(each: Change) -> tuple[Text, Text]:
 
 
 def _sides(op: OpReport) -> str:
-    """Formats in and out."""
+    """The formats of inputs and outputs."""
     inputs = list(dict.fromkeys(each for each in op.inputs if each is not None and each not in _VECTORS))
     outputs = list(dict.fromkeys(each for each in op.outputs if each is not None))
     return ", ".join(outputs) if inputs in (outputs, []) else f"{', '.join(inputs)} → {', '.join(outputs)}"
 
 
-def _casts(casts: Sequence[CastReport], limit: int | None) -> Table:
-    """All in the order of the graph, or the most expensive first."""
-    rows = table("tensor", ">bytes", ">time", "why")
+def _conversions(casts: Sequence[CastReport], limit: int | None) -> Table:
+    """All conversions in graph order, or the `limit` most expensive."""
+    rows = table("tensor", ">bytes", ">time", "reason")
     for each in casts if limit is None else sorted(casts, key=lambda cast: -cast.seconds)[:limit]:
         cost = (size(each.bytes), seconds(each.seconds))
-        why = line((each.reason, "dim"), "" if each.moves_data else "; no data moves, only the shape is new")
+        why = styled_line((each.reason, "dim"), "" if each.moves_data else "; moves no data, changes only the shape")
         rows.add_row(text(each.tensor), *cost, why)
     if limit is not None and (rest := len(casts) - limit) > 0:
         rows.add_row(text(f"and {rest} more", "dim"))
     return rows
 
 
-def _movers(changes: Sequence[Change], is_whole: bool) -> Table:
-    """Each op, or each kind of op and fate."""
+def _movements(changes: Sequence[OpChange], is_whole: bool) -> Table:
+    """One row per op, or one row per op type and outcome."""
     if is_whole:
-        rows = table("=op", "name", ">time", ">after", "")
+        rows = table("=op", "name", ">time before", ">time after", "outcome")
         for each in changes:
             times = (_time(each.before), _time(each.after))
-            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *times, _fate(each))
+            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *times, _outcome(each))
         return rows
-    groups: dict[tuple[str, str], list[Change]] = {}
+    groups: dict[tuple[str, str], list[OpChange]] = {}
     for each in changes:
-        groups.setdefault((each.op.kind, _fate(each).plain), []).append(each)
-    rows = table("=op", ">", ">time", ">after", "")
+        groups.setdefault((each.op.kind, _outcome(each).plain), []).append(each)
+    rows = table("=op type", ">ops", ">time before", ">time after", "outcome")
     for group in groups.values():
-        rows.add_row(text(group[0].op.kind), text(len(group)), *map(seconds, _totals(group)), _fate(group[0]))
+        rows.add_row(text(group[0].op.kind), text(len(group)), *map(seconds, _totals(group)), _outcome(group[0]))
     return rows
 
 
-def _fate(each: Change) -> Text:
+def _outcome(each: OpChange) -> Text:
     if each.after is None:
         return text("folded", "green")
-    return text("still moves data", "yellow") if each.after.moves_data else text("names only", "green")
+    return text("still moves data", "yellow") if each.after.moves_data else text("metadata only", "green")
+
+
+def _without_choice(changes: Sequence[OpChange], is_whole: bool) -> Table:
+    """One row per op, or one row per op type and reason."""
+    if is_whole:
+        rows = table("=op", "name", "reason")
+        for each in changes:
+            rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
+        return rows
+    rows = table("=op", ">", "reason")
+    for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
+        rows.add_row(text(kind), text(count), text(reason))
+    return rows
 
 
 def _notes(notes: Sequence[NoteReport], is_whole: bool) -> Table:
-    """Each, or each reason."""
+    """One row per note, or one row per pass and reason."""
     if is_whole:
-        rows = table("=pass", "where", "why")
+        rows = table("=pass", "where", "reason")
         for note in notes:
             rows.add_row(text(note.source), text(note.where, "dim"), text(note.reason))
         return rows
-    rows = table("=pass", ">", "why")
+    rows = table("=pass", ">notes", "reason")
     for (source, reason), count in Counter((note.source, note.reason) for note in notes).most_common():
         rows.add_row(text(source), text(count), text(reason))
     return rows
 
 
-def _print_recorded(found: Recorded, everything: bool) -> None:
+def _print_recorded(found: StampedModel, show_all: bool) -> None:
     stamp = found.stamp
-    casts = sum(call.is_cast for call in found.calls)
-    says = sum(bool(call.formats) for call in found.calls) - casts
-    intact = text("as it was written", "green")
+    casts = sum(op.is_cast for op in found.ops)
+    declared = sum(bool(op.formats) for op in found.ops) - casts
+    standard = len(found.ops) - declared - casts
+    intact = text("unchanged since it was written", "green")
     rows = [
         ("written by", text(f"layoutopt {stamp['version']}")),
-        ("for", text(f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}")),
-        ("state", intact if found.is_intact else text("edited since", "yellow")),
-        ("ops", text(f"{len(found.calls)}: {says} with formats, {casts} CastData, the others plain ONNX")),
+        ("target", text(f"{stamp['target']}, {stamp['mode']}, dialect {stamp['dialect']}")),
+        ("state", intact if found.is_intact else text("edited since it was written", "yellow")),
+        (
+            "ops",
+            text(f"{len(found.ops)}: {declared} with formats, {casts} CastData, {standard} standard ONNX"),
+        ),
     ]
     if stamp.get("dims"):
         rows.append(("sizes", text(", ".join(f"{name} {sized(*range)}" for name, range in stamp["dims"].items()))))
     if stamp["pins"]:
         rows.append(("pinned", text(", ".join(f"{name} {format}" for name, format in stamp["pins"].items()))))
-    show(line((found.model, "bold")), facts(*rows))
-    if everything:
+    show(styled_line((found.model, "bold")), key_values(*rows))
+    if show_all:
         ops = table("=op", "name", "formats")
-        for call in found.calls:
-            ops.add_row(text(call.kind), text(call.name, "dim"), text(call.formats, "cyan"))
+        for op in found.ops:
+            ops.add_row(text(op.kind), text(op.name, "dim"), text(op.formats, "cyan"))
     else:
-        ops = table("=op", ">", "formats")
-        counted = Counter((call.kind, call.formats) for call in found.calls)
+        ops = table("=op type", ">ops", "formats")
+        counted = Counter((op.kind, op.formats) for op in found.ops)
         for (kind, formats), count in counted.most_common():
             ops.add_row(text(kind), text(count), text(formats, "cyan"))
     section("ops", "", ops)
-    remark("Name another --target to plan it anew.")
+    footnote("Give --target to plan the model again.")

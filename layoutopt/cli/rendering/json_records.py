@@ -1,4 +1,4 @@
-"""The JSON record of a command, for `--json FILE`: a file, or stdout in place of the tables."""
+"""The JSON record of a command (`--json FILE`), in a file, or on stdout instead of tables."""
 
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,21 @@ _STDOUT = Path("-")
 
 
 class Record:
-    """Where a command's record goes, checked before the work begins.
+    """The destination of a command's JSON record, checked before the command starts its work.
 
     Args:
         path: the file, `-` for stdout, or None.
-        sources: the files that the command reads or writes besides it.
-        kind: what the sources are, with an article.
+        sources: the other files that the command reads or writes.
+        kind: a phrase for the sources in error messages, such as "a model".
         force: whether an existing file of another kind may be replaced.
 
     Attributes:
         is_printed: whether the record goes to stdout.
-        files: the file, once it is written.
+        files: the written file; empty before it is written.
 
     Raises:
-        UsageError: it is one of the sources.
-        OutputError: it cannot be written, or must not replace what is there.
+        UsageError: the path is one of the sources.
+        OutputError: the file cannot be written, or must not be replaced.
     """
 
     def __init__(self, path: Path | None, *sources: Path, kind: str = "a model", force: bool = False) -> None:
@@ -44,8 +44,8 @@ class Record:
         """Write or print the record.
 
         Raises:
-            OutputError: it cannot be written.
-            StdoutError: it cannot be printed.
+            OutputError: the file cannot be written.
+            StdoutError: stdout cannot be written.
         """
         if self.is_printed:
             show_text(json_text(data))

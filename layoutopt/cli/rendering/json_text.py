@@ -1,4 +1,4 @@
-"""JSON that can be printed on a terminal: characters that would steer it are escapes."""
+"""JSON text that is safe to print on a terminal: control characters are escaped."""
 
 import json
 import re
@@ -10,10 +10,9 @@ _UNUSUAL = re.compile(r"[^\x00-\x7e]")
 
 
 def json_text(data: Any) -> str:
-    """Data, or a model of pydantic, as indented JSON that ends in a line break.
+    """Serialise data, or a pydantic model, as indented JSON with a final line break.
 
-    Letters of all scripts are written as they are. Characters that are not printable, such as C1 controls and marks that
-    turn the direction of writing, are escaped.
+    Printable characters of all scripts are kept. Others, such as C1 controls and marks of text direction, are escaped.
     """
     is_model = isinstance(data, BaseModel)
     text = data.model_dump_json(indent=2) if is_model else json.dumps(data, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The memory of a tensor, cut into runs: offsets that follow each other and hold elements that do so too."""
+"""The memory of a tensor as runs: intervals of offsets whose elements follow each other along one axis."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,12 +12,12 @@ _SCANNED = 1 << 16  # offsets
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Some offsets.
+    """An interval of offsets.
 
     Attributes:
         first: the first offset.
         last: the last offset.
-        start: the coordinate of the first element; None for lanes.
+        start: the coordinate of the first element; None for padding.
         axis: the axis along which the elements follow each other; None for a single element.
     """
 
@@ -27,19 +27,19 @@ class Run:
     axis: int | None = None
 
     def __str__(self) -> str:
-        """The elements in the notation of arrays, with the last index of the run included."""
+        """The elements in array notation; the last index of the run is included."""
         count = self.last - self.first + 1
         if self.start is None:
-            return f"{count} lane{'s' if count > 1 else ''}"
+            return f"{count} padding element{'s' if count > 1 else ''}"
         indices = (f"{at}…{at + count - 1}" if axis == self.axis else str(at) for axis, at in enumerate(self.start))
         return f"x[{', '.join(indices)}]"
 
     def record(self) -> dict[str, object]:
-        """The fields."""
+        """The fields as a dictionary."""
         return asdict(self)
 
     def with_next(self, coord: tuple[int, ...] | None) -> "Run | None":
-        """The run with what is at the next offset; None if that does not continue it."""
+        """The run extended by the element at the next offset; None if that element does not continue the run."""
         if self.start is None or coord is None:
             return Run(self.first, self.last + 1, None) if self.start is coord else None
         steps = [(axis, new - old) for axis, (old, new) in enumerate(zip(self.start, coord, strict=True))]
@@ -50,7 +50,7 @@ class Run:
 
 
 def runs(layout: Layout) -> Iterator[Run]:
-    """The runs from the first offset on, as far as memory is looked at."""
+    """The runs of the first 65,536 offsets, in order."""
     offsets = np.arange(min(layout.capacity, _SCANNED))
     held = layout.holds(offsets)
     axes = [axis.tolist() for axis in layout.inverse(offsets[held])]

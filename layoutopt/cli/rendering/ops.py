@@ -1,4 +1,4 @@
-"""The operators as a table."""
+"""The output of `ops`."""
 
 from dataclasses import asdict
 
@@ -8,10 +8,10 @@ from layoutopt.report.operators import Operator, known_operators, operators_page
 
 
 def print_operators(name: str | None, family: str | None, *, as_json: bool, as_markdown: bool) -> None:
-    """Those that are asked for, or all.
+    """Print the operators whose name contains `name` and whose family is `family`; without these, print all.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such operator or family.
     """
     chosen = _chosen(known_operators(), name, family)
     if as_json:
@@ -20,30 +20,30 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
     if as_markdown:
         show_text(operators_page(chosen))
         return
-    ruled, left = [each for each in chosen if each.family], [each for each in chosen if each.reason]
+    ruled, unruled = [each for each in chosen if each.family], [each for each in chosen if each.reason]
     if ruled:
         rows = table("=operator", "=opsets", "=family", "formats", "padding")
         for each in ruled:
             opsets = text(" ".join(map(str, each.opsets)), "dim")
-            words = text(each.formats), text(each.padding, "dim")
+            words = text(each.formats), text(each.lanes, "dim")
             rows.add_row(text(each.kind, "bold"), opsets, text(each.family), *words)
         show(rows)
-    if left:
-        rows = table("=", "")
-        for each in left:
+    if unruled:
+        rows = table("=operator", "reason")
+        for each in unruled:
             rows.add_row(text(each.kind, "bold"), text(each.reason, "dim"))
-        section("no layout rule", "run in canonical format", rows)
+        section("operators without a layout rule", "their operands keep ONNX's order", rows)
 
 
-def _chosen(every: list[Operator], name: str | None, family: str | None) -> list[Operator]:
-    asked = (name or "").casefold().replace("::", ".")
-    exact = [each for each in every if asked in (each.kind.casefold(), each.name.casefold())]
-    found = exact or [each for each in every if asked in each.kind.casefold()]
+def _chosen(operators: list[Operator], name: str | None, family: str | None) -> list[Operator]:
+    wanted = (name or "").casefold().replace("::", ".")
+    exact = [each for each in operators if wanted in (each.kind.casefold(), each.name.casefold())]
+    found = exact or [each for each in operators if wanted in each.kind.casefold()]
     if not found:
         raise UsageError("no such operator", where=str(name), hint="`layoutopt ops` lists them")
     if family is None:
         return found
-    if family not in {each.family for each in every} - {""}:
-        there = ", ".join(sorted({each.family for each in every} - {""}))
-        raise UsageError("no such family", where=f"--family {family}", hint=f"there are {there}")
+    if family not in {each.family for each in operators} - {""}:
+        known = ", ".join(sorted({each.family for each in operators} - {""}))
+        raise UsageError("no such family", where=f"--family {family}", hint=f"there are {known}")
     return [each for each in found if each.family == family]

@@ -1,4 +1,4 @@
-"""What is going on, on stderr, for people who wait for longer than a second."""
+"""A progress line on stderr for commands that take longer than a second."""
 
 import sys
 from contextlib import AbstractContextManager
@@ -12,11 +12,11 @@ from layoutopt.cli.rendering.terminal import console
 _PATIENCE = 1.0  # seconds
 
 
-class Steps(AbstractContextManager["Steps"]):
-    """Called with the name of every step as it begins; silent where stderr is no terminal."""
+class ProgressLine(AbstractContextManager["ProgressLine"]):
+    """Shows the name of the current stage and the elapsed time, if stderr is a terminal; call it with each stage's name."""
 
     def __init__(self, is_silent: bool = False) -> None:
-        """Show nothing at all if `is_silent`."""
+        """Create the line; it shows nothing if `is_silent`."""
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         self._is_silent = is_silent or not sys.stderr.isatty()
         self._display = Progress(*columns, console=console(sys.stderr), transient=True)
@@ -26,12 +26,12 @@ class Steps(AbstractContextManager["Steps"]):
         self._lock = Lock()
         self._is_over = False
 
-    def __call__(self, step: str) -> None:
-        """Name what begins."""
-        self._display.update(self._task, description=step)
+    def __call__(self, stage: str) -> None:
+        """Show the name of the stage that begins."""
+        self._display.update(self._task, description=stage)
 
-    def __enter__(self) -> "Steps":
-        """Wait for a second before anything is shown."""
+    def __enter__(self) -> "ProgressLine":
+        """Start the timer after which the line appears."""
         if not self._is_silent:
             self._timer.start()
         return self
@@ -39,7 +39,7 @@ class Steps(AbstractContextManager["Steps"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave no trace."""
+        """Remove the line."""
         self._timer.cancel()
         with self._lock:
             self._is_over = True

@@ -1,4 +1,4 @@
-"""What the numbers of a target mean for an op: how long it takes in each kernel, and what makes it so long."""
+"""The output of `targets --explain` and `targets --op`: the estimated time of an op in each kernel, and its parts."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.rendering.terminal import remark, seconds, section, show_json, table, text
+from layoutopt.cli.rendering.terminal import footnote, seconds, section, show_json, table, text
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.kernels import has_operand
 from layoutopt.cost_models.roofline import Estimate
@@ -18,56 +18,60 @@ from layoutopt.onnx_io import lift, one_op
 from layoutopt.ops import rule_of
 from layoutopt.ops.view import View
 
-_FORM = "write it like Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
+_FORM = "write it as Conv <pads=[1,1,1,1]> (float16[1,64,56,56] x, float16[64,64,3,3] w)"
 _TEXT = re.compile(r"\s*(\w+)\s*(<.*>)?\s*\((.*)\)\s*", re.DOTALL)
 _USUAL = "Conv <pads=[1,1,1,1]> ({dtype}[1,64,56,56] x, {dtype}[64,64,3,3] w)"
 
 
 def print_estimates(name: str, text: str | None, as_json: bool) -> None:
-    """Every kernel of a target for an op, the fastest first.
+    """Print the estimate of every kernel of a target for an op, the fastest first.
 
     Args:
         name: the target.
-        text: the op, in ONNX's text form; a convolution if there is none.
-        as_json: print JSON.
+        text: the op, in ONNX's text syntax; None for a convolution.
+        as_json: whether to print JSON.
 
     Raises:
         TargetError: there is no such target.
-        UsageError: the text is no op.
+        UsageError: the text is not an op.
     """
     model = load_target(name)
     text = text or _USUAL.format(dtype=_dtype(model))
-    op = parsed(text)
+    op = parse_op(text)
     estimates = model.estimates(op)
     if as_json:
         show_json({"target": model.name, "op": text, "kernels": [_record(op, each) for each in estimates]})
         return
     section(
         f"{model.name}: {text}",
-        "in each kernel; the cheapest first where all else is as in ONNX",
+        "kernels by total time, if all other ops have ONNX's own order",
         _table(op, estimates),
     )
-    remark("A kernel takes its overhead and the longer of arithmetic and traffic. Filters are converted ahead of time.")
+    footnote(
+        "Time is overhead plus the maximum of arithmetic and memory traffic. Filters are packed ahead of time, at no cost."
+    )
 
 
-def parsed(text: str) -> Op:
-    """The op that a text says.
+def parse_op(text: str) -> Op:
+    """Parse an op in ONNX's text syntax.
 
     Raises:
-        UsageError: it says none, or one that cannot be inferred.
+        UsageError: the text is not an op, or the types of its outputs cannot be inferred.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise UsageError("is no op", where=f"--op {text}", hint=_FORM)
+        raise UsageError("is not an op", where=f"--op {text}", hint=_FORM)
     try:
         graph = lift(one_op(*match.groups(default="")))
     except ModelError as error:
-        raise UsageError(f"is no op: {error.what}", where=f"--op {text}", hint=_FORM) from None
+        raise UsageError(f"is not an op: {error.what}", where=f"--op {text}", hint=_FORM) from None
     op = graph.ops[0]
     rule = rule_of(op)
     if isinstance(rule, View):
-        what = f"has no kernel: {op.kind} only renames axes, and is free where formats follow it"
-        raise UsageError(what, where=f"--op {text}", hint="ask for another op")
+        what = (
+            f"has no kernel: {op.kind} is a metadata-only op, free if the format of its output follows from its input"
+        )
+        raise UsageError(what, where=f"--op {text}", hint="choose another op")
     filters = op.operand(slot) if (slot := _roles(op).get("w")) is not None else None
     if filters is not None and filters.static_shape is not None and filters.dtype is not None:
         filters.data = ArrayData(np.broadcast_to(np.zeros((), filters.dtype.numpy), filters.static_shape))
@@ -75,13 +79,13 @@ def parsed(text: str) -> Op:
 
 
 def _dtype(model: RooflineModel) -> str:
-    """An element type that the target has convolutions for, the narrowest of fractions."""
+    """The narrowest floating-point type that the target has a convolution for."""
     known = {dtype for row in model.spec.kernel if "convolution" in row.family for dtype in row.dtypes}
     return next((dtype for dtype in ("float16", "bfloat16") if dtype in known), "float32")
 
 
 def _table(op: Op, estimates: list[Estimate]) -> Table:
-    rows = table("=formats", "=kernel", ">arithmetic", ">traffic", ">overhead", ">takes", ">conversions", "bound by")
+    rows = table("=formats", "=kernel", ">arithmetic", ">traffic", ">overhead", ">time", ">conversions", "bound by")
     for each in estimates:
         terms = each.terms
         by = "arithmetic" if terms.arithmetic > terms.traffic else "memory"
@@ -93,7 +97,10 @@ def _table(op: Op, estimates: list[Estimate]) -> Table:
             seconds(terms.overhead),
             text(seconds(terms.seconds), "bold"),
             seconds(each.conversions),
-            text("; ".join([by if terms.overlaps else f"{by}, which do not overlap", *_remarks(each)]), "dim"),
+            text(
+                "; ".join([by if terms.overlaps else f"{by}, arithmetic and traffic do not overlap", *_remarks(each)]),
+                "dim",
+            ),
         )
     return rows
 
@@ -106,7 +113,7 @@ def _formats(op: Op, estimate: Estimate) -> Iterator[str]:
 
 
 def _roles(op: Op) -> dict[str, Slot]:
-    """Which operands are called x, w, y, or a, b, y, of those that the op has."""
+    """The slots of an op by role: x, w, y, or a, b, y."""
     rule = rule_of(op)
     return {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)} if rule is not None else {}
 
@@ -114,7 +121,7 @@ def _roles(op: Op) -> dict[str, Slot]:
 def _kernel(estimate: Estimate) -> str:
     kernel = estimate.work.kernel
     if kernel is None:
-        return "vector, no kernel of its own"
+        return "vector unit, no kernel declared"
     efficiency = kernel.efficiency
     if not estimate.work.is_aligned and kernel.unaligned_efficiency is not None:
         efficiency = kernel.unaligned_efficiency
@@ -124,9 +131,9 @@ def _kernel(estimate: Estimate) -> str:
 def _remarks(estimate: Estimate) -> Iterator[str]:
     kernel = estimate.work.kernel
     if kernel is not None and not estimate.work.is_aligned and kernel.align is not None:
-        yield f"extents are no multiples of {kernel.align.value}"
+        yield f"extents are not multiples of {kernel.align.value}"
     if kernel is not None and kernel.direct:
-        yield "in whatever formats the operands have"
+        yield "any format of the operands"
     if kernel is not None and kernel.strided:
         yield "operands may be transposed"
 

@@ -1,15 +1,24 @@
-"""Targets as tables."""
-
-from importlib.metadata import EntryPoint
+"""The output of `targets`."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from layoutopt.cli.rendering.terminal import facts, indented, line, remark, section, show, show_json, table, text
-from layoutopt.cost_models import TargetSpec, load_target, target_names
-from layoutopt.cost_models.plugins import plugins
+from layoutopt.cli.rendering.terminal import (
+    footnote,
+    indented,
+    key_values,
+    section,
+    show,
+    show_json,
+    styled_line,
+    table,
+    text,
+)
+from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target_names
+from layoutopt.cost_models.registry import EXTENSIONS, find_target
 from layoutopt.cost_models.spec import Kernel, Sourced
 from layoutopt.errors import TargetError
+from layoutopt.registry.entry_points import package_of
 
 _KEYS = ("name", "family", "dialect", "description")
 _UNITS = {"bandwidth": "B/s", "capacity": "B", "overhead": "s"}
@@ -17,31 +26,29 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""), (1e-3, "m"), (1e-6,
 
 
 def print_targets(as_json: bool) -> None:
-    """The built-in targets, and which of them this machine is."""
+    """Print the built-in and installed targets, and mark the one that describes this machine."""
     specs = [load_target(name).spec for name in target_names()]
-    here = _here()
+    host = _host()
     if as_json:
         records = [{key: getattr(spec, key) for key in _KEYS} for spec in specs]
-        installed = [{"name": name, "package": _package(entry)} for name, entry in plugins().items()]
-        show_json([*(record | {"is_host": record["name"] == here} for record in records), *installed])
+        installed = [{"name": name, "package": package_of(entry)} for name, entry in EXTENSIONS.found.items()]
+        show_json([*(record | {"is_host": record["name"] == host} for record in records), *installed])
         return
     rows = table("=name", "=kind", "=dialect", "description")
     for spec in specs:
-        about = line(spec.description, ("  this machine: cpu", "green")) if spec.name == here else spec.description
+        about = (
+            styled_line(spec.description, ("  this machine: cpu", "green")) if spec.name == host else spec.description
+        )
         rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
-    for name, entry in plugins().items():
-        rows.add_row(text(name, "bold"), "", "", line("cost model in Python, from ", _package(entry)))
+    for name, entry in EXTENSIONS.found.items():
+        rows.add_row(text(name, "bold"), "", "", styled_line("cost model in Python, from ", package_of(entry)))
     show(rows)
-    remark(
-        "A path that ends in .toml is a target too; it can inherit one of these. Several with commas between get one plan."
+    footnote(
+        "The path of a .toml file is a target too; it can inherit from one of these. NAME,NAME gets one plan for both."
     )
 
 
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
-
-
-def _here() -> str | None:
+def _host() -> str | None:
     try:
         return str(load_target("cpu").name)
     except TargetError:
@@ -49,32 +56,44 @@ def _here() -> str | None:
 
 
 def print_target(name: str, as_json: bool) -> None:
-    """Every number of a target with its source, and its kernels.
+    """Print every parameter of a target with its source, and its kernels.
 
     Raises:
-        TargetError: there is no such target, or its description is malformed.
+        TargetError: there is no such target, its description is malformed, or it has none.
     """
-    spec = load_target(name).spec
+    spec = _spec(name)
     if as_json:
         show_json(spec.model_dump(mode="json"))
         return
-    about = facts(("kind", text(spec.family)), ("dialect", text(spec.dialect)))
-    show(line((spec.name, "bold"), (f"  {spec.description}", "dim")), about)
-    section("numbers", "with their sources", _numbers(spec))
+    about = key_values(("kind", text(spec.family)), ("dialect", text(spec.dialect)))
+    show(styled_line((spec.name, "bold"), (f"  {spec.description}", "dim")), about)
+    section("parameters", "with their sources", _numbers(spec))
     if spec.kernel:
-        section("kernels", "fraction of a unit's peak; what is not here is emulated with casts", _kernels(spec.kernel))
+        section(
+            "kernels",
+            "fraction of a unit's peak; other formats are emulated with layout conversions",
+            _kernels(spec.kernel),
+        )
+
+
+def _spec(name: str) -> TargetSpec:
+    model = find_target(name)
+    if not isinstance(model, RooflineModel):
+        hint = "see the numbers of a single target that a TOML file describes"
+        raise TargetError("has no table of numbers", where=name, hint=hint)
+    return model.spec
 
 
 def _numbers(spec: TargetSpec) -> Table:
-    rows = table("=", ">", "")
-    for key, number in reversed(list(spec.numbers())):  # those of memory first
+    rows = table("=parameter", ">value", "source")
+    for key, number in reversed(list(spec.numbers())):  # memory first
         if not key.startswith("kernel"):
             rows.add_row(text(key), text(_quantity(key, number), "cyan"), text(number.source, "dim"))
     return rows
 
 
 def _kernels(kernels: tuple[Kernel, ...]) -> Group:
-    """The kernels for the same ops and element types together, in the order of the file."""
+    """The kernels grouped by ops and element types, in the order of the file."""
     groups: dict[tuple[str, ...], list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault((_ops(kernel), *kernel.dtypes), []).append(kernel)
@@ -88,7 +107,7 @@ def _kernels(kernels: tuple[Kernel, ...]) -> Group:
         for kernel in members:
             peak = f"{kernel.efficiency.value:>4.0%} {kernel.unit}"
             rows.add_row(text(_formats(kernel), "cyan"), peak, text("; ".join(_remarks(kernel)), "dim"))
-        parts += [line(ops, (f"  {' '.join(dtypes)}", "dim")), indented(rows)]
+        parts += [styled_line(ops, (f"  {' '.join(dtypes)}", "dim")), indented(rows)]
     return Group(*parts)
 
 
@@ -107,15 +126,15 @@ def _formats(kernel: Kernel) -> str:
 
 
 def _remarks(kernel: Kernel) -> list[str]:
-    """The source of the efficiency, and every other number with its own."""
+    """The source of the efficiency, then the other parameters of the kernel with their sources."""
     others = {
-        "of the bandwidth": kernel.bandwidth_efficiency,
-        "elements aligned": kernel.align,
-        "of the peak if not": kernel.unaligned_efficiency,
-        "channels at most": kernel.max_channels,
-        "divides the channels": kernel.channel_multiple,
-        "samples at least": kernel.min_batch,
-        "s at least": kernel.overhead,
+        "of peak bandwidth": kernel.bandwidth_efficiency,
+        "elements alignment": kernel.align,
+        "of peak if unaligned": kernel.unaligned_efficiency,
+        "channels maximum": kernel.max_channels,
+        "divides the channel count": kernel.channel_multiple,
+        "batch minimum": kernel.min_batch,
+        "s minimum": kernel.overhead,
     }
     given = ((number, what) for what, number in others.items() if number is not None)
     return [kernel.efficiency.source, *(f"{number.value:g} {what}: {number.source}" for number, what in given)]

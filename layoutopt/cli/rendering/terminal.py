@@ -1,4 +1,4 @@
-"""What the commands print with: colours and ellipses on terminals, plain lines that never wrap elsewhere."""
+"""Building blocks of printed output. Terminals get colours and ellipses; files and pipes get plain lines that never wrap."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ from rich.text import Text
 from layoutopt.cli.exit_codes import StdoutError
 from layoutopt.cli.rendering.json_text import json_text
 
-_UNLIMITED = 20_000  # columns of what is no terminal
+_UNLIMITED = 20_000  # columns of a file or pipe
 
 
 def console(stream: TextIO, file: TextIO | None = None) -> Console:
-    """What prints as it suits a stream; into a file of its own if there is one."""
+    """A rich console with the colours and width of `stream`, which writes to `file` if it is given."""
     return Console(
         file=file or stream,
         force_terminal=True if stream.isatty() else None,
@@ -29,7 +29,7 @@ def console(stream: TextIO, file: TextIO | None = None) -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print, without the blanks that tables end lines with."""
+    """Print on stdout, without trailing blanks."""
     page = StringIO()
     printer = console(sys.stdout, page)
     for part in parts:
@@ -38,35 +38,35 @@ def show(*parts: RenderableType) -> None:
 
 
 def show_json(data: Any) -> None:
-    """Print data for machines."""
+    """Print data as JSON on stdout."""
     show_text(json_text(data))
 
 
 def show_text(content: str) -> None:
-    """Print text as it is.
+    """Print text on stdout unchanged.
 
     Raises:
-        StdoutError: it cannot be printed.
+        StdoutError: stdout cannot be written.
     """
     try:
         sys.stdout.write(content)
         sys.stdout.flush()
-    except OSError as error:  # typer would handle some of them in its own way
+    except OSError as error:  # typer handles some of these errors differently
         what = (error.strerror or str(error)).lower()
         raise StdoutError(what, where="stdout", hint="redirect it elsewhere") from error
 
 
-def plain(value: object) -> str:
-    """Names come from files; what would steer the terminal is replaced."""
+def printable(value: object) -> str:
+    """The text of a value with control characters replaced: names come from files, and could control the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
 
 
 def text(value: object, style: str = "") -> Text:
-    """Text as it is."""
-    return Text(plain(value), style)
+    """One span of text; control characters are replaced."""
+    return Text(printable(value), style)
 
 
-def line(*spans: str | tuple[str, str] | Text) -> Text:
+def styled_line(*spans: str | tuple[str, str] | Text) -> Text:
     """One line of text and (text, style) pairs."""
     whole = Text()
     for span in spans:
@@ -78,22 +78,22 @@ def line(*spans: str | tuple[str, str] | Text) -> Text:
 
 
 def section(title: str, aside: str, content: RenderableType) -> None:
-    """Print something under a heading."""
-    show(line(), line((title, "bold"), (f"  {aside}" if aside else "", "dim")), indented(content))
+    """Print a heading and, indented, its content."""
+    show(styled_line(), styled_line((title, "bold"), (f"  {aside}" if aside else "", "dim")), indented(content))
 
 
-def remark(content: str) -> None:
-    """Print what to know besides."""
-    show(line(), text(content, "dim"))
+def footnote(content: str) -> None:
+    """Print a note below the output."""
+    show(styled_line(), text(content, "dim"))
 
 
 def indented(content: RenderableType) -> Padding:
-    """Two columns to the right."""
+    """The content, indented by two columns."""
     return Padding(content, (0, 0, 0, 2), expand=False)
 
 
 def table(*columns: str) -> Table:
-    """A table without lines. Columns are marked: `>` is right-aligned; that and `=` is never cut or wrapped."""
+    """A table without rules. A column title may begin with `>` (right-aligned, never wrapped) or `=` (never wrapped)."""
     result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         title = column.lstrip(">=")
@@ -107,8 +107,8 @@ def table(*columns: str) -> Table:
     return result
 
 
-def facts(*rows: tuple[str, RenderableType]) -> Padding:
-    """Labels and what there is to say to them."""
+def key_values(*rows: tuple[str, RenderableType]) -> Padding:
+    """Rows of a label and a value."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -118,7 +118,7 @@ def facts(*rows: tuple[str, RenderableType]) -> Padding:
 
 
 def seconds(value: float) -> str:
-    """A duration with three digits, in the unit that suits it."""
+    """A duration with three significant digits, in s, ms, µs or ns."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale * 0.9995:
             return f"{_digits(value / scale)} {unit}"
@@ -126,7 +126,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes with three digits."""
+    """A number of bytes with three significant digits, in GB, MB, kB or B."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale * 0.9995:
             return f"{_digits(count / scale)} {unit}"
@@ -138,5 +138,5 @@ def _digits(value: float) -> str:
 
 
 def file_size(*paths: str | os.PathLike[str]) -> int:
-    """Bytes of some files together; those that are not there count nothing."""
+    """Total bytes of the files that exist."""
     return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))

@@ -1,4 +1,4 @@
-"""Warnings of a command: lines on stderr, which `--quiet` does not suppress."""
+"""Warnings of a command: one line each on stderr, also with `--quiet`."""
 
 import os
 import sys
@@ -14,26 +14,26 @@ _SHOWN = 5  # repairs
 
 
 def warnings_of(report: "Report") -> list[str]:
-    """What a user of `optimize` has to know about a result besides the summary."""
+    """Warnings about the result of `optimize`, besides those about repairs."""
     verification = report.verification
     if verification.status == "not verified":
         return [f"{report.model}: not verified: {verification.reason}"]
     if verification.outputs_depend_on_inputs is False:
-        return [f"{report.model}: the outputs do not depend on the inputs, so the verification says little"]
+        return [f"{report.model}: the outputs do not depend on the inputs, so the verification is weak evidence"]
     return []
 
 
 def repairs_of(report: "Report") -> list[tuple[str, str]]:
-    """The repairs that a report lists, as (name, reason)."""
+    """Repairs that the reader made, as (name, repair), from the notes of a report."""
     return [(note.where, note.reason) for note in report.notes if note.source == "read"]
 
 
 def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None:
-    """Print one line on stderr for each of the first repairs, and one with the number of the others.
+    """Print one line on stderr for each of the first 5 repairs, and one with the number of further repairs.
 
     Args:
-        repairs: as (name, reason).
-        model: the file, where a command reads several.
+        repairs: pairs (name, repair).
+        model: the file, for a command that reads several files.
     """
     for where, reason in repairs[:_SHOWN]:
         warn(reason, ": ".join(filter(None, (model, where))))
@@ -42,7 +42,7 @@ def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None
 
 
 def warn(text: str, where: str = "") -> None:
-    """Print a warning as one line, whatever is in the text."""
+    """Print a warning on stderr as one line; line breaks in the text are replaced."""
     line = str(LayoutoptError(text, where=where))
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(f"\033[1;33mwarning:\033[0m {line}" if is_coloured else f"warning: {line}", file=sys.stderr)

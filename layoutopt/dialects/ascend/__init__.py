@@ -1,4 +1,4 @@
-"""The dialect `ascend`: as `functions`, in the terms of Ascend's compiler, a CastData being a TransData.
+"""The dialect `ascend`: like `functions`, with the operators and format names of Ascend's compiler: CastData is TransData.
 
     y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
                                     groups = 1, origin_format = "NCHW"> (x)

@@ -145,7 +145,7 @@ class Operand:
             FormatError: the layout is not of matrices.
         """
         if layout.rank != 2:
-            raise FormatError(f"has {layout.rank} axes", where=repr(layout), hint="take a layout of matrices")
+            raise FormatError(f"has {layout.rank} axes", where=repr(layout), hint="choose a layout of matrices")
         rows, columns = layout.extents(extent)
         if not isinstance(layout, TensorOpLayout):
             return cls.plain(layout, (rows, columns), layout.contiguous, element_size)

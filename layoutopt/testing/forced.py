@@ -1,31 +1,32 @@
-"""Run one op under one signature, with the worst that its lanes may hold: the means of the laws of layout rules."""
+"""One op under one signature, on arrays whose padding elements have the worst values that the signature accepts."""
 
 from typing import cast
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from fixed_tolerance import compare
-from test_rules_handmade import Feed, session
 
 from layoutopt.cost import CostModel
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, lift, to_bytes
 from layoutopt.ops import Inapplicable, canonical_signature, rule_of
 from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign
 from layoutopt.passes.base import PassContext
+from layoutopt.testing.samples import Feed, Load, in_onnxruntime
+from layoutopt.testing.tolerance import compare
 
 _NO_TARGET = cast(CostModel, None)
 _LARGE = 1e4  # what a finite lane may grow to, times the largest number that went in
 
 
 def lifted(model: onnx.ModelProto) -> Graph:
+    """The graph of a model."""
     return lift(ir.serde.deserialize_model(model))
 
 
@@ -91,12 +92,12 @@ def _cast(graph: Graph, op: Op, index: int, value: Value, storage: Storage) -> N
         graph.set_input(op, index, insert_cast(graph, value, Storage(storage.format)))
 
 
-def lanes_of(format: Format, shape: tuple[int, ...]) -> np.ndarray:
+def lanes_of(format: Format, shape: tuple[int, ...]) -> Array:
     """Where the physical array has lanes."""
     return ~pack(np.ones(shape, np.bool_), format)
 
 
-def garbage(physical: np.ndarray, where: np.ndarray, state: Lanes) -> np.ndarray:
+def garbage(physical: Array, where: Array, state: Lanes) -> Array:
     """The array with the worst that a lane state allows in its lanes."""
     if state is Lanes.ZERO or not where.any():
         return physical
@@ -182,11 +183,13 @@ def signatures(op: Op, *, thorough: bool) -> list[Signature]:
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
 
-def outcome(graph: Graph, feeds: tuple[Feed, ...], wants: list[list[np.ndarray]], dialect: str) -> str:
-    """What is wrong with a forced graph, written in a dialect; empty if nothing is."""
+def outcome(
+    graph: Graph, feeds: tuple[Feed, ...], wants: list[list[Array]], dialect: str, load: Load = in_onnxruntime
+) -> str:
+    """The fault of a forced graph that is written in a dialect; empty if there is none."""
     lowered = emit(DIALECTS[dialect].lower(graph))
     check(lowered)
-    runner = session(to_bytes(lowered))
+    runner = load(to_bytes(lowered))
     storages = {value.name: value.storage for value in (*graph.inputs, *graph.outputs)}
     for feed, want in zip(feeds, wants, strict=True):
         physical = {name: _dirty(array, storages[name]) for name, array in feed.items()}
@@ -199,14 +202,14 @@ def outcome(graph: Graph, feeds: tuple[Feed, ...], wants: list[list[np.ndarray]]
     return ""
 
 
-def _dirty(array: np.ndarray, storage: Storage | None) -> np.ndarray:
+def _dirty(array: Array, storage: Storage | None) -> Array:
     if storage is None:
         return array
     where = lanes_of(storage.format, array.shape)
     return garbage(pack(array, storage.format), where, storage.lanes)
 
 
-def _judge(value: Value, want: np.ndarray, got: np.ndarray, largest: float) -> str:
+def _judge(value: Value, want: Array, got: Array, largest: float) -> str:
     storage = value.storage
     if storage is None:
         return "" if compare(want, got).passed else "differs"

@@ -1,4 +1,4 @@
-"""One format at close range: its parts, and where the elements of a tensor lie."""
+"""The output of `formats NAME`: the dimensions of one format, and the offsets of the elements of a tensor in it."""
 
 import re
 from itertools import islice
@@ -9,9 +9,9 @@ from rich.text import Text
 
 from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.files.pictures import write_picture
-from layoutopt.cli.options.element_types import element_type
+from layoutopt.cli.options.element_types import parse_dtype
 from layoutopt.cli.rendering.memory_runs import Run, runs
-from layoutopt.cli.rendering.terminal import facts, line, remark, section, show, show_json, table, text
+from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, show_json, styled_line, table, text
 from layoutopt.files import Overwrite
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.ir.types import DType
@@ -30,13 +30,13 @@ def print_format(
     *,
     force: bool = False,
 ) -> None:
-    """Print what is known of a format, and draw it.
+    """Print the description of a format, and draw it if `plot` is given.
 
     Raises:
-        FormatError: there is no such format, or it does not fit the shape.
-        OutputError: the picture cannot be written, or must not replace what is there.
+        FormatError: there is no such format, or its rank differs from that of the shape.
+        OutputError: the picture cannot be written, or must not be replaced.
     """
-    element = DType.FLOAT32 if dtype is None else element_type(dtype)
+    element = DType.FLOAT32 if dtype is None else parse_dtype(dtype)
     format, entry = lookup(name, dtype), _entry(name)
     letters = _letters(name, format, entry)
     layout = Layout.packed(format, shape) if shape is not None else None
@@ -52,20 +52,20 @@ def print_format(
 
 
 def _show(name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType) -> None:
-    says = (entry.system, entry.note) if entry is not None else ()
-    rows = [("spelling", line((format.name(letters), "cyan"), (f"  of the axes {letters}", "dim")))]
+    about = (entry.system, entry.note) if entry is not None else ()
+    rows = [("format", styled_line((format.name(letters), "cyan"), (f"  of axes {letters}", "dim")))]
     rows += [("source", text(entry.source))] if entry is not None else []
     rows += _sizes(layout, element) if layout is not None else []
-    show(line((name, "bold"), (f"  {': '.join(filter(None, says))}", "dim")), facts(*rows))
-    section("parts", "outermost first", _parts(format, letters, layout, element))
+    show(styled_line((name, "bold"), (f"  {': '.join(filter(None, about))}", "dim")), key_values(*rows))
+    section("physical dimensions", "outermost first", _parts(format, letters, layout, element))
     if layout is None:
-        remark("Add --shape to see strides and offsets.")
+        footnote("Add --shape to print strides and offsets.")
     elif layout.capacity:
-        section("offsets", "in elements, the first of them", _offsets(layout))
+        section("offsets", "in elements; the first runs of memory", _offsets(layout))
 
 
 def _entry(name: str) -> Entry | None:
-    """The entry of the catalogue; what number is in <> does not matter."""
+    """The catalogue entry of a name; the number in <> is ignored."""
     general = _NUMBER.sub("<32>", name)
     exact = (entry for entry in entries() if general == entry.name)
     folded = (entry for entry in entries() if general.casefold() == entry.name.casefold())
@@ -83,19 +83,19 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
 
 
 def _sizes(layout: Layout, element: DType) -> list[tuple[str, Text]]:
-    lanes = layout.format.lanes(layout.shape)
-    share = f"  {lanes / layout.capacity:.0%} of the memory" if lanes else ""
+    padding = layout.format.lanes(layout.shape)
+    share = f"  {padding / layout.capacity:.0%} of the memory" if padding else ""
     size = f"  {_bytes(layout.capacity, element)} bytes of {element}"
     return [
-        ("logical", line(_shape(layout.shape), (f"  {layout.size} elements", "dim"))),
+        ("logical", styled_line(_shape(layout.shape), (f"  {layout.size} elements", "dim"))),
         ("physical", text(_shape(layout.physical_shape))),
-        ("lanes", line(str(lanes), (share, "dim"))),
-        ("capacity", line(str(layout.capacity), (size, "dim"))),
+        ("padding", styled_line(f"{padding} elements", (share, "dim"))),
+        ("capacity", styled_line(str(layout.capacity), (size, "dim"))),
     ]
 
 
 def _parts(format: Format, letters: str, layout: Layout | None, element: DType) -> Table:
-    rows = table("=part", "=axis", ">step", *(() if layout is None else (">extent", ">stride", ">bytes")))
+    rows = table("=dimension", "=axis", ">step", *(() if layout is None else (">extent", ">stride", ">bytes")))
     for index, (part, span) in enumerate(zip(format.parts, format.spans, strict=True)):
         letter = letters[part.axis]
         step = f"_{part.step}" if part.step else ""
@@ -115,9 +115,9 @@ def _offsets(layout: Layout) -> Table:
         rows.add_row(*_cells(run))
     if len(found) > _RUNS:
         rows.add_row("…", "")
-        lanes = next((run for run in runs(layout) if run.start is None), None)
-        if lanes is not None and lanes.first > found[_RUNS - 1].last:
-            rows.add_row(*_cells(lanes))
+        padding = next((run for run in runs(layout) if run.start is None), None)
+        if padding is not None and padding.first > found[_RUNS - 1].last:
+            rows.add_row(*_cells(padding))
     return rows
 
 
@@ -154,7 +154,7 @@ def _record(
             "strides": layout.strides,
             "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
             "elements": layout.size,
-            "lanes": format.lanes(layout.shape),
+            "padding": format.lanes(layout.shape),
             "capacity": layout.capacity,
             "offsets": [run.record() for run in islice(runs(layout), _RUNS)],
         }

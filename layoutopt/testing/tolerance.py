@@ -1,4 +1,4 @@
-"""A judgement that owes nothing to the rounding spread that verification measures: fixed tolerances per element type."""
+"""Comparison of arrays with a fixed tolerance per element type, independent of the rounding spread of verification."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ class Judgement:
 
     @property
     def passed(self) -> bool:
+        """Whether the difference is within the tolerance."""
         return self.error <= self.tolerance
 
 

@@ -1,0 +1,1 @@
+"""Support for an imaginary chip, the Acme NPU, in layoutopt."""

@@ -1,0 +1,32 @@
+"""The output of `dialects`."""
+
+import sys
+
+from layoutopt.cli.rendering.terminal import footnote, indented, show, show_json, styled_line, text
+from layoutopt.cost_models import load_target, target_names
+from layoutopt.dialects import DIALECTS, Dialect
+
+
+def print_dialects(as_json: bool) -> None:
+    """Print the dialects, each with the targets whose default it is."""
+    targets: dict[str, list[str]] = {name: [] for name in DIALECTS}
+    for target in target_names():
+        targets.setdefault(load_target(target).dialect, []).append(target)
+    records = [
+        {"name": name, "writes": _description(dialect), "default_of": targets[name]}
+        for name, dialect in DIALECTS.items()
+    ]
+    if as_json:
+        show_json(records)
+        return
+    for record in records:
+        default = f"default of {', '.join(record['default_of'])}" if record["default_of"] else ""
+        show(styled_line((str(record["name"]), "bold"), "  ", (default, "dim")), indented(text(record["writes"])))
+    footnote("Choose a dialect with optimize --dialect.")
+
+
+def _description(dialect: Dialect) -> str:
+    """The first paragraph of the docstring of the dialect's module, without the dialect's name."""
+    docstring = sys.modules[type(dialect).__module__].__doc__ or ""
+    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
+    return paragraph.partition(": ")[2] or (type(dialect).__doc__ or "").strip().split("\n")[0]

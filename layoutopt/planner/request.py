@@ -1,0 +1,45 @@
+"""The request to the planner: a graph, the target or targets, and the constraints on the plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from layoutopt.cost import CostModel, Several
+from layoutopt.formats import Format
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Value
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A graph to plan, and how.
+
+    Attributes:
+        graph: the graph, unplanned.
+        cost_model: the target, or several.
+        pins: formats that values must have: graph inputs, graph outputs, or values in between.
+        free_constants: whether constants are converted ahead of time, at no cost.
+        whole_units: whether quantised units stay as they are.
+        deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
+        by_runs: whether ops in bodies count as often as they are expected to run, or once.
+        guards: the cost model at other sizes, at which the plan may not be slower than the graph as it is.
+    """
+
+    graph: Graph
+    cost_model: CostModel
+    pins: Mapping[Value, Format] = field(default_factory=dict)
+    free_constants: bool = True
+    whole_units: bool = False
+    deadline: Deadline = NO_DEADLINE
+    by_runs: bool = True
+    guards: Sequence[CostModel] = ()
+
+    @property
+    def targets(self) -> tuple[CostModel, ...]:
+        """The cost model of every target."""
+        return self.cost_model.models if isinstance(self.cost_model, Several) else (self.cost_model,)
+
+    @property
+    def target_guards(self) -> list[CostModel]:
+        """The cost model of every target at each of the other sizes."""
+        return [each for guard in self.guards for each in (guard.models if isinstance(guard, Several) else (guard,))]

@@ -1,0 +1,70 @@
+"""The laws of passes: a pass is a value, keeps the graph's invariants and the model's results, and has an end."""
+
+from collections.abc import Iterable
+from dataclasses import is_dataclass, replace
+from os import PathLike
+
+import onnx
+
+from layoutopt.api import optimize
+from layoutopt.driver.arguments import Target
+from layoutopt.passes import default_pipeline
+from layoutopt.passes.base import Mode, Pass, Pipeline
+
+
+def check_pass(
+    step: Pass, *models: str | PathLike[str] | onnx.ModelProto, target: Target = "gpu-hopper", mode: Mode = "inference"
+) -> int:
+    """Assert that a pass changes no result of the models, and that a second run right after the first changes nothing.
+
+    The pass runs at its place in the pipeline of a mode: that of `before` or `after`, or the one that it has there already.
+
+    Args:
+        step: the pass.
+        models: the models; the pass should apply to some of them.
+        target: the hardware target.
+        mode: the mode.
+
+    Returns:
+        The number of models that the pass changed.
+
+    Raises:
+        AssertionError: the pass breaks a law.
+        InvariantError: it leaves a graph that breaks an invariant.
+    """
+    check_value(step)
+    pipeline = _repeated(default_pipeline(mode), step)
+    changed = 0
+    for number, model in enumerate(models):
+        report = optimize(model, target, pipeline=pipeline, mode=mode).report
+        assert report.verification.status == "passed", f"model {number}: {report.verification.reason}"
+        runs = [each.changed for each in report.passes if each.name == step.name]
+        firsts, seconds = runs[::2], runs[1::2]
+        assert not any(seconds), f"model {number}: a second run of {step.name} changes its own result"
+        changed += any(firsts)
+    return changed
+
+
+def check_value(step: Pass) -> None:
+    """Assert that a pass is a frozen dataclass with a name and a description."""
+    kind = type(step)
+    assert is_dataclass(kind) and kind.__dataclass_params__.frozen, f"{kind.__name__} is no frozen dataclass"
+    assert replace(step) == step
+    assert step.name and step.name == step.name.lower(), f"{kind.__name__} needs a name in lower case"
+    assert (kind.__doc__ or "").strip(), f"{step.name} needs a description as its docstring"
+
+
+def _repeated(pipeline: Pipeline, step: Pass) -> Pipeline:
+    """The pipeline with the pass twice in a row wherever it runs; verification of invariants is on."""
+    names = [each.name for each in pipeline.passes]
+    whole = pipeline if step.name in names else pipeline.extended([step])
+    assert len(whole.passes) > len(names) or step.name in names, f"{step.name} has no place in the pipeline"
+    return Pipeline(tuple(_twice(whole.passes, step)))
+
+
+def _twice(passes: Iterable[Pass], step: Pass) -> Iterable[Pass]:
+    for each in passes:
+        yield from (step, step) if each.name == step.name else (each,)
+
+
+__all__ = ["check_pass"]

@@ -1,0 +1,111 @@
+"""The law of layout rules: under every signature, an op computes the same as in canonical formats.
+
+Each signature that the rule completes is forced onto the op. The operands are stored in its formats, their padding elements
+have the worst values that the signature accepts, and the result is unpacked and compared. The padding elements of the result
+have to be in the state that the signature promises.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Signature
+from layoutopt.ops import is_canonical, rule_of, with_padding_states
+from layoutopt.testing.forced import forced, lifted, outcome, signatures
+from layoutopt.testing.samples import Load, Sample, in_onnxruntime
+
+_FUNCTIONS = "functions", "ascend"  # one of these for each pair of a sample and a signature
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A sample that runs as it is.
+
+    Attributes:
+        sample: the sample.
+        graph: its graph, of one op.
+        wants: its results, for each of its feeds.
+        signatures: the signatures of the op, but for the canonical one.
+        load: makes runners of models.
+    """
+
+    sample: Sample
+    graph: Graph
+    wants: list[list[Array]]
+    signatures: list[Signature]
+    load: Load
+
+
+def check_rule(*samples: Sample, load: Load = in_onnxruntime) -> int:
+    """Assert that the op of each sample computes the same under every signature that its layout rule completes.
+
+    Args:
+        samples: models of one op with inputs.
+        load: runs the models.
+
+    Returns:
+        The number of signatures that were tried, over all samples.
+
+    Raises:
+        AssertionError: an op has no rule or no signature but the canonical one, or a signature computes something else.
+    """
+    count = 0
+    for sample in samples:
+        (op,) = lifted(sample.model).ops
+        assert rule_of(op) is not None, f"{sample}: there is no layout rule for {op.kind}"
+        load(sample.model.SerializeToString()).run(None, sample.feeds[0])  # a model that does not run proves nothing
+        trial = make_trial(sample, load, thorough=True)
+        faults = faults_of(trial, trial.signatures)
+        assert not faults, f"{len(faults)} of {len(trial.signatures)} signatures:\n" + "\n".join(faults[:12])
+        assert trial.signatures, f"{sample}: no signature but the canonical one can be tried"
+        count += len(trial.signatures)
+    return count
+
+
+def make_trial(sample: Sample, load: Load = in_onnxruntime, *, thorough: bool) -> Trial:
+    """A sample with its results and signatures; without signatures if it cannot be run or has no rule."""
+    graph = lifted(sample.model)
+    (op,) = graph.ops
+    rule = rule_of(op)
+    nothing = Trial(sample, graph, [], [], load)
+    if rule is None:
+        return nothing
+    try:
+        runner = load(sample.model.SerializeToString())
+        wants = [runner.run(None, feed) for feed in sample.feeds]
+    except Exception:  # onnxruntime has no kernel, or the sizes do not go together
+        return nothing
+    ranks = [value.rank for value in graph.outputs]
+    if any([np.ndim(array) for array in want] != ranks for want in wants):
+        return nothing  # other sizes of the inputs are other ranks of the outputs
+    plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
+    laned = [each for signature in plain for each in with_padding_states(rule, op, signature)]
+    laned.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
+    return Trial(sample, graph, wants, laned, load)
+
+
+def faults_of(trial: Trial, chosen: Iterable[Signature]) -> list[str]:
+    """The faults of a sample under some signatures, in one line each."""
+    return [fault for signature in chosen if (fault := _fault(trial, signature))]
+
+
+def _fault(trial: Trial, signature: Signature) -> str:
+    (op,) = trial.graph.ops
+    rule = rule_of(op)
+    assert rule is not None
+    functions = _FUNCTIONS[zlib.crc32(f"{trial.sample} {signature}".encode()) % len(_FUNCTIONS)]
+    dialects: Sequence[str] = ["ops"] if rule.is_layout_agnostic(op, signature) else ["ops", functions]
+    for dialect in dialects:
+        try:
+            fault = outcome(forced(trial.graph, signature), trial.sample.feeds, trial.wants, dialect, trial.load)
+        except Exception as error:
+            fault = f"{dialect}: {type(error).__name__} {str(error)[:300]}"
+        if fault:
+            return f"{trial.sample}: {signature}: {fault}"
+    return ""
+
+
+__all__ = ["Trial", "check_rule", "faults_of", "make_trial"]

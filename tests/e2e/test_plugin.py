@@ -1,0 +1,98 @@
+"""The example of a package that extends layoutopt, installed into an environment of its own and used from the command line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parents[2] / "examples/plugin"
+SETUPTOOLS = "77"  # an older one builds no wheel without another package
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs Python in an environment that has the packages of this one, and the example. Nothing is downloaded."""
+    pytest.importorskip("setuptools", minversion=SETUPTOOLS)
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    python = folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    probe = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = Path(subprocess.run([python, "-c", probe], capture_output=True, text=True, check=True).stdout.strip())
+    (own / "parent.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    source = folder / "plugin"  # a build writes next to what it builds
+    shutil.copytree(PLUGIN, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-index", "--no-deps", "--no-build-isolation", source], check=True)
+
+    def run(*arguments: str | Path, code: int = 0) -> str:
+        result = subprocess.run([python, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        assert result.returncode == code, result.stdout + result.stderr
+        return result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "net.onnx"
+    script = f"import sys, onnx; sys.path.insert(0, {str(PLUGIN / 'tests')!r}); import test_laws as laws; "
+    run("-B", "-c", script + f"onnx.save(laws.network(), {str(path)!r})")
+    return path
+
+
+def test_the_lists(run: Run) -> None:
+    layoutopt = ("-m", "layoutopt")
+    assert "from the package acme-npu" in run(*layoutopt, "targets")
+    assert "convolutions in TILE8" in run(*layoutopt, "targets", "acme-npu")
+    assert {each["name"] for each in json.loads(run(*layoutopt, "formats", "--system", "acme", "--json"))} == {
+        "TILE8",
+        "TILE8_W",
+    }
+    passes = [each["name"] for each in json.loads(run(*layoutopt, "passes", "--json"))["inference"]]
+    assert passes[passes.index("cancel-mirrors") + 1] == "assign-formats"
+    assert "acme" in [each["name"] for each in json.loads(run(*layoutopt, "dialects", "--json"))]
+    assert "the axis must not be blocked" in run(*layoutopt, "ops", "mirror")
+
+
+def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
+    out, report = tmp_path / "out.onnx", tmp_path / "report.json"
+    options = ("--target", "acme-npu", "--pin", "x=TILE8", "--report", report)
+    run("-m", "layoutopt", "optimize", model, "-o", out, *options)
+    found = json.loads(report.read_text())
+    assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
+    mirrors = [each for each in found["ops"] if each["kind"] == "acme::Mirror"]
+    assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # of three, the pass has cancelled two
+    assert "Conv" in run("-m", "layoutopt", "inspect", out)
+    assert "NCHW8c, NCHW8c8n → NCHW8c" in " ".join(run("-m", "layoutopt", "inspect", model, "-t", "acme-npu").split())
+
+
+def test_the_laws(run: Run) -> None:
+    """The example's own tests pass where it is installed."""
+    run("-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", PLUGIN / "tests")
+
+
+def test_a_broken_package_is_named(run: Run, model: Path) -> None:
+    """With a module of the package that cannot be imported, which is put in front of it."""
+    broken = model.parent / "broken"
+    shutil.copytree(PLUGIN / "acme_npu", broken / "acme_npu", ignore=shutil.ignore_patterns("__pycache__"))
+    (broken / "acme_npu/cancel_mirrors.py").write_text("import no_such_library\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(broken)!r}); from layoutopt.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    said = run("-c", script, "optimize", model, "--dry-run", "-t", "gpu-hopper", code=12)
+    assert said.count("\n") == 1
+    assert "package acme-npu: entry point cancel-mirrors = acme_npu.cancel_mirrors:CancelMirrors" in said
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in said
+
+
+def test_each_extension_is_small() -> None:
+    files = [path for path in (PLUGIN / "acme_npu").iterdir() if path.suffix in (".py", ".toml")]
+    assert all(len(path.read_text().splitlines()) <= 40 for path in files)

@@ -1,0 +1,61 @@
+"""Every link and every file that the documentation names exists."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+_FILE = re.compile(r"`([\w./]+/|[\w./]+\.(?:py|toml|md))`")
+_CODE = re.compile(r"```.*?```", re.DOTALL)
+_COMMANDS = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+_SCRIPT = re.compile(r"python ((?:examples|benchmarks|docs)/[\w/]+\.py)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in _HEADING.findall(page.read_text()))
+    return {title.strip().replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for link in _LINK.findall(_CODE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not list(broken_links(page))
+
+
+@pytest.mark.parametrize("name", ["glossary.md", "design.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    """`api.py` is found in the package, too: its root is left out where the page names many of its files."""
+    roots = (CHECKOUT, CHECKOUT / "layoutopt", CHECKOUT / "docs")
+    named = set(_FILE.findall((CHECKOUT / "docs" / name).read_text()))
+    assert named
+    assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
+
+
+def test_every_term_of_the_glossary_has_a_file() -> None:
+    rows = [line for line in (CHECKOUT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")]
+    terms = [row.split(" | ") for row in rows if not row.startswith("| term |")]
+    assert terms and all(len(row) == 5 and _FILE.search(row[-1]) for row in terms)
+    names = [row[0] for row in terms]
+    assert len(names) == len(set(names)), "a term has two definitions"
+
+
+def test_commands_of_the_readme_run_scripts_that_exist() -> None:
+    """CI runs the two commands themselves."""
+    (first, second), *_ = (block.splitlines() for block in _COMMANDS.findall((CHECKOUT / "README.md").read_text()))
+    assert first.startswith("pip install . && ") and second == "pip install '.[test]' && pytest -n 2"
+    scripts = [each for page in PAGES for each in _SCRIPT.findall(page.read_text())]
+    assert scripts
+    assert not [script for script in scripts if not (CHECKOUT / script).exists()]

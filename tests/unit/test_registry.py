@@ -1,0 +1,220 @@
+"""Entry points of installed packages: loaded when a registry is first asked, and refused in one line."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+
+import layoutopt
+from layoutopt import dialects, patterns
+from layoutopt.cli import main
+from layoutopt.errors import ExtensionError, LayoutoptError
+from layoutopt.extend import Functions, FusionPattern, Graph, Match, OneAxis, Op, Pass, PassContext, format_system
+from layoutopt.formats import catalog, entries, lookup
+from layoutopt.ops import base, rules
+from layoutopt.passes import EXTENSIONS as PASSES
+from layoutopt.passes import default_pipeline
+from layoutopt.patterns import base as pattern_base
+from layoutopt.registry import EntryPoints, Registry, instance_of
+
+CACHES = (base._all_rules, pattern_base._all_patterns, catalog._added)
+
+
+class Mirror(OneAxis):
+    """An op type."""
+
+    family = "rearrangement"
+    ops = ("registry.test::Mirror",)
+
+
+class Second(OneAxis):
+    """A second rule for an op type of ONNX."""
+
+    family = "softmax"
+    ops = ("Softmax",)
+
+
+class Halves(FusionPattern):
+    """A fusion pattern."""
+
+    name, makes, anchors = "halves", "registry.test::Halve", ("Mul",)
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        return None
+
+
+class Plain(Functions):
+    """A dialect."""
+
+    name = "plain"
+
+
+class Step(Pass):
+    """A pass."""
+
+    name, after = "step", "remove-dead"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        return
+
+
+class Next(Step):
+    """A pass next to one of a package."""
+
+    name, after, before = "next", "", "step"
+
+
+class Nowhere(Step):
+    """A pass with no place."""
+
+    name, after = "nowhere", ""
+
+
+class Lost(Step):
+    """A pass with a place that is not there."""
+
+    name, after = "lost", "no-such-pass"
+
+
+FORMATS = format_system("Test", "Test manual", ("T4", "NCHW4c", "NCHW", ""))
+NUMBER = 7
+
+
+def wrong_spelling() -> None:
+    raise AssertionError
+
+
+BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", ""))
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registries as before any entry point was looked for, and as that after each test."""
+    monkeypatch.setattr(base, "_RULES", dict(base._RULES))
+    monkeypatch.setattr(pattern_base, "_IDIOMS", {name: [*each] for name, each in pattern_base._IDIOMS.items()})
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
+    """Have a package that is this file declare entry points; the objects of it by their names."""
+    found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
+    monkeypatch.setattr(group, "_found", found)
+    monkeypatch.setattr(group, "_loaded", {})
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clean_after() -> object:
+    yield
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+def test_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, base.EXTENSIONS, mirror="Mirror")
+    assert isinstance(rules()["registry.test::Mirror"], Mirror)
+    assert isinstance(base.rule_of(Op("Mirror", (), (), domain="registry.test")), Mirror)
+
+
+def test_a_module_registers_its_rules_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("registered_ops")
+    monkeypatch.setitem(sys.modules, "registered_ops", module)
+    base.register(Mirror)
+    monkeypatch.setattr(base.EXTENSIONS, "_found", {"all": EntryPoint("all", "registered_ops", "layoutopt.ops")})
+    monkeypatch.setattr(base.EXTENSIONS, "_loaded", {})
+    assert "registry.test::Mirror" in rules()
+
+
+def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, base.EXTENSIONS, gone="nothing")
+    assert base.rule_of(Op("Relu", (), (), version=18)) is not None
+    with pytest.raises(ExtensionError):
+        base.rule_of(Op("Relu", (), (), domain="registry.test"))
+
+
+def test_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, pattern_base.EXTENSIONS, halves="Halves")
+    assert [type(each) for each in patterns.patterns_at(Op("Mul", (), (), version=18))][-1] is Halves
+    assert "halves" in [each.name for each in patterns.fusion_patterns()]
+
+
+def test_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, PASSES, a_next="Next", b_step="Step")
+    names = [each.name for each in default_pipeline("inference").passes]
+    assert names[-3:] == ["remove-dead", "next", "step"]  # behind the last of two passes of that name
+    assert not {"next", "step"} & {each.name for each in default_pipeline("training").passes}  # which has no such pass
+
+
+def test_dialects(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, dialects.EXTENSIONS, plain="Plain")
+    assert isinstance(dialects.DIALECTS["plain"], Plain)
+    assert [*dialects.DIALECTS] == ["functions", "ascend", "onnxruntime", "ops", "plain"]
+    assert len(dialects.DIALECTS) == 5 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
+
+
+def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, catalog.EXTENSIONS, test="FORMATS")
+    assert str(lookup("t4")) == "NCHW4c"
+    assert entries()[-1].system == "Test"
+    with pytest.raises(layoutopt.FormatError, match="did you mean T4"):
+        lookup("T4?")
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "says"),
+    [
+        (base.EXTENSIONS, "nothing", "cannot be loaded: AttributeError"),
+        (base.EXTENSIONS, "NUMBER", "is neither a class that derives from LayoutRule"),
+        (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
+        (pattern_base.EXTENSIONS, "NUMBER", "is neither a class that derives from FusionPattern"),
+        (PASSES, "NUMBER", "is no Pass but a int"),
+        (PASSES, "Nowhere", "has no single place in the pipeline"),
+        (dialects.EXTENSIONS, "NUMBER", "is no Dialect but a int"),
+        (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
+        (catalog.EXTENSIONS, "NUMBER", "is no format system but a int"),
+        (catalog.EXTENSIONS, "BROKEN_FORMATS", "NC?W"),
+    ],
+)
+def test_an_error_is_one_line_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, group: EntryPoints, value: str, says: str
+) -> None:
+    install(monkeypatch, group, mine=value)
+    with pytest.raises(ExtensionError) as caught:
+        group.load_all()
+    line = str(caught.value)
+    assert says in line and "\n" not in line
+    assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
+
+
+def test_a_pass_next_to_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    install(monkeypatch, PASSES, lost="Lost")
+    assert main(["passes"]) == ExtensionError.exit_code
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "pass lost: no pass 'no-such-pass' to run next to" in err
+
+
+def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
+    found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
+    monkeypatch.setattr("layoutopt.registry.entry_points.entry_points", lambda group: found)
+    with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
+        group.load_all()
+
+
+def test_a_built_in_name_refers_to_the_built_in_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: EntryPoints[int] = EntryPoints("some.group", int)
+    monkeypatch.setattr(group, "_found", {"one": EntryPoint("one", f"{__name__}:NUMBER", "some.group")})
+    registry = Registry({"one": 1, "two": 2}, group)
+    assert dict(registry) == {"one": 1, "two": 2} and len(registry) == 2
+    with pytest.raises(KeyError):
+        registry["three"]
+
+
+def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
+    probe = "import sys, layoutopt; sys.exit('layoutopt.registry' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+    assert issubclass(ExtensionError, LayoutoptError) and ExtensionError.exit_code == 12

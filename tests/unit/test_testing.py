@@ -1,0 +1,201 @@
+"""The functions of `layoutopt.testing` accept what meets the laws, and refuse what breaks one of them, with the case."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+from layoutopt import testing
+from layoutopt.cost_models import load_target
+from layoutopt.errors import VerificationError
+from layoutopt.extend import (
+    CostModel,
+    Format,
+    Functions,
+    Graph,
+    Lanes,
+    OneAxis,
+    Op,
+    Pass,
+    PassContext,
+    Signature,
+    format_system,
+    register,
+)
+from layoutopt.ops import base
+
+MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+net (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) { a = Relu (x) b = Relu (a) c = Neg (b) y = Relu (c) }""")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rules that a test registers are forgotten after it."""
+    monkeypatch.setattr(base, "_RULES", dict(base._RULES))
+    base._all_rules.cache_clear()
+    yield
+    base._all_rules.cache_clear()
+
+
+REVERSED = """<domain: "test", opset_import: ["" : 17]> {} (x) => (y) {{
+    last = Constant <value_ints = [-1]> ()
+    first = Constant <value_ints = [-9223372036854775807]> ()
+    axis = Constant <value_ints = [1]> ()
+    z = Slice (x, last, first, axis, last)
+    shape = Shape (x)
+    y = Reshape (z, shape)
+}}"""
+
+
+def reversing(name: str) -> testing.Sample:
+    """A sample of an op that reverses the channels."""
+    return testing.make_sample(f"y = test.{name} (x)", x=(2, 8, 3, 5), function=REVERSED.format(name))
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_rule_that_is_wrong() -> None:
+    @register
+    class Reverse(OneAxis):
+        """It claims to work along the last axis, and works along the channels."""
+
+        family = "rearrangement"
+        ops = ("test::Reverse",)
+
+        def lower(self, op: Op, build: base.Builder) -> None:
+            x = build.input(0)
+            assert x is not None
+            (result,) = build.op(op.op_type, [x], [build.output_type(0)])
+            build.set_output(0, result)
+
+    with pytest.raises(AssertionError, match=r"test\.Reverse .* differs"):
+        testing.check_rule(reversing("Reverse"))
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_rule_that_is_right() -> None:
+    @register
+    class Backwards(OneAxis):
+        """It is written in canonical order with padding."""
+
+        family = "rearrangement"
+        ops = ("test::Backwards",)
+        default_axis = 1
+
+        def lanes(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+            return (inputs[0],)
+
+        def is_direct(self, op: Op, signature: Signature) -> bool:
+            return False
+
+        def lower(self, op: Op, build: base.Builder) -> None:
+            base.LayoutRule.lower(self, op, build)
+
+    assert testing.check_rule(reversing("Backwards")) > 10
+
+
+def test_an_op_without_a_rule_or_without_a_run() -> None:
+    with pytest.raises(AssertionError, match="no layout rule for test::Unknown"):
+        testing.check_rule(reversing("Unknown"))
+    sample = testing.make_sample("y = Relu (x)", x=(2, 3))
+    broken = testing.Sample("two by two", sample.model, ({"x": np.zeros((2, 2), np.float32)},))
+    with pytest.raises(Exception, match="invalid dimensions"):
+        testing.check_rule(broken)
+
+
+def test_formats() -> None:
+    rows = (("A4", "NCHW4c", "NCHW", ""), ("F", "OIHW4i4o", "OIHW", ""), ("D", "NC{C0}c", "NC", ""))
+    testing.check_format_system(format_system("Test", "Test manual", *rows))
+    with pytest.raises(AssertionError, match="two formats have one name"):
+        testing.check_format_system(format_system("Test", "Test manual", *rows, rows[0]))
+    with pytest.raises(AssertionError, match="needs a system and a source"):
+        testing.check_format_system(format_system("Test", "", *rows))
+    testing.check_conversion(Format.parse("NCHW"), Format.parse("NCHW4c"), (2, 3, 4, 5))
+
+
+def changed(**members: object) -> CostModel:
+    """A built-in cost model with other members."""
+    model = load_target("gpu-hopper")
+    own = {
+        name: getattr(model, name) for name in ("name", "dialect", "kernels", "kernel_seconds", "conversion_seconds")
+    }
+    return SimpleNamespace(**(own | members))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"conversion_seconds": lambda value, src, dst: 0.0}, "from NCHW to NHWC in 0.0 s"),
+        ({"conversion_seconds": lambda value, src, dst: 1.0}, "from NCHW to NCHW in 1.0 s"),
+        ({"kernel_seconds": lambda op, signature: float("inf")}, "Conv with .*: inf s"),
+        ({"name": ""}, "needs a name"),
+    ],
+)
+def test_cost_models(members: dict[str, object], says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        testing.check_cost_model(changed(**members))
+
+
+@dataclass(frozen=True)
+class DropRepeats(Pass):
+    """before: Relu -> Relu    after: Relu."""
+
+    name = "drop-repeats"
+    before = "assign-formats"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        for op in graph.ops:
+            x, y = op.inputs[0], op.outputs[0]
+            assert x is not None and y is not None
+            first = graph.producer(x)
+            if self.applies(op) and first is not None and self.applies(first) and not graph.is_output(y):
+                graph.replace_uses(y, x)
+                graph.remove_unread(op)
+
+    def applies(self, op: Op) -> bool:
+        return op.kind == "Relu"
+
+
+class DropAll(DropRepeats):
+    """It takes Neg for Relu."""
+
+    def applies(self, op: Op) -> bool:
+        return op.kind in ("Relu", "Neg")
+
+
+@dataclass(frozen=True)
+class Restless(Pass):
+    """It changes the graph at every run."""
+
+    name = "restless"
+    after = "assign-formats"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        graph.touch()
+
+
+class Thawed(Pass):
+    """It is no dataclass."""
+
+    name = "thawed"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        return
+
+
+def test_passes() -> None:
+    assert testing.check_pass(DropRepeats(), MODEL) == 1
+    with pytest.raises(VerificationError):
+        testing.check_pass(DropAll(), MODEL)
+    with pytest.raises(AssertionError, match="a second run of restless"):
+        testing.check_pass(Restless(), MODEL)
+    with pytest.raises(AssertionError, match="Thawed is no frozen dataclass"):
+        testing.check_pass(Thawed(), MODEL)
+
+
+def test_dialects() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+    net (float[1, 16, 8, 8] x, float[16, 16, 3, 3] w) => (float[1, 16, 6, 6] y) { y = Conv (x, w) }""")
+    assert testing.check_dialect(Functions.name, model) > 0
