@@ -55,6 +55,16 @@ from layoutopt.ops import (
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder
+from layoutopt.ops.direct_lowering import lower_directly
+from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp
+from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
+from layoutopt.ops.interfaces.contraction_modes import ContractionModes, ContractionOp
+from layoutopt.ops.interfaces.kernel_formats import KernelFormats
+from layoutopt.ops.interfaces.linear_map import LinearMap, LinearMapOp
+from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
+from layoutopt.ops.interfaces.pads import PadFolding, Pads, ZeroPadOp
+from layoutopt.ops.interfaces.resampling import AveragingOp, ExtentChange
+from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PADDING_REFUSED, PaddingTransfer
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import FusionPattern, Match, register_pattern
@@ -64,17 +74,25 @@ from layoutopt.runtime.custom_ops import kernel_libraries
 __all__ = [
     "PADDING_KEPT",
     "PADDING_REFUSED",
+    "Affine",
+    "AffineFolding",
+    "AffineOp",
     "Array",
     "ArrayData",
     "Attribute",
+    "AveragingOp",
     "Axes",
     "AxiswiseRule",
+    "BroadcastingOp",
     "Builder",
+    "ContractionModes",
+    "ContractionOp",
     "CostModel",
     "DType",
     "Dialect",
     "Entry",
     "ExtensionError",
+    "ExtentChange",
     "Format",
     "FormatError",
     "Functions",
@@ -82,11 +100,14 @@ __all__ = [
     "Graph",
     "Inapplicable",
     "IterationOrder",
+    "KernelFormats",
     "Label",
     "Lanes",
     "Layout",
     "LayoutRule",
     "LayoutoptError",
+    "LinearMap",
+    "LinearMapOp",
     "Match",
     "ModelError",
     "OneAxis",
@@ -94,12 +115,17 @@ __all__ = [
     "OpBuilder",
     "OpaqueType",
     "OperandFormats",
+    "PadFolding",
     "PaddingTransfer",
+    "Pads",
     "Part",
     "Pass",
     "PassContext",
     "Pipeline",
+    "PureBroadcast",
+    "QuantizedOp",
     "RooflineModel",
+    "SaturatingOp",
     "Shape",
     "Signature",
     "Slot",
@@ -110,19 +136,27 @@ __all__ = [
     "Value",
     "X",
     "Y",
+    "ZeroPadOp",
+    "chosen_signature",
     "estimated_volume",
     "format_system",
     "kernel_libraries",
     "load_target",
     "lookup",
+    "lower_directly",
     "multiple",
     "number",
     "only_reader",
     "other_input",
+    "padded_output",
+    "present",
+    "present_type",
+    "rank_of",
     "register",
     "register_pattern",
     "result_of",
     "rule_of",
+    "shape_of",
     "signature_of",
     "to_text",
     "write_plain",

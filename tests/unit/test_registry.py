@@ -39,7 +39,7 @@ class Second(OneAxis):
 class Halves(FusionPattern):
     """A fusion pattern."""
 
-    name, makes, anchors = "halves", "registry.test::Halve", ("Mul",)
+    name, fused_op, anchors = "halves", "registry.test::Halve", ("Mul",)
 
     def match(self, graph: Graph, op: Op) -> Match | None:
         return None
@@ -93,7 +93,7 @@ BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", "")
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registries as before any entry point was looked for, and as that after each test."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
-    monkeypatch.setattr(pattern_base, "_IDIOMS", {name: [*each] for name, each in pattern_base._IDIOMS.items()})
+    monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
     for cache in CACHES:
         cache.cache_clear()
 

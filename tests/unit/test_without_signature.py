@@ -16,7 +16,7 @@ from layoutopt.ops.without_signature import NO_RULE, why_without_signature
 NODES = {
     "y = Det (x)": OPS_WITHOUT_RULE["Det"],
     "y = other.domain.Mystery (x)": NO_RULE,
-    "y = ReduceSum (x, axes)": "the rank or the reduced axes are unknown",
+    "y = ReduceSum (x, axes)": "the reduced axes are computed",
     "y = Relu (x)": "",
     "y = Transpose <perm = [1, 0, 2]> (x)": "",
     "y = Softmax <axis = 0> (x)": "",
