@@ -14,7 +14,7 @@ from layoutopt.formats import Dim, Extent, Shape, product, unquoted
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.elementwise import Nary  # operands that broadcast against each other
+from layoutopt.ops.nary import Nary  # operands that broadcast against each other
 
 Kind: TypeAlias = Literal["=", ">=", "<="]
 

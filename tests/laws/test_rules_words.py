@@ -6,7 +6,7 @@ import pytest
 from test_rules_samples import drafts
 
 from layoutopt.ir.types import Lanes, Op, Signature
-from layoutopt.ops import has_lanes, is_canonical, rule_of, rules
+from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.testing.forced import lifted, signatures
@@ -16,18 +16,18 @@ _SAMPLES = 8
 
 @pytest.mark.parametrize("kind", rules())
 def test_what_becomes_of_lanes(kind: str) -> None:
-    passage = rules()[kind].passage(kind)
+    transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, _SAMPLES).items():
-        others = results - {passage[state]}
-        assert not others or passage.text, f"{state} lanes become {others}, and not {passage[state]}"
+        others = results - {transfer[state]}
+        assert not others or transfer.text, f"{state} lanes become {others}, and not {transfer[state]}"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", rules())
 def test_what_is_said_of_lanes_is_seen(kind: str) -> None:
-    passage = rules()[kind].passage(kind)
+    transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, None).items():
-        assert not results or passage[state] in results, f"{state} lanes become {results}, and never {passage[state]}"
+        assert not results or transfer[state] in results, f"{state} lanes become {results}, and never {transfer[state]}"
 
 
 @pytest.mark.parametrize("kind", rules())
@@ -54,13 +54,13 @@ def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]
     rule = rule_of(op)
     assert rule is not None
     inputs = list(zip(op.inputs, signature.inputs, strict=True))
-    laned = [value is not None and not value.is_constant and has_lanes(value, storage) for value, storage in inputs]
-    results = [has_lanes(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    laned = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
+    results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
     if isinstance(rule, BroadcastingOp) and (not all(laned) or len(axes) > 1):
         return
     for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:
-        states = rule.lanes(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
+        states = rule.transfer_padding(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
         if states is None:
             found[state].add(None)
         elif any(results):

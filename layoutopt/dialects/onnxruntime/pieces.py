@@ -12,7 +12,7 @@ from layoutopt.dialects.onnxruntime.arrays import (
 )
 from layoutopt.ir.types import Attribute, Op, Slot
 from layoutopt.ops import X, Y, estimated_extent, rule_of
-from layoutopt.ops.rearrangement import Slice
+from layoutopt.ops.slice import Slice
 
 
 @native("Concat", "Split")

@@ -12,7 +12,7 @@ from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.interfaces.pads import zero_pads_of
 from layoutopt.ops.quantization.qdq_ops import SCALE, ZERO_POINT, Dequantize, QdqOp, Quantize, is_zero
-from layoutopt.ops.rearrangement import Slice
+from layoutopt.ops.slice import Slice
 from layoutopt.ops.view import View
 
 _BYTE = 8

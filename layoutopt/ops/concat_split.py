@@ -1,0 +1,141 @@
+"""Concat and Split: pieces along one axis, cut at block boundaries if it is blocked. Only the last piece may have padding."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from typing_extensions import override
+
+from layoutopt.formats import Dim, Format
+from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, Value
+from layoutopt.ops.axis import OneAxis
+from layoutopt.ops.axiswise import Axes, IterationOrder
+from layoutopt.ops.base import Builder, register
+from layoutopt.ops.interfaces.concatenation import ConcatenationOp
+from layoutopt.ops.operands import rank_of
+from layoutopt.ops.padding_transfer import PADDING_KEPT
+from layoutopt.ops.signatures import Inapplicable, X, Y
+
+
+def block_of(order: IterationOrder, axis: int) -> int:
+    """The number of elements of a block of an iteration axis."""
+    return int(np.prod([part.block for part in order.parts if part.axis == axis and part.block] or [1]))
+
+
+def unaligned(extents: Sequence[Dim], block: int) -> str:
+    """The reason why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
+    if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
+        return "a piece of the blocked axis has one element or an unknown extent"
+    if any(isinstance(dim, int) and dim % block for dim in extents[:-1]):
+        return f"a piece of the blocked axis does not fill blocks of {block}"
+    return ""
+
+
+def outer_position(format: Format, axis: int) -> int:
+    """The position of the outermost part of an axis in the physical array."""
+    return next(place for place, part in enumerate(format.parts) if part.axis == axis and not part.block)
+
+
+def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim]:
+    """The extents of several tensors along an axis; "?" where unknown."""
+    return [value.shape[axis] if value is not None and value.shape is not None else "?" for value in values]
+
+
+class Pieces(OneAxis):
+    """One tensor on one side, its pieces along an axis on the other."""
+
+    family = "rearrangement"
+    formats = "any; the axis may be blocked if every piece but the last fills its blocks"
+    padding = PADDING_KEPT
+    default_axis = 0
+
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        """The pieces in order."""
+        raise NotImplementedError
+
+    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """All other axes; this one if every piece but the last fills its blocks."""
+        return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
+
+    @override
+    def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+        return self.aligned_classes(op)
+
+    def lower(self, op: Op, build: Builder) -> None:
+        """The same op along the outermost part of the axis."""
+        place = outer_position(build.format(op.slots()[0]), self.axis(op))
+        inputs, attributes = self.physical(op, build, place)
+        types = [build.output_type(index) for index in range(len(op.outputs))]
+        indices = [index for index, value in enumerate(op.outputs) if value is not None]
+        for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
+            build.set_output(index, result)
+
+    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Inputs and attributes of the op along physical axis `place`."""
+        return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": place}
+
+
+@register
+class Concat(Pieces, ConcatenationOp):
+    """Concatenation of pieces."""
+
+    ops = ("Concat",)
+
+    @override
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        return op.inputs
+
+    @override
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return {**dict.fromkeys((Slot("in", index) for index in range(len(op.inputs))), 0), Y: 0}
+
+    @override
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        return dict.fromkeys(op.slots(), tuple(range(rank_of(op.inputs[0]))))
+
+    def axis(self, op: Op) -> int:
+        """The axis; its default was 1 before it was required."""
+        return op.integer("axis", 1) % rank_of(op.inputs[0])
+
+    @override
+    def concatenated_axis(self, op: Op) -> int | None:
+        return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
+
+
+@register
+class Split(Pieces):
+    """A tensor split into pieces."""
+
+    ops = ("Split",)
+
+    @override
+    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+        return op.outputs
+
+    @override
+    def required_ranks(self, op: Op) -> Mapping[Slot, int]:
+        return dict.fromkeys((X, *(slot for slot in op.slots() if slot.side == "out")), 0)
+
+    def axes(self, op: Op) -> Axes | Inapplicable:
+        """Axes correspond by position; the input with the lengths does not take part."""
+        return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.inputs[0]))))
+
+    @override
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        states = super().transfer_padding(op, signature, inputs)
+        return None if states is None else states * len(op.outputs)
+
+    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Lengths are counted in blocks."""
+        inputs, attributes = super().physical(op, build, place)
+        block = build.format(X).block(self.axis(op))
+        if block == 1:
+            return inputs, attributes
+        lengths = tuple(-(-int(dim) // block) for dim in pieces_along(op.outputs, self.axis(op)))
+        if len(op.inputs) > 1 and op.inputs[1] is not None:
+            inputs[1] = build.constant(np.asarray(lengths, dtype=np.int64), "split")
+        elif "split" in op.attributes:
+            attributes["split"] = lengths
+        elif len(set(lengths)) > 1:
+            attributes.pop("num_outputs", None)
+            inputs = [inputs[0], build.constant(np.asarray(lengths, dtype=np.int64), "split")]
+        return inputs, attributes

@@ -1,0 +1,79 @@
+"""Element-wise ops of one operand.
+
+A table has the padding states of f(0) and of f(x) for small finite x; f of any number is any number unless f is bounded.
+"""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ops.base import register
+from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.interfaces.numerics import SaturatingOp
+from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
+
+ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
+
+
+def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
+    return dict.fromkeys(kinds, (ZERO, FINITE))
+
+
+# op type -> the states of (f(0), f(a small finite number)). The second is FINITE only if |f(x)| is near |x|:
+# padding that grows from op to op does not stay finite.
+_UNARY: dict[str, tuple[Lanes, Lanes]] = {
+    **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
+    **_same("Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
+    **dict.fromkeys(("Asin", "Atanh", "Selu", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
+    **dict.fromkeys(("Cos", "HardSigmoid", "Sigmoid", "Softplus", "Not"), (FINITE, FINITE)),
+    **dict.fromkeys(("Acos", "Cosh", "Exp"), (FINITE, ANY)),
+    **dict.fromkeys(("Acosh", "Log", "Reciprocal", "BitwiseNot"), (ANY, ANY)),
+}
+
+
+@register
+class Unary(Elementwise, SaturatingOp):
+    """One tensor in, one tensor out."""
+
+    ops: ClassVar[tuple[str, ...]] = (*_UNARY, "IsNaN", "IsInf", "LeakyRelu", "Shrink")
+    formats = "any"
+
+    def padding_of(self, kind: str) -> PaddingTransfer:
+        """The row of the table; booleans are finite for every input."""
+        if kind in ("IsNaN", "IsInf", "Not"):
+            return PaddingTransfer(FINITE, FINITE, FINITE)
+        if kind == "Shrink":
+            return PaddingTransfer(ANY, ANY, ANY)
+        if kind == "LeakyRelu":
+            return PaddingTransfer(ZERO, FINITE, ANY, "any for slopes above 1")
+        return PaddingTransfer(*_UNARY[kind], ANY)
+
+    @override
+    def is_saturating(self, op: Op) -> bool:
+        return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
+
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+        """A slope above 1 enlarges finite elements."""
+        slope = op.attributes.get("alpha", 0.01)
+        if op.op_type == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
+            return (ANY,)
+        return super().transfer_padding(op, signature, inputs)
+
+
+@register
+class Gate(Elementwise):
+    """A tensor times a bounded function of itself, in one kernel of onnxruntime: |f(x)| is at most |x|."""
+
+    ops = ("com.microsoft::Gelu", "com.microsoft::QuickGelu")
+    formats = "any"
+    padding = PADDING_KEPT
+
+
+@register
+class Bits(Elementwise):
+    """BitCast: the same bits as another type; the bits of zero are zero in every type."""
+
+    ops = ("BitCast",)
+    formats = "any"
+    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
