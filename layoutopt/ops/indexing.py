@@ -50,7 +50,7 @@ class Gather(OneAxis):
         lead = X if X in known else Y
         if lead not in known:
             return Inapplicable("neither side is given")
-        formats = self._carried(known[lead], lead, *shapes)
+        formats = self._propagated(known[lead], lead, *shapes)
         if formats is None:
             return Inapplicable(f"{known[lead]} does not propagate to the other side")
         if formats[X].block(self.axis(op)) > 1:
@@ -63,7 +63,7 @@ class Gather(OneAxis):
         lead = next((slot for slot in (Y, X) if not formats[slot].is_canonical), None)
         if shapes is None or lead is None:
             return formats
-        return {**formats, **(self._carried(formats[lead], lead, *shapes) or {})}
+        return {**formats, **(self._propagated(formats[lead], lead, *shapes) or {})}
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
@@ -87,7 +87,7 @@ class Gather(OneAxis):
         axis = self.axis(op)
         return (*x.shape[:axis], product(indices.shape), *x.shape[axis + 1 :]), y.shape
 
-    def _carried(self, format: Format, side: Slot, single: Shape, y: Shape) -> dict[Slot, Format] | None:
+    def _propagated(self, format: Format, side: Slot, single: Shape, y: Shape) -> dict[Slot, Format] | None:
         before, after = (single, y) if side == X else (y, single)
         other = carry(format, before, after) if format.fits(before) else None
         return None if other is None else {side: format, Y if side == X else X: other}

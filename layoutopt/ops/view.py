@@ -150,14 +150,14 @@ class Reshape(View, ExtentChange):
 
     @override
     def forward(self, op: Op, format: Format) -> Format | None:
-        return _carried(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
+        return _propagated(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
 
     @override
     def backward(self, op: Op, format: Format) -> Format | None:
-        return _carried(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
+        return _propagated(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
 
 
-def _carried(format: Format, before: Shape, after: Shape) -> Format | None:
+def _propagated(format: Format, before: Shape, after: Shape) -> Format | None:
     """The format propagated to other axes; None if it does not propagate or the numbers of elements differ."""
     (count, symbols), (other, others) = volume(before), volume(after)
     return None if count != other and not symbols and not others else carry(format, before, after)

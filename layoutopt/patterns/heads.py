@@ -48,7 +48,7 @@ def before_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> T
         if found is not None:
             trail.value, trail.scale = found.value, trail.scale * found.times
             continue
-        storage = _renamed(op, Y, format, X)
+        storage = _propagated(op, Y, format, X)
         before = op.inputs[0]
         if storage is None or before is None:
             return None
@@ -62,7 +62,7 @@ def behind_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> T
     while not (trail.value.shape == wanted and format.is_canonical):
         op = only_reader(graph, trail.value)
         after = result_of(op) if op is not None else None
-        storage = _renamed(op, X, format, Y) if op is not None else None
+        storage = _propagated(op, X, format, Y) if op is not None else None
         if op is None or after is None or storage is None or len(trail.inner) == _STEPS:
             return None
         trail.inner.append(op)
@@ -82,7 +82,7 @@ def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
     return op, trail
 
 
-def _renamed(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
+def _propagated(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
     """The format on the other side of a view op; None if the op is none, or the format does not propagate."""
     rule = rule_of(op)
     signature = rule.signature(op, {known: format}) if isinstance(rule, View) else None

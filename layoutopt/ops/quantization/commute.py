@@ -37,67 +37,67 @@ class Commuted:
     filling: tuple[int, Value] | None = None
 
 
-def commuted(step: Op, mover: Op) -> Commuted | None:
+def commuted(qdq_op: Op, data_movement: Op) -> Commuted | None:
     """A Q/DQ op on the other side of an adjacent data-movement op; None if the two do not commute."""
-    rule, other = rule_of(step), rule_of(mover)
-    if not isinstance(rule, QdqOp) or other is None or not mover.inputs:
+    rule, other = rule_of(qdq_op), rule_of(data_movement)
+    if not isinstance(rule, QdqOp) or other is None or not data_movement.inputs:
         return None
-    source, x = mover.inputs[0], step.inputs[0]
-    if source is None or source.rank is None or x is None or not x.rank or step.inputs[SCALE] is None:
+    source, x = data_movement.inputs[0], qdq_op.inputs[0]
+    if source is None or source.rank is None or x is None or not x.rank or qdq_op.inputs[SCALE] is None:
         return None
-    integers = step.inputs[0] if isinstance(rule, Dequantize) else step.outputs[0]
+    integers = qdq_op.inputs[0] if isinstance(rule, Dequantize) else qdq_op.outputs[0]
     dtype = integers.dtype if integers is not None else None
-    if dtype is None or not _takes(mover, dtype):
+    if dtype is None or not _takes(data_movement, dtype):
         return None
     if isinstance(other, View):
-        return _renamed(step, rule, mover, other)
-    if rule.axis(step) is not None:
+        return _behind_view(qdq_op, rule, data_movement, other)
+    if rule.axis(qdq_op) is not None:
         return None
     if isinstance(other, Slice):
-        return Commuted(dict(step.attributes))
-    return _padded(step, mover, dtype) if zero_pads_of(mover) is not None else None
+        return Commuted(dict(qdq_op.attributes))
+    return _padded(qdq_op, data_movement, dtype) if zero_pads_of(data_movement) is not None else None
 
 
-def _renamed(step: Op, rule: QdqOp, rename: Op, names: View) -> Commuted | None:
+def _behind_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
     """The Q/DQ op with its axis behind the view op; scales in blocks have all axes, so each axis has to stay one."""
-    axis = rule.axis(step)
+    axis = rule.axis(qdq_op)
     if axis is None:
-        return Commuted(dict(step.attributes))
-    source = rename.inputs[0]
+        return Commuted(dict(qdq_op.attributes))
+    source = view.inputs[0]
     assert source is not None and source.rank is not None
-    if rule.is_vector(step):
-        after = {before: names.same_axis(rename, before) for before in range(source.rank)}
+    if rule.is_vector(qdq_op):
+        after = {before: view_rule.same_axis(view, before) for before in range(source.rank)}
         if isinstance(rule, Quantize):
             after = {place: before for before, place in after.items() if place is not None}
         place = after.get(axis)
-        return None if place is None else Commuted({**step.attributes, "axis": place})
-    axes = [names.axis_after(rename, before) for before in range(source.rank)]
+        return None if place is None else Commuted({**qdq_op.attributes, "axis": place})
+    axes = [view_rule.axis_after(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
     numbers = tuple(
-        index for index in (SCALE, ZERO_POINT) if index < len(step.inputs) and step.inputs[index] is not None
+        index for index in (SCALE, ZERO_POINT) if index < len(qdq_op.inputs) and qdq_op.inputs[index] is not None
     )
-    return Commuted({**step.attributes, "axis": axes[axis] or 0}, numbers)
+    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, numbers)
 
 
-def _padded(step: Op, pad: Op, dtype: DType) -> Commuted | None:
+def _padded(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
     """The Q/DQ op behind a Pad of 8-bit integers, which runtimes support."""
     if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
         return None
-    if is_zero(step, ZERO_POINT):
+    if is_zero(qdq_op, ZERO_POINT):
         empty = len(pad.inputs) > _FILLING and pad.inputs[_FILLING] is not None
-        return None if empty else Commuted(dict(step.attributes))
-    zero = step.inputs[ZERO_POINT]
+        return None if empty else Commuted(dict(qdq_op.attributes))
+    zero = qdq_op.inputs[ZERO_POINT]
     if zero is None or zero.rank != 0:
         return None
-    return Commuted(dict(step.attributes), (), (_FILLING, zero))
+    return Commuted(dict(qdq_op.attributes), (), (_FILLING, zero))
 
 
-def _takes(mover: Op, dtype: DType) -> bool:
+def _takes(data_movement: Op, dtype: DType) -> bool:
     """Whether every runtime has the data-movement op for integers of this type."""
     if dtype.bits >= _BYTE and not dtype.is_float:
         return True
-    return mover.op_type == "Transpose" and mover.version >= _MOVES_ALL
+    return data_movement.op_type == "Transpose" and data_movement.version >= _MOVES_ALL
 
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:

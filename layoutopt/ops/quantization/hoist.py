@@ -25,30 +25,35 @@ def hoist_data_movement(graph: Graph, *, only_views: bool) -> None:
     _move_before(graph, only_views)
 
 
-def _cross(step: Op, mover: Op, only_views: bool) -> Commuted | None:
-    return None if only_views and not isinstance(rule_of(mover), View) else commuted(step, mover)
+def _commuted(qdq_op: Op, data_movement: Op, only_views: bool) -> Commuted | None:
+    return None if only_views and not isinstance(rule_of(data_movement), View) else commuted(qdq_op, data_movement)
 
 
 def _move_behind(graph: Graph, only_views: bool) -> None:
     """Move ops before a QuantizeLinear behind it."""
     pending = [op for op in graph.ops if is_quantizer(op)]
     while pending:
-        step = pending.pop()
-        value, result = step.inputs[0], step.outputs[0]
-        mover = graph.producer(value) if value is not None else None
-        if mover is None or value is None or result is None or not isinstance(result.type, TensorType):
+        qdq_op = pending.pop()
+        value, result = qdq_op.inputs[0], qdq_op.outputs[0]
+        data_movement = graph.producer(value) if value is not None else None
+        if data_movement is None or value is None or result is None or not isinstance(result.type, TensorType):
             continue
-        there, source = _cross(step, mover, only_views), mover.inputs[0] if mover.inputs else None
+        there, source = (
+            _commuted(qdq_op, data_movement, only_views),
+            data_movement.inputs[0] if data_movement.inputs else None,
+        )
         if there is None or source is None or source.shape is None:
             continue
         inner = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
-        moved = _copy(graph, step, (source, *step.inputs[1:]), inner, there.attributes, step.name)
+        moved = _copy(graph, qdq_op, (source, *qdq_op.inputs[1:]), inner, there.attributes, qdq_op.name)
         outer = graph.new_value(f"{result.name}__moved", result.type)
-        name = mover.name if graph.is_private(value) else ""
-        _copy(graph, mover, _on_integers(mover, inner, there), outer, dict(mover.attributes), name)
+        name = data_movement.name if graph.is_private(value) else ""
+        _copy(
+            graph, data_movement, _on_integers(data_movement, inner, there), outer, dict(data_movement.attributes), name
+        )
         _take_place(graph, result, outer)
         if not graph.is_read(value) and not graph.is_output(value):
-            graph.remove_op(mover)
+            graph.remove_op(data_movement)
         pending.append(moved)
 
 
@@ -56,32 +61,32 @@ def _move_before(graph: Graph, only_views: bool) -> None:
     """Move ops behind a DequantizeLinear before it."""
     pending = [op for op in graph.ops if is_dequantizer(op)]
     while pending:
-        step = pending.pop()
-        value, source = step.outputs[0], step.inputs[0]
+        qdq_op = pending.pop()
+        value, source = qdq_op.outputs[0], qdq_op.inputs[0]
         if value is None or source is None or not isinstance(source.type, TensorType):
             continue
         for use in graph.uses(value):
             result = use.op.outputs[0] if use.index == 0 and use.op.outputs else None
-            there = _cross(step, use.op, only_views) if result is not None else None
+            there = _commuted(qdq_op, use.op, only_views) if result is not None else None
             if result is None or there is None or result.shape is None:
                 continue
             inner = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
-            name = step.name if graph.is_private(value) else ""
+            name = qdq_op.name if graph.is_private(value) else ""
             _copy(graph, use.op, _on_integers(use.op, source, there), inner, dict(use.op.attributes), use.op.name)
-            inputs: list[Value | None] = [inner, *step.inputs[1:]]
+            inputs: list[Value | None] = [inner, *qdq_op.inputs[1:]]
             for index in there.numbers:
-                inputs[index] = _moved_numbers(graph, use.op, step.inputs[index])
+                inputs[index] = _moved_numbers(graph, use.op, qdq_op.inputs[index])
             outer = graph.new_value(f"{result.name}__dequantized", result.type)
-            moved = _copy(graph, step, tuple(inputs), outer, there.attributes, name)
+            moved = _copy(graph, qdq_op, tuple(inputs), outer, there.attributes, name)
             _take_place(graph, result, outer)
             pending.append(moved)
         if not graph.is_read(value) and not graph.is_output(value):
-            graph.remove_op(step)
+            graph.remove_op(qdq_op)
 
 
-def _on_integers(mover: Op, integers: Value, there: Commuted) -> tuple[Value | None, ...]:
+def _on_integers(data_movement: Op, integers: Value, there: Commuted) -> tuple[Value | None, ...]:
     """The inputs of a data-movement op on integers."""
-    inputs = [integers, *mover.inputs[1:]]
+    inputs = [integers, *data_movement.inputs[1:]]
     if there.filling is not None:
         index, value = there.filling
         inputs += [None] * (index + 1 - len(inputs))
@@ -89,18 +94,18 @@ def _on_integers(mover: Op, integers: Value, there: Commuted) -> tuple[Value | N
     return tuple(inputs)
 
 
-def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | None:
+def _moved_numbers(graph: Graph, view: Op, numbers: Value | None) -> Value | None:
     """Scales or zero points behind a copy of the view op."""
-    rule = rule_of(rename)
+    rule = rule_of(view)
     assert isinstance(rule, View) and numbers is not None and numbers.shape is not None
     assert isinstance(numbers.type, TensorType)
     shape = list(numbers.shape)
     for before, dim in enumerate(numbers.shape):
-        after = rule.axis_after(rename, before)
+        after = rule.axis_after(view, before)
         assert after is not None
         shape[after] = dim
     result = graph.new_value(f"{numbers.name}__moved", TensorType(numbers.type.dtype, tuple(shape)))
-    _copy(graph, rename, (numbers, *rename.inputs[1:]), result, dict(rename.attributes), "")
+    _copy(graph, view, (numbers, *view.inputs[1:]), result, dict(view.attributes), "")
     return result
 
 

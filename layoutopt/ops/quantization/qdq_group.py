@@ -66,13 +66,13 @@ def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool
         graphs: the graphs.
         has_kernel: whether the target has a kernel for an op on integers, given the op and the same op on integers.
     """
-    units = QdqGroups()
+    groups = QdqGroups()
     for graph in graphs:
-        _add_units(graph, has_kernel, units)
-    return units
+        _add_groups(graph, has_kernel, groups)
+    return groups
 
 
-def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: QdqGroups) -> None:
+def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqGroups) -> None:
     taken: set[tuple[Op, int]] = set()
     for op in graph.ops:
         for index, value in enumerate(op.inputs):
@@ -80,23 +80,23 @@ def _add_units(graph: Graph, has_kernel: Callable[[Op, Op], bool], units: QdqGro
                 continue
             quantizes = is_quantizer(op) and index == 0 and not (graph.root is graph and graph.is_output(value))
             if quantizes or is_dequantizer(graph.producer(value)):
-                units.inner.add((op, index))
-        unit = _unit(graph, op)
-        if unit is not None and has_kernel(op, unit.integer):
-            units.integer[op] = unit.integer
-            units.free.update(unit.behind)
-            units.inner.update((each, 0) for each in unit.behind)
-            taken.update((op, index) for index in unit.reads)
+                groups.inner.add((op, index))
+        group = _group(graph, op)
+        if group is not None and has_kernel(op, group.integer):
+            groups.integer[op] = group.integer
+            groups.free.update(group.behind)
+            groups.inner.update((each, 0) for each in group.behind)
+            taken.update((op, index) for index in group.reads)
     for op in graph.ops:
         result = op.outputs[0] if is_dequantizer(op) else None
         if result is not None and not graph.is_output(result):
             uses = graph.uses(result)
             if uses and all((use.op, use.index) in taken for use in uses):
-                units.free.add(op)
+                groups.free.add(op)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _Group:
     """An op on integers, the inputs that it reads as integers, and the ops behind it that belong to the group."""
 
     integer: Op
@@ -104,28 +104,28 @@ class _Unit:
     behind: tuple[Op, ...]
 
 
-def _unit(graph: Graph, op: Op) -> _Unit | None:
+def _group(graph: Graph, op: Op) -> _Group | None:
     """The group around an op; None if there is none."""
     rule = rule_of(op)
     if rule is None or isinstance(rule, View) or is_quantizer(op) or is_dequantizer(op):
         return None
-    steps = {index: step for index, step in enumerate(_steps(graph, op)) if step is not None}
+    dequantizers = {index: qdq_op for index, qdq_op in enumerate(_dequantizers(graph, op)) if qdq_op is not None}
     computed = [index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant]
-    if not steps:
+    if not dequantizers:
         return None
-    ends = list(_ends(graph, op)) if all(index in steps for index in computed) else []
+    ends = list(_ends(graph, op)) if all(index in dequantizers for index in computed) else []
     roles = rule.roles(op)
     if "b" in roles or rule.is_anchor:
         first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
-        if second not in steps:
+        if second not in dequantizers:
             return None
-        if first not in steps:
-            steps, ends = {second: steps[second]}, []
+        if first not in dequantizers:
+            dequantizers, ends = {second: dequantizers[second]}, []
     elif not ends:
         return None
     inputs, outputs = list(op.inputs), list(op.outputs)
-    for index, step in steps.items():
-        inputs[index] = step.inputs[0]
+    for index, qdq_op in dequantizers.items():
+        inputs[index] = qdq_op.inputs[0]
     for number, chain in ends:
         outputs[number] = chain[-1].outputs[0]
     integer = Op(
@@ -137,10 +137,10 @@ def _unit(graph: Graph, op: Op) -> _Unit | None:
         name=op.name,
         attributes=op.attributes,
     )
-    return _Unit(integer, tuple(steps), tuple(each for _, chain in ends for each in chain))
+    return _Group(integer, tuple(dequantizers), tuple(each for _, chain in ends for each in chain))
 
 
-def _steps(graph: Graph, op: Op) -> Iterator[Op | None]:
+def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
     """For every input, the op that dequantises it, or None."""
     for value in op.inputs:
         producer = graph.producer(value) if value is not None else None
@@ -177,7 +177,7 @@ def _chain(graph: Graph, value: Value) -> list[Op] | None:
 
 
 def with_unified_formats(
-    graphs: Iterable[Graph], units: QdqGroups, signatures: Mapping[Op, Signature]
+    graphs: Iterable[Graph], groups: QdqGroups, signatures: Mapping[Op, Signature]
 ) -> dict[Op, Signature]:
     """The signatures with one format on both sides of each inner read, where two formats are the same bytes.
 
@@ -185,33 +185,37 @@ def with_unified_formats(
     their input.
     """
     found = dict(signatures)
-    for graph in graphs if units.inner else ():
+    for graph in graphs if groups.inner else ():
         for op in graph.ops:
             for index, value in enumerate(op.inputs):
                 producer = graph.producer(value) if value is not None else None
-                if value is None or producer is None or (op, index) not in units.inner:
+                if value is None or producer is None or (op, index) not in groups.inner:
                     continue
                 slot = Slot("out", graph.output_index(value))
                 has, wants = found[producer][slot], found[op].inputs[index]
                 if has is None or wants is None or has.format == wants.format:
                     continue
                 if is_dequantizer(producer):
-                    found[producer] = _renamed(producer, found[producer], Y, wants)
+                    found[producer] = _with_format(producer, found[producer], Y, wants)
                 else:
-                    found[op] = _renamed(op, found[op], X, has)
+                    found[op] = _with_format(op, found[op], X, has)
     return found
 
 
-def _renamed(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
+def _with_format(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
     """The signature with an equivalent format at a slot; the same signature if the op has none."""
     rule = rule_of(op)
     found = rule.signature(op, {slot: storage.format}) if rule is not None else None
     if found is None or isinstance(found, Inapplicable):
         return signature
-    return Signature(_with_lanes(found.inputs, signature.inputs), _with_lanes(found.outputs, signature.outputs))
+    return Signature(
+        _with_padding_of(found.inputs, signature.inputs), _with_padding_of(found.outputs, signature.outputs)
+    )
 
 
-def _with_lanes(formats: tuple[Storage | None, ...], lanes: tuple[Storage | None, ...]) -> tuple[Storage | None, ...]:
+def _with_padding_of(
+    formats: tuple[Storage | None, ...], lanes: tuple[Storage | None, ...]
+) -> tuple[Storage | None, ...]:
     return tuple(
         one if one is None or other is None else Storage(one.format, other.lanes)
         for one, other in zip(formats, lanes, strict=True)
