@@ -241,10 +241,10 @@ class Scan(ControlFlow):
         for name, count in self._lists(op):
             storages = signature.inputs if name == "scan_input_axes" else signature.outputs
             axes = self._axes(op, name, count) or []
-            lying = storages[first[name] : first[name] + count]
+            scanned = storages[first[name] : first[name] + count]
             moved = [
                 axis if storage is None or storage.format.is_canonical else 0
-                for axis, storage in zip(axes, lying, strict=True)
+                for axis, storage in zip(axes, scanned, strict=True)
             ]
             if moved != axes:
                 attributes[name] = tuple(moved)

@@ -116,7 +116,7 @@ class Convolution(LayoutRule, PermutableChannels):
     def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
         """Channels of x or y in the order of one operand, with the filter permuted the same way."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
-        known = {each: lies for each, lies in base.items() if each in kept}
+        known = {each: own for each, own in base.items() if each in kept}
         found = (permuted(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 

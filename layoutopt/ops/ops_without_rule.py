@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _REASONS: dict[str, tuple[str, ...]] = {
-    "random numbers are drawn in canonical order; another order would give others": (
+    "random numbers are drawn in canonical order; another order yields other numbers": (
         "Bernoulli",
         "Multinomial",
         "RandomNormal",
@@ -15,13 +15,13 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "RandomUniform",
         "RandomUniformLike",
     ),
-    "its result lists places or numbers elements in canonical order": (
+    "its result contains positions of elements in canonical order": (
         "NonMaxSuppression",
         "NonZero",
         "Unique",
     ),
     "its indices count the elements of the canonical order": ("MaxUnpool",),
-    "it makes a small tensor out of numbers, and is folded where these are known": (
+    "it computes a small tensor from scalars, and is folded if these are constant": (
         "AffineGrid",
         "BlackmanWindow",
         "EyeLike",
@@ -30,7 +30,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "MelWeightMatrix",
         "Range",
     ),
-    "a constant is packed ahead of time for those who read it": ("Constant",),
+    "a constant is packed ahead of time for its readers": ("Constant",),
     "sequences, optionals and maps have no format": (
         "ConcatFromSequence",
         "Optional",
@@ -48,7 +48,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "ai.onnx.ml::DictVectorizer",
         "ai.onnx.ml::ZipMap",
     ),
-    "strings and encoded bytes are no tensors that kernels have formats for": (
+    "kernels have no formats for strings and encoded bytes": (
         "ImageDecoder",
         "RegexFullMatch",
         "StringConcat",
@@ -56,21 +56,19 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "StringSplit",
         "TfIdfVectorizer",
     ),
-    "its operands have heads side by side in the innermost axis, which is what kernels want": ("LinearAttention",),
-    "its window moves along the innermost axis, over a state that is kept that way": ("CausalConvWithState",),
-    "it adds up windows that overlap, so that axes are split and merged out of order": ("Col2Im", "STFT"),
-    "its matrices are small and it gives a number for each": ("Det",),
+    "its operands have heads side by side in the innermost axis, as kernels require": ("LinearAttention",),
+    "its window moves along the innermost axis, and its state has that order too": ("CausalConvWithState",),
+    "it sums overlapping windows, so axes are split and merged out of order": ("Col2Im", "STFT"),
+    "its matrices are small, and its result has one number for each": ("Det",),
     "a loss is read once, at the end of training": ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "an optimiser's step or a gradient: training graphs are left as they are": (
+    "training graphs are not changed": (
         "ai.onnx.preview.training::Adagrad",
         "ai.onnx.preview.training::Adam",
         "ai.onnx.preview.training::Gradient",
         "ai.onnx.preview.training::Momentum",
     ),
-    "its scores are modified by functions that it carries, which count places in canonical order": (
-        "ai.onnx.preview::FlexAttention",
-    ),
-    "tables of features have one row per sample, and nothing to gain from another order": (
+    "functions in its attributes modify scores by positions in canonical order": ("ai.onnx.preview::FlexAttention",),
+    "tables of features have one row per sample, and no kernel for another order": (
         "ai.onnx.ml::ArrayFeatureExtractor",
         "ai.onnx.ml::Binarizer",
         "ai.onnx.ml::CategoryMapper",
@@ -88,7 +86,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "ai.onnx.ml::TreeEnsembleClassifier",
         "ai.onnx.ml::TreeEnsembleRegressor",
     ),
-    "only onnxruntime's CUDA provider has a kernel, so that nothing could be compared": (
+    "only onnxruntime's CUDA provider has a kernel, so the result could not be verified": (
         "com.microsoft::BiasAdd",
         "com.microsoft::BiasSoftmax",
         "com.microsoft::BiasSplitGelu",
@@ -98,14 +96,14 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "com.microsoft::PackedMultiHeadAttention",
         "com.microsoft::SkipGroupNorm",
     ),
-    "its operands have heads side by side, or stand in caches that callers keep": (
+    "its operands have heads side by side, or are caches that callers keep": (
         "com.microsoft::Attention",
         "com.microsoft::DecoderMaskedMultiHeadAttention",
         "com.microsoft::GroupQueryAttention",
     ),
-    "it looks rows up in tables, which are read as they lie": ("com.microsoft::EmbedLayerNormalization",),
-    "a matrix is inverted where it lies": ("com.microsoft::Inverse",),
-    "it is packed already, in an array that says nothing of it": (
+    "it looks up rows in tables of canonical format": ("com.microsoft::EmbedLayerNormalization",),
+    "a matrix is inverted in place": ("com.microsoft::Inverse",),
+    "it is packed already, in an array whose type does not show it": (
         "com.microsoft.nchwc::AveragePool",
         "com.microsoft.nchwc::Conv",
         "com.microsoft.nchwc::GlobalAveragePool",

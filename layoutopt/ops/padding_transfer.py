@@ -34,10 +34,10 @@ class PaddingTransfer:
         if not groups:
             return "no padding"
         if all(self[state] is state for state in Lanes):
-            said = ["kept"]
+            cases = ["kept"]
         else:
-            said = [f"{_listed(states)} → {result}" for result, states in groups.items()]
-        return "; ".join(filter(None, (", ".join(said), f"{_listed(refused)} refused" if refused else "", self.text)))
+            cases = [f"{_listed(states)} → {result}" for result, states in groups.items()]
+        return "; ".join(filter(None, (", ".join(cases), f"{_listed(refused)} refused" if refused else "", self.text)))
 
 
 def _listed(states: Sequence[Lanes]) -> str:

@@ -27,7 +27,7 @@ ShapeOf: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
 
 def own_shape(value: Value) -> tuple[Dim, ...] | None:
-    """The shape of a value's type; type inference passes a function that knows more shapes."""
+    """The shape of a value's type; type inference passes a function that returns more shapes."""
     return value.shape
 
 

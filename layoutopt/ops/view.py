@@ -80,8 +80,8 @@ class View(LayoutRule):
         x, shape = present(build.input(0)), shape_of(op.outputs[0])
         same = self.forward(op, build.format(X))
         assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
-        renamed = build.reshape(x, same.physical_shape(shape))
-        build.set_output(0, build.convert(renamed, same, build.format(Y), shape))
+        viewed = build.reshape(x, same.physical_shape(shape))
+        build.set_output(0, build.convert(viewed, same, build.format(Y), shape))
 
     @override
     def flops(self, op: Op) -> float:

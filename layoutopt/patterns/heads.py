@@ -19,10 +19,10 @@ from layoutopt.ops.view import View
 from layoutopt.patterns.base import multiple, only_reader, result_of
 
 ROWS: Mapping[int, Format] = {4: Format.plain((0, 2, 1, 3)), 3: Format.plain((1, 0, 2))}
-"""(B, H, S, D) or (H, S, D) as it lies with heads side by side, by its rank."""
+"""The format of (B, H, S, D) or (H, S, D) with heads side by side, by rank."""
 
 COLUMNS: Mapping[int, Format] = {4: Format.plain((0, 3, 1, 2)), 3: Format.plain((2, 0, 1))}
-"""(B, H, D, L) or (H, D, L), which is its transpose, as (B, L, H, D) lies."""
+"""The format of its transpose, (B, H, D, L) or (H, D, L), with heads side by side, by rank."""
 
 _STEPS = 12  # the largest number of view ops and scales in a chain
 

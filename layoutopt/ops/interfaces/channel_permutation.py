@@ -42,10 +42,10 @@ def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | Non
 def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     """The format with other digits for an axis, in the position of its first digit."""
     first = next(place for place, part in enumerate(format.parts) if part.axis == axis)
-    renamed = (Part(axis, part.block, part.step) for part in digits)
+    replaced = (Part(axis, part.block, part.step) for part in digits)
     before = (part for part in format.parts[:first] if part.axis != axis)
     behind = (part for part in format.parts[first:] if part.axis != axis)
-    return Format((*before, *renamed, *behind))
+    return Format((*before, *replaced, *behind))
 
 
 def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:

@@ -192,11 +192,11 @@ def with_unified_formats(
                 if value is None or producer is None or (op, index) not in groups.inner:
                     continue
                 slot = Slot("out", graph.output_index(value))
-                has, wants = found[producer][slot], found[op].inputs[index]
-                if has is None or wants is None or has.format == wants.format:
+                has, required = found[producer][slot], found[op].inputs[index]
+                if has is None or required is None or has.format == required.format:
                     continue
                 if is_dequantizer(producer):
-                    found[producer] = _with_format(producer, found[producer], Y, wants)
+                    found[producer] = _with_format(producer, found[producer], Y, required)
                 else:
                     found[op] = _with_format(op, found[op], X, has)
     return found
@@ -214,9 +214,9 @@ def _with_format(op: Op, signature: Signature, slot: Slot, storage: Storage) -> 
 
 
 def _with_padding_of(
-    formats: tuple[Storage | None, ...], lanes: tuple[Storage | None, ...]
+    formats: tuple[Storage | None, ...], states: tuple[Storage | None, ...]
 ) -> tuple[Storage | None, ...]:
     return tuple(
         one if one is None or other is None else Storage(one.format, other.lanes)
-        for one, other in zip(formats, lanes, strict=True)
+        for one, other in zip(formats, states, strict=True)
     )
