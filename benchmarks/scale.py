@@ -256,7 +256,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "fingerprint", "fingerprint"),
         (api, "bake", "bake"),
         (api.RemoveDead, "run", "remove-dead"),
-        (api.Gate, "judge", "verify"),
+        (api.EquivalenceGate, "judge", "verify"),
         (api._Job, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)

@@ -52,7 +52,7 @@ from layoutopt.runtime.bake import bake, forget_inner_types
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernels import blocked_channels
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
-from layoutopt.verification import Facts, Gate, Verification
+from layoutopt.verification import CutCandidates, EquivalenceGate, Verification
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
@@ -198,7 +198,7 @@ def _optimized(
     if sizes_found is not None:
         sizes_found(context.sizes)
     job.before = counts(graph)
-    gate = Gate(job.name, job.path, job.pins, samples, spoken.is_native, Facts.of(graph))
+    gate = EquivalenceGate(job.name, job.path, job.pins, samples, spoken.is_native, CutCandidates.of(graph))
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):

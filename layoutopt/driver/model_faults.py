@@ -15,8 +15,8 @@ from layoutopt.runtime.choice import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, inputs_for
 from layoutopt.verification import Verification
+from layoutopt.verification.original_runs import Budget, load_and_run
 from layoutopt.verification.runnable import Runnable, Source
-from layoutopt.verification.runs import Budget, load_and_run
 
 _HINT = "export the model again"
 

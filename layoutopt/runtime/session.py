@@ -32,7 +32,7 @@ class Session:
         threads: how many an op may use; None for onnxruntime's own choice.
         without: names of its rewriting steps to leave out.
         folder: where the external data of a model in bytes is.
-        packs: whether kernels may keep packed copies of weights.
+        prepacks: whether kernels may keep packed copies of weights.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Session:
         threads: int | None = None,
         without: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
-        packs: bool = True,
+        prepacks: bool = True,
     ) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -53,7 +53,7 @@ class Session:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if threads is not None:
             options.intra_op_num_threads = threads
-        if not packs:
+        if not prepacks:
             options.add_session_config_entry("session.disable_prepacking", "1")
         with (
             nullcontext(model) if isinstance(model, bytes) else utf8_path(model) as source,

@@ -16,7 +16,7 @@ from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepared, symbols_of, value_ranges
 from layoutopt.verification import verify_models
-from layoutopt.verification.runs import Budget, run_original
+from layoutopt.verification.original_runs import Budget, run_original
 
 
 def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:

@@ -17,9 +17,8 @@ from layoutopt.report.stamp import KEY
 from layoutopt.sample_inputs import InputSet, prepared, sizes_text
 from layoutopt.verification import Comparison, Verification
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.files import verify_files
-from layoutopt.verification.verdict import concluded
-from layoutopt.verification.verify import Request
+from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def judged(verdict: Verification, tolerance: float) -> Verification:
         return verdict
     limit = Difference(tolerance, tolerance)
     comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
-    return concluded(comparisons, verdict.sensitive, verdict.sizes)
+    return Verification.of(comparisons, verdict.sensitive, verdict.sizes)
 
 
 def print_comparison(rounds: Rounds, as_json: bool) -> None:

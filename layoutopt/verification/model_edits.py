@@ -1,6 +1,6 @@
-"""Edits of a message that open a model up: inner values as further outputs, or as inputs, which cuts the model there.
+"""Edits of a ModelProto in place: inner values become outputs, or inputs, which cuts the model into segments.
 
-Every function changes the message that it is given. Values are those that nodes of the main graph compute; others are left out.
+Only values that nodes of the main graph compute are edited; other names are ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ LOWER, UPPER, MARGIN = "__lower", "__upper", "__margin"
 """Suffixes of the outputs that hold the lower bound, the upper bound and the perturbation of a rounded value."""
 
 COMPUTED = "__computed"
-"""Suffix of the output that holds what a model computes for a value at which it is cut."""
+"""Suffix of the output that holds the computed value at a cut; the value's own name becomes an input."""
 
 
 def computed_names(message: onnx.ModelProto) -> set[str]:
@@ -25,8 +25,8 @@ def computed_names(message: onnx.ModelProto) -> set[str]:
     return {name for node in message.graph.node for name in node.output if name}
 
 
-def expose(message: onnx.ModelProto, names: Iterable[str]) -> None:
-    """Append values to the outputs; onnxruntime infers their types."""
+def add_outputs(message: onnx.ModelProto, names: Iterable[str]) -> None:
+    """Append values to the graph outputs; onnxruntime infers their types."""
     outputs = {info.name for info in message.graph.output}
     computed = computed_names(message)
     for name in dict.fromkeys(names):
@@ -34,24 +34,24 @@ def expose(message: onnx.ModelProto, names: Iterable[str]) -> None:
             message.graph.output.add().name = name
 
 
-def expose_bounds(message: onnx.ModelProto, margins: Mapping[str, Array]) -> None:
-    """Append what rounded values become if the floating-point values in front are a little smaller or larger.
+def add_bound_outputs(message: onnx.ModelProto, margins: Mapping[str, Array]) -> None:
+    """Append outputs for the rounded values of slightly smaller and slightly larger floating-point operands.
 
     before: x -> QuantizeLinear -> q
     after:  m = margins[q] max |x|      x - m -> QuantizeLinear -> q__lower      x + m -> QuantizeLinear -> q__upper
 
     Args:
-        message: the model; only values among its outputs are looked at.
-        margins: for rounded values, a number of the type of the floating-point ones.
+        message: the model; only values among its outputs are edited.
+        margins: the relative perturbation for each rounded value, in the type of the floating-point operand.
     """
     outputs = {info.name for info in message.graph.output}
     for node in tuple(message.graph.node):
         name = node.output[0] if node.output else ""
         if name in outputs and name in margins:
-            _expose_bounds(message.graph, node, margins[name])
+            _add_bound_outputs(message.graph, node, margins[name])
 
 
-def _expose_bounds(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
+def _add_bound_outputs(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) -> None:
     x, name = node.input[0], node.output[0]
     m = f"{name}{MARGIN}"
     size, largest, part = (f"{m}_{word}" for word in ("size", "largest", "part"))
@@ -73,12 +73,12 @@ def _expose_bounds(graph: onnx.GraphProto, node: onnx.NodeProto, margin: Array) 
         graph.output.add().name = result
 
 
-def cut(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
-    """Let a model read values from outside, under their names, and hand out what it computes for them as `NAME__computed`.
+def cut_at(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
+    """Turn values into inputs of the same name, and return the computed values as outputs `NAME__computed`.
 
     Args:
         message: the model.
-        values: the values to cut at, with their element types. Outputs stay as they are.
+        values: the element types of the values to cut at; graph outputs are not cut.
     """
     outputs = {info.name for info in message.graph.output}
     computed = computed_names(message)
@@ -94,4 +94,4 @@ def cut(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
         message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
 
 
-__all__ = ["COMPUTED", "LOWER", "MARGIN", "UPPER", "computed_names", "cut", "expose", "expose_bounds"]
+__all__ = ["COMPUTED", "LOWER", "MARGIN", "UPPER", "add_bound_outputs", "add_outputs", "computed_names", "cut_at"]

@@ -1,8 +1,8 @@
 """Comparison of two model files without a record of the rewrite: `layoutopt verify A B`.
 
-The comparison is the one that `optimize` makes. Values that both models have are matched by name and content: on one set of
-inputs, the array that B computes under a name of A has to be the tensor of A in some format. A wrong match hides no fault: the
-segments on both sides of it differ.
+The comparison is the one of `optimize`. Values that both models have are matched by name and content: on one set of inputs,
+the array that B computes for a name of A must hold the tensor of A in some format. A wrong match hides no fault, because
+the segments on both sides of it differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,24 +23,24 @@ from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import prepared
 from layoutopt.verification.difference import difference
-from layoutopt.verification.exposed import computed_names, expose
-from layoutopt.verification.gate import Facts, Models, compare, runnable
-from layoutopt.verification.observed import Observed
+from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
+from layoutopt.verification.model_edits import add_outputs, computed_names
+from layoutopt.verification.observed_values import ObservedValue
+from layoutopt.verification.original_runs import RUN_ERRORS, run_original
+from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import LARGE, Runnable
-from layoutopt.verification.runs import RUN_ERRORS, run_original
 from layoutopt.verification.verdict import Verification
-from layoutopt.verification.verify import Request, packed
 
 CANDIDATES = 96
-"""Most values of A that are searched for in B."""
+"""Largest number of values of A that are searched for in B."""
 
 NEAR = 0.05
-"""Largest difference of two arrays that match, relative to the largest magnitude."""
+"""Largest difference of two matching arrays, relative to the largest magnitude."""
 
 FORMAT_MARK = "__"
-"""What separates a value's name from its format in the names that layoutopt gives: `relu__NCHW8c`."""
+"""Separator of a value's name and its format in names that layoutopt generates: `relu__NCHW8c`."""
 
-_BLOCKS = (32, 16, 8, 4)  # of several formats with the same bytes, the one with the largest block
+_BLOCKS = (32, 16, 8, 4)  # largest first: of several matching formats the one with the largest block is chosen
 _LETTERS = "ABCDE"
 
 
@@ -50,10 +50,10 @@ def verify_files(
     """Compare two files on random inputs, as a whole and segment by segment.
 
     Args:
-        original: the model to go by.
-        rewritten: the model to judge.
-        request: pins, inputs, seed and time; by default inputs follow from the original's graph.
-        graphs: those of both models, if they are at hand.
+        original: the reference model.
+        rewritten: the model to check.
+        request: pins, test inputs, seed and time limits; by default the generator of inputs follows from the original's graph.
+        graphs: the graphs of both models, if already read.
 
     Raises:
         ModelError: a file cannot be read.
@@ -63,24 +63,27 @@ def verify_files(
     request = request or Request(inputs=prepared(original, graphs[0])[0])
     if mismatch := interface_mismatch(*graphs):
         return Verification("failed", mismatch)
-    facts = Facts.of(graphs[0])
+    candidates = CutCandidates.of(graphs[0])
     with scratch_folder() as folder:
-        first = _mappable(original, folder / "original.onnx", facts.has_float16)
-        second = _mappable(rewritten, folder / "rewritten.onnx", facts.has_float16)
-        hidden = matches(first, second, facts.hidden, request) if facts.hidden else []
-        models = Models(first, second, second, hidden, lambda: matches(first, second, facts.names, request))
-        return compare(models, facts, request, always_cuts=True)
+        first = _mappable(original, folder / "original.onnx", candidates.has_float16)
+        second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
+        names = candidates.before_saturation
+        saturated = matching_values(first, second, names, request) if names else []
+        models = Models(
+            first, second, second, saturated, lambda: matching_values(first, second, candidates.names, request)
+        )
+        return compare(models, candidates, request, always_cuts=True)
 
 
 def _mappable(path: Path, copy: Path, computes_float16: bool) -> Runnable:
-    """A model whose weights sessions can map: the file itself, unless it contains many bytes of weights."""
+    """A model whose weights sessions can map: the file itself, or a copy with external data if the file is large."""
     if path.stat().st_size <= LARGE:
         return Runnable.of(str(path), computes_float16)
     return runnable(onnx_io.read(path), copy, computes_float16)
 
 
 def interface_mismatch(original: Graph, rewritten: Graph) -> str:
-    """Why two models cannot be given the same inputs, in words; nothing if they can."""
+    """The difference of two models' inputs and outputs as text; empty if both take the same inputs."""
     ours, theirs = ([value.name for value in graph.inputs] for graph in (original, rewritten))
     if set(ours) != set(theirs):
         only = (", ".join(sorted(set(one) - set(other))) or "none" for one, other in ((ours, theirs), (theirs, ours)))
@@ -96,8 +99,10 @@ def interface_mismatch(original: Graph, rewritten: Graph) -> str:
     return f"the second model lacks the outputs {', '.join(sorted(lacking))}" if lacking else ""
 
 
-def matches(original: Runnable, rewritten: Runnable, names: Sequence[str], request: Request) -> list[Observed]:
-    """The values that both models compute, with the names and formats that the rewritten one has for them."""
+def matching_values(
+    original: Runnable, rewritten: Runnable, names: Sequence[str], request: Request
+) -> list[ObservedValue]:
+    """The values that both models compute, with their names and formats in the rewritten model."""
     messages = original.message(), rewritten.message()
     ours, theirs = (computed_names(message) for message in messages)
     renamed = {name.rpartition(FORMAT_MARK)[0]: name for name in sorted(theirs) if FORMAT_MARK in name}
@@ -106,13 +111,13 @@ def matches(original: Runnable, rewritten: Runnable, names: Sequence[str], reque
     count = len(common)
     chosen = common if count <= CANDIDATES else [common[at * count // CANDIDATES] for at in range(CANDIDATES)]
     for side, message in enumerate(messages):
-        expose(message, [pair[side] for pair in chosen])
+        add_outputs(message, [pair[side] for pair in chosen])
     try:
         wants, gots = _first_run(original.edited(messages[0]), rewritten.edited(messages[1]), request)
-    except RUN_ERRORS as error:  # the comparison of the whole reports what does not run
+    except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
         raise_if_out_of_memory(error)
         return []
-    found = (_matched(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)
+    found = (_match(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)
     return [each for each in found if each is not None]
 
 
@@ -124,7 +129,7 @@ def _first_run(
     (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
     wants = dict(zip(_outputs(session), run.outputs, strict=True))
     session = rewritten.session(optimised=False)
-    feed = {name: packed(value, request.tensors.get(name)) for name, value in run.feed.items()}
+    feed = request.counterparts.pack(run.feed)
     return wants, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
 
 
@@ -132,21 +137,21 @@ def _outputs(session: Session) -> list[str]:
     return [each.name for each in session.get_outputs()]
 
 
-def _matched(names: tuple[str, str], want: Any, got: Any) -> Observed | None:
-    """The value as one that both models have, if some format makes it that."""
+def _match(names: tuple[str, str], want: Any, got: Any) -> ObservedValue | None:
+    """The observed value, if an array of the rewritten model holds the original's tensor in some format."""
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.dtype != got.dtype:
         return None
     for format in _formats(want, got):
-        one = Observed(*names, format, got.shape)
+        one = ObservedValue(*names, format, got.shape)
         if difference(want, one.unpacked(got, want.shape)).largest <= NEAR:
             return one
     return None
 
 
 def _formats(want: Array, got: Array) -> Iterator[Format]:
-    """The formats in which an array could hold a tensor: any order of its axes, or one axis in blocks.
+    """The formats in which an array could hold a tensor: any order of its axes, or one blocked axis.
 
-    An array with an axis fewer than its blocked format is that of a kernel of onnxruntime, whose format is NCHW8c or NCHW16c.
+    An array with one axis fewer than its blocked format comes from a blocked kernel of onnxruntime, NCHW8c or NCHW16c.
     """
     rank = want.ndim
     orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
@@ -162,4 +167,4 @@ def _formats(want: Array, got: Array) -> Iterator[Format]:
                 yield format
 
 
-__all__ = ["interface_mismatch", "matches", "verify_files"]
+__all__ = ["interface_mismatch", "matching_values", "verify_files"]

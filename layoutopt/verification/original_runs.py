@@ -1,4 +1,4 @@
-"""Runs of the original on test inputs: at several sizes where dimensions are symbolic, and within a budget of time."""
+"""Runs of the original model on test inputs, at several sizes of symbolic dimensions and within time limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,26 +16,26 @@ from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.runnable import Runnable
 
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
-"""What a run of a model raises where it fails: errors of the runtime, of the making of inputs, and of the limit of time."""
+"""Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
 
 ENOUGH = 3
-"""At how many sizes of symbolic dimensions two models are compared."""
+"""Number of sizes of symbolic dimensions at which two models are compared."""
 
 RUN_SECONDS = 120.0
-"""How long one run of a model may take."""
+"""Time limit of one run of a model."""
 
 SECONDS = 60.0
-"""How long the measurement of the rounding spread may go on."""
+"""Time limit of the measurement of the rounding spread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The time that verification may take.
+    """Time limits of a verification.
 
     Attributes:
-        run: seconds of one run; a model that takes longer cannot be verified.
+        run: seconds for one run; a model that takes longer cannot be verified.
         spread: seconds after which no further perturbation of the original is run.
-        start: when verification began, of a monotonic clock.
+        start: time at which verification began, on the monotonic clock.
     """
 
     run: float = RUN_SECONDS
@@ -44,7 +44,7 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the spread is to be taken as it has been measured so far."""
+        """Whether the time for measuring the spread is over."""
         return monotonic() - self.start > self.spread
 
 
@@ -63,28 +63,28 @@ class Run:
     outputs: Sequence[Any]
 
     @property
-    def place(self) -> str:
-        """At which sizes, in words."""
-        return _place(self.sizes)
+    def at_sizes(self) -> str:
+        """The sizes as text, such as " at batch=2"; empty without symbolic dimensions."""
+        return _at_sizes(self.sizes)
 
 
-def _place(sizes: Mapping[str, int]) -> str:
+def _at_sizes(sizes: Mapping[str, int]) -> str:
     return f" at {sizes_text(sizes)}" if sizes else ""
 
 
 def run_original(
     session: Session, inputs: SampleInputs, seed: int, budget: Budget, *, only_once: bool = False
 ) -> tuple[list[Run], list[str]]:
-    """The runs at as many sizes as are enough, two at the first; and why the model does not run at others.
+    """The runs at up to `ENOUGH` sizes, two at the first; and the errors of the sizes at which the model does not run.
 
-    Where it runs at no size with random values, plainer values are tried.
+    If the model runs at no size with random values, simpler values are tried.
 
     Args:
         session: the original.
-        inputs: how inputs are made, and at which sizes.
-        seed: of random inputs.
-        budget: the time that it may take.
-        only_once: stop after the first set of inputs on which it runs.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
+        seed: of the random inputs.
+        budget: time limits.
+        only_once: stop after the first set of inputs on which the model runs.
     """
     refusals: list[str] = []
     for style in Style:
@@ -95,13 +95,15 @@ def run_original(
                 continue
             if runs and only_once:
                 break
-            count = 1 if only_once or done.get(trial.group) else 2  # whether outputs depend on inputs shows at one size
+            count = (
+                1 if only_once or done.get(trial.group) else 2
+            )  # two at one size show whether outputs depend on inputs
             try:
                 feeds = islice(trial.feeds, count)
                 runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
             except RUN_ERRORS as error:
                 raise_if_out_of_memory(error)
-                refusals.append(f"{_place(trial.sizes)}: {one_line(error)}")
+                refusals.append(f"{_at_sizes(trial.sizes)}: {one_line(error)}")
             else:
                 done[trial.group] = done.get(trial.group, 0) + 1
         if runs:
@@ -112,7 +114,7 @@ def run_original(
 def load_and_run(
     model: Runnable, inputs: SampleInputs, seed: int, budget: Budget, *, optimised: bool = True, only_once: bool = False
 ) -> tuple[Session, list[Run]] | str:
-    """A session of the original with its runs, as for `run_original`; or why it cannot be run, in one line."""
+    """A session of the original and its runs, as of `run_original`; or the reason why it cannot be run, in one line."""
     try:
         session = model.session(optimised=optimised)
     except RUN_ERRORS as error:
@@ -123,10 +125,10 @@ def load_and_run(
 
 
 def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, str]:
-    """The outputs that have another shape than the model declares, and both shapes in words.
+    """The outputs whose shape contradicts the model's declaration, with both shapes as text.
 
-    Either the declaration is wrong or the inputs are invalid: integers may be extents, as in a TopK of k from an input that is
-    declared with k = 3. A rewritten model relies on what is declared.
+    Either the declaration is wrong or the inputs are invalid: an integer input may be an extent, such as the k of a TopK whose
+    output is declared with k = 3. A rewritten model relies on declared shapes.
     """
     found = {}
     for declared, output in zip(session.get_outputs(), outputs, strict=True):
