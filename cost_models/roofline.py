@@ -156,14 +156,13 @@ class RooflineModel:
 
     def _convert_once(self, type: TensorType, src: Storage, dst: Storage) -> float:
         assert type.shape is not None
-        keys = src.format.key(type.shape), dst.format.key(type.shape)
-        if keys[0] == keys[1] and src.lanes <= dst.lanes:
+        if src.satisfies(dst, type.shape):
             return 0.0
         memory, launch = self.spec.memory, self.spec.launch
         if memory.short_run is not None:
             is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
         else:
-            is_plain = all(is_unblocked(key, type.shape) for key in keys)
+            is_plain = all(is_unblocked(storage.format.key(type.shape), type.shape) for storage in (src, dst))
         if is_plain:
             efficiency = memory.plain_cast_efficiency
         elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format, type.shape):

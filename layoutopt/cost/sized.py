@@ -51,7 +51,7 @@ class SizedCostModel:
         """
         if self._is_idle or value.shape is None or not is_symbolic(value.shape):
             return self._model.conversion_seconds(value, src, dst)
-        moves = src.format.key(value.shape) != dst.format.key(value.shape)
+        moves = not src.format.same_bytes(dst.format, value.shape)
         prices = [self._model.conversion_seconds(each, src, dst) for each in self._sizes.bound_value(value)]
         if moves and not all(prices):
             larger = [

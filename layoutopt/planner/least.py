@@ -73,8 +73,7 @@ class _Counting:
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         if value.shape is None:
             return float(src.format != dst.format)
-        moves = src.lanes > dst.lanes or src.format.key(value.shape) != dst.format.key(value.shape)
-        return float(moves)
+        return float(not src.satisfies(dst, value.shape))
 
 
 __all__ = ["least_moves"]

@@ -16,7 +16,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -162,7 +162,7 @@ def _formats(want: Array, got: Array) -> Iterator[Format]:
         letter = _LETTERS[axis]
         for order in (f"{letter}{rest}", f"{rest}{letter}"):
             format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
-            physical = known(format.physical_shape(want.shape))
+            physical = static_shape(format.physical_shape(want.shape))
             if physical == got.shape or (prod(physical) == got.size and order.startswith(letter)):
                 yield format
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.formats import Format, Shape, pack, unpack
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import Rename, discontinuous_inputs, rule_of
@@ -39,10 +39,10 @@ class ObservedValue:
 
     def unpacked(self, array: Array, shape: tuple[int, ...]) -> Array:
         """The tensor of the given logical shape that the rewritten model stores as `array`."""
-        return unpack(array.reshape(known(self.format.physical_shape(shape))), self.format, shape)
+        return unpack(array.reshape(static_shape(self.format.physical_shape(shape))), self.format, shape)
 
     def _array_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        physical = known(self.format.physical_shape(shape))
+        physical = static_shape(self.format.physical_shape(shape))
         if self.array is None or _agrees(self.array, physical):
             return physical
         batch, channels, *image, block = physical

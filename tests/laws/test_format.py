@@ -74,8 +74,8 @@ def test_unpack_inverts_pack(case: tuple[Format, tuple[int, ...]]) -> None:
     assert physical.shape == fmt.physical_shape(shape)
     assert physical.flags.c_contiguous
     assert np.array_equal(unpack(physical, fmt, shape), array)
-    assert np.count_nonzero(physical == 0) == fmt.lanes(shape)
-    assert fmt.has_lanes(shape) == (fmt.lanes(shape) > 0)
+    assert np.count_nonzero(physical == 0) == fmt.padding_elements(shape)
+    assert fmt.has_padding(shape) == (fmt.padding_elements(shape) > 0)
     assert math.prod(fmt.padded_shape(shape)) == physical.size
 
 
@@ -166,7 +166,7 @@ def test_relabelling_is_a_transpose_of_the_same_bytes(
     fmt, shape = case
     perm = data.draw(st.permutations(range(fmt.rank)))
     array = numbered(shape)
-    assert np.array_equal(pack(array.transpose(perm), fmt.relabel(perm)), pack(array, fmt))
+    assert np.array_equal(pack(array.transpose(perm), fmt.propagate_transpose(perm)), pack(array, fmt))
 
 
 @given(bound(least=1), st.data())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_format import formats, numbered, shapes
 
 from layoutopt.formats import Conversion, Format, Reshape, Transpose, pack, run, unpack
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 
 
 @st.composite
@@ -28,13 +28,13 @@ def dirty(conversion: Conversion, shape: tuple[int, ...]) -> np.ndarray:
 def test_steps_do_what_packing_again_does(case: tuple[Conversion, tuple[int, ...]], trust: bool) -> None:
     conversion, shape = case
     physical, expected = (pack(numbered(shape), fmt) for fmt in (conversion.src, conversion.dst))
-    assert np.array_equal(conversion.apply(physical, shape, trust_lanes=trust), expected)
+    assert np.array_equal(conversion.apply(physical, shape, padding_is_zero=trust), expected)
 
 
 @given(conversions(), st.booleans())
 def test_steps_fit_together_and_none_is_idle(case: tuple[Conversion, tuple[int, ...]], trust: bool) -> None:
     conversion, shape = case
-    steps = conversion.steps(shape, trust_lanes=trust)
+    steps = conversion.steps(shape, padding_is_zero=trust)
     ends = [conversion.src.physical_shape(shape), *(step.after for step in steps)]
     assert [step.before for step in steps] == ends[:-1]
     assert ends[-1] == conversion.dst.physical_shape(shape)
@@ -47,7 +47,7 @@ def test_steps_fit_together_and_none_is_idle(case: tuple[Conversion, tuple[int, 
 def test_new_lanes_are_zero_whatever_the_old_ones_held(case: tuple[Conversion, tuple[int, ...]]) -> None:
     conversion, shape = case
     assume(conversion.moves(shape))
-    src, dst = conversion.src.padded_shape(shape), known(conversion.dst.padded_shape(shape))
+    src, dst = conversion.src.padded_shape(shape), static_shape(conversion.dst.padded_shape(shape))
     result = conversion.apply(dirty(conversion, shape), shape)
     assert np.array_equal(unpack(result, conversion.dst, shape), numbered(shape))
     whole = unpack(result, conversion.dst, dst)

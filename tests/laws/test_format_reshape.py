@@ -1,4 +1,4 @@
-"""Laws of carry: a carried format reads the very same bytes as the reshaped tensor."""
+"""Laws of propagate_reshape: the propagated format reads the same bytes as the reshaped tensor."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_format import formats, numbered, shapes
 
-from layoutopt.formats import Format, carry, pack
+from layoutopt.formats import Format, pack, propagate_reshape
 
 PARSE = Format.parse
 
@@ -45,7 +45,7 @@ def test_a_carried_format_reads_the_same_bytes(
     case: tuple[Format, tuple[int, ...], tuple[int, ...]],
 ) -> None:
     fmt, before, after = case
-    carried = carry(fmt, before, after)
+    carried = propagate_reshape(fmt, before, after)
     array = numbered(before)
     if carried is not None:
         assert np.array_equal(pack(array.reshape(after), carried).ravel(), pack(array, fmt).ravel())
@@ -56,8 +56,8 @@ def test_a_carried_format_reads_the_same_bytes(
 @given(reshapes())
 def test_carrying_back_gives_the_same_bytes(case: tuple[Format, tuple[int, ...], tuple[int, ...]]) -> None:
     fmt, before, after = case
-    carried = carry(fmt, before, after)
-    back = carry(carried, after, before) if carried else None
+    carried = propagate_reshape(fmt, before, after)
+    back = propagate_reshape(carried, after, before) if carried else None
     assert back is None or back.key(before) == fmt.key(before)
 
 
@@ -65,7 +65,7 @@ def test_carrying_back_gives_the_same_bytes(case: tuple[Format, tuple[int, ...],
 def test_nothing_changes_without_a_change_of_shape(data: st.DataObject) -> None:
     fmt = data.draw(formats())
     shape = data.draw(shapes(fmt.rank))
-    assert carry(fmt, shape, shape) == fmt
+    assert propagate_reshape(fmt, shape, shape) == fmt
 
 
 @given(st.data())
@@ -74,6 +74,6 @@ def test_a_split_of_a_plain_format_is_always_carried_and_merged_again(data: st.D
     before = tuple(int(np.prod(group)) for group in factors)
     after = tuple(factor for group in factors for factor in group)
     fmt = data.draw(formats(3, 0))
-    split = carry(fmt, before, after)
+    split = propagate_reshape(fmt, before, after)
     assert split is not None
-    assert carry(split, after, before) == fmt
+    assert propagate_reshape(split, after, before) == fmt
