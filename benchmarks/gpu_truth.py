@@ -266,7 +266,7 @@ class Prefers:
     def __init__(self, format: Format) -> None:
         self.name, self.format = str(format), format
 
-    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         x = op.inputs[0] if op.inputs else None
         return [{Slot("in", 0): self.format}] if x is not None and x.rank == 4 else []
 

@@ -21,7 +21,7 @@ class Toy:
     name = "toy"
     dialect = "functions"
 
-    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         nhwc, ohwi = Format.parse("NHWC"), Format.parse("OHWI")
         wish = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
         return [wish] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []

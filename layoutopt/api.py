@@ -15,7 +15,7 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, sized
-from layoutopt.cost.growth import MAX_GROWTH, Growth
+from layoutopt.cost.size_growth import MAX_GROWTH, Growth
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.compact import compact
 from layoutopt.dialects.lowering import Dialect

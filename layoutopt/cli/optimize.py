@@ -11,7 +11,7 @@ from layoutopt.cli.options import assignments
 from layoutopt.cli.options.assignments import DIM_HELP, INPUTS_HELP
 from layoutopt.cli.options.force import Force
 from layoutopt.cli.options.strict import Strict
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 
 
 class Mode(StrEnum):

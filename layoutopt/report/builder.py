@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -89,12 +89,12 @@ def _op_report(site: Site, integers: IntegerUnits, cost_model: CostModel) -> OpR
 
 
 def growth_report(growth: Growth, size: int) -> GrowthReport:
-    """The purchases, the largest first, with the size of all constants of the result in bytes."""
-    rows = sorted(growth.purchases, key=lambda each: each.nbytes, reverse=True)
+    """The growth requests, the largest first, with the size of all constants of the result in bytes."""
+    rows = sorted(growth.requests, key=lambda each: each.nbytes, reverse=True)
     found: dict[bool, list[PurchaseReport]] = {True: [], False: []}
     for each in rows:
         row = PurchaseReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
-        found[each.is_bought].append(row)
+        found[each.is_accepted].append(row)
     return GrowthReport(
         max_growth=growth.max_growth,
         bytes_before=growth.source_bytes,

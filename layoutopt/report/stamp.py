@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.version import VERSION
 
 KEY = "layoutopt"

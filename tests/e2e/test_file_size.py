@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.lowering import Packed
 from layoutopt.formats import Format, pack, packed_elements
@@ -160,7 +160,7 @@ def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
     PretransformWeights().run(graph, context)
     assert stored_bytes(graph.nest()) == before
     assert sum(is_cast(op) for op in graph.ops) == 2
-    assert [each.is_bought for each in context.growth.purchases] == [False, False]
+    assert [each.is_accepted for each in context.growth.requests] == [False, False]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4))

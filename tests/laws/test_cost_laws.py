@@ -99,7 +99,7 @@ def test_emulation_costs_what_casts_around_a_kernel_cost(
     op = conv(shape, filters, kernel, dtype)
     asked = {Slot("in", 0): x, Slot("out", 0): y, Slot("in", 1): Format.canonical(4)}
     ways = []
-    for known in model.kernels(op):
+    for known in model.preferred_formats(op):
         total = price(model, op, known)
         for slot, format in known.items():
             value = op.operand(slot)
@@ -124,5 +124,5 @@ def price(model: RooflineModel, op: Op, known: Known) -> float:
 def test_larger_images_are_never_cheaper(model: RooflineModel, shape: Shape4, dtype: DType, filters: int) -> None:
     n, c, h, w = shape
     small, large = conv(shape, filters, 3, dtype), conv((n, c, h + 7, w), filters, 3, dtype)
-    for known in model.kernels(small):
+    for known in model.preferred_formats(small):
         assert price(model, small, known) <= price(model, large, known)

@@ -84,7 +84,7 @@ class Counting:
     name: str = "counting"
     dialect: str = "functions"
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def preferred_formats(self, op: Op) -> Sequence[Known]:
         return []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

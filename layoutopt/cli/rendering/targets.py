@@ -8,7 +8,7 @@ from rich.table import Table
 from layoutopt.cli.rendering.terminal import facts, indented, line, remark, section, show, show_json, table, text
 from layoutopt.cost_models import TargetSpec, load_target, target_names
 from layoutopt.cost_models.plugins import plugins
-from layoutopt.cost_models.spec import Kernel, Sourced
+from layoutopt.cost_models.spec import KernelSpec, Sourced
 from layoutopt.errors import TargetError
 
 _KEYS = ("name", "family", "dialect", "description")
@@ -73,9 +73,9 @@ def _numbers(spec: TargetSpec) -> Table:
     return rows
 
 
-def _kernels(kernels: tuple[Kernel, ...]) -> Group:
+def _kernels(kernels: tuple[KernelSpec, ...]) -> Group:
     """The kernels for the same ops and element types together, in the order of the file."""
-    groups: dict[tuple[str, ...], list[Kernel]] = {}
+    groups: dict[tuple[str, ...], list[KernelSpec]] = {}
     for kernel in kernels:
         groups.setdefault((_ops(kernel), *kernel.dtypes), []).append(kernel)
     width = max(len(_formats(kernel)) for kernel in kernels)
@@ -92,12 +92,12 @@ def _kernels(kernels: tuple[Kernel, ...]) -> Group:
     return Group(*parts)
 
 
-def _ops(kernel: Kernel) -> str:
+def _ops(kernel: KernelSpec) -> str:
     names = ", ".join(kernel.ops or kernel.family)
     return f"{names} {'/'.join(kernel.variant)}" if kernel.variant else names
 
 
-def _formats(kernel: Kernel) -> str:
+def _formats(kernel: KernelSpec) -> str:
     names = [f"{role}:{name}" for role, name in kernel.formats.items()]
     if kernel.strided:
         names.append("strided" if kernel.strided is True else f"strided by {kernel.strided}")
@@ -106,7 +106,7 @@ def _formats(kernel: Kernel) -> str:
     return " ".join(names) or "any"
 
 
-def _remarks(kernel: Kernel) -> list[str]:
+def _remarks(kernel: KernelSpec) -> list[str]:
     """The source of the efficiency, and every other number with its own."""
     others = {
         "of the bandwidth": kernel.bandwidth_efficiency,

@@ -1,8 +1,8 @@
-"""From a target file to its schema: TOML, inheritance, and errors of one line each.
+"""Reader of target files: TOML, inheritance, validation, and errors of one line.
 
-A file may inherit another. Tables are merged key by key; a number and its source are replaced together. A
-kernel row replaces the inherited row of the same family, ops, variant, dtypes, results, formats, strided and direct,
-or with `removed = true` takes it out; others are added.
+A file may inherit another one. Tables are merged key by key; a number and its source are replaced together. A kernel row
+replaces the inherited row of the same family, ops, variant, dtypes, results, formats, strided and direct, or removes it with
+`removed = true`; all other rows are added.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from layoutopt.cost_models.places import Table, place_of
+from layoutopt.cost_models.source_lines import Table, location_of
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
@@ -31,10 +31,10 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
 
     Args:
         path: the file.
-        resolve: which file `inherits` of a file means.
+        resolve: returns the file that the `inherits` of a file names.
 
     Raises:
-        TargetError: it cannot be read, is no TOML, or says something that is not in the schema.
+        TargetError: the file cannot be read, is not TOML, or violates the schema.
     """
     chain: list[Path] = []
     layers: list[tuple[Path, Table]] = []
@@ -48,7 +48,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         table = read_toml(here)
         parent = table.pop("inherits", None)
         if parent is not None and not isinstance(parent, str):
-            where = place_of(("inherits",), {}, [(here, {"inherits": parent})])
+            where = location_of(("inherits",), {}, [(here, {"inherits": parent})])
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
         layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
@@ -87,7 +87,7 @@ def read_toml(path: Path) -> Table:
 
 
 def merge(parent: Table, child: Table) -> Table:
-    """What a file says together with what it inherits."""
+    """The tables of a file merged with those that it inherits."""
     merged = dict(parent)
     for key, value in child.items():
         old = merged.get(key)
@@ -108,16 +108,16 @@ def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
 
 
 def identity(row: Any) -> Any:
-    """What makes two kernel rows the same."""
+    """The values that identify a kernel row: a row replaces the inherited row of equal identity."""
     if not isinstance(row, dict):
         return row
     return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY)]
 
 
 def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]]) -> TargetError:
-    """The first violation of the schema, as one line: file and line, key path, what was expected, what was found."""
+    """The first violation of the schema as one line: file and line, key path, expected and found value."""
     problems = error.errors()
-    # A misspelt key is also a missing one; the misspelling says more.
+    # A misspelt key is also a missing one; the misspelling is the more specific error.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     key, found = key_path(first["loc"]), short(first["input"])
     hint = _FORM if isinstance(first["input"], int | float) or key.endswith((".source", ".value")) else _SEE
@@ -135,12 +135,12 @@ def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[P
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     named = _ROW.match(first["msg"]) if not first["loc"] else None
     keys = ("kernel", int(named[1])) if named is not None else tuple(step for step in first["loc"] if step != "[key]")
-    where = place_of(keys, merged, layers)
+    where = location_of(keys, merged, layers)
     return TargetError(what + more, where=where, hint=hint)
 
 
 def key_path(loc: tuple[int | str, ...]) -> str:
-    """`kernel[3].formats.x`."""
+    """The path of a key as text, such as `kernel[3].formats.x`."""
     text = ""
     for step in loc:
         if step != "[key]":

@@ -1,15 +1,15 @@
-"""Kernel rows of a target, bound to an op: what formats they mean for it, which signatures are theirs.
+"""Matching of an op's signatures with the kernels of a target: the formats that each kernel requires for the op.
 
-A signature belongs to a row if every operand that the row names lies in the row's format, as bytes: for
-H = W = 1 a tensor in NCHW is one in NHWC. A strided row instead takes operands of a product by how many strides it
-would need for them (`layoutopt.ops.modes`):
+A kernel supports a signature if every operand that its row names has the bytes of the row's format: for H = W = 1 a
+tensor in NCHW is also one in NHWC. A strided kernel instead supports operands of a matrix product by the number of strides
+that they need (`layoutopt.ops.modes`):
 
-    true          one each for rows, columns, what is summed and batches: leading dimensions
-    "pointers"    any number for batches, which are pointers
+    true          one each for rows, columns, the contracted axis and the batch: leading dimensions
+    "pointers"    any number for the batch, which is a list of pointers
     "modes"       any number for all of them
 
-and then its formats, if it has any, only say which axes have the stride 1. A direct row takes whatever formats make
-the op the same op on the arrays as they lie.
+and its formats, if it has any, only declare the axes of stride 1. A direct kernel supports all formats in which the op is
+the same op on the physical arrays.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeAlias
 
-from layoutopt.cost_models.spec import Kernel, TargetSpec
-from layoutopt.cost_models.templates import expand
+from layoutopt.cost_models.format_templates import expand
+from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, elements
@@ -39,20 +39,20 @@ Formats: TypeAlias = Mapping[Slot, Format]
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel:
-    """A kernel row for one op.
+    """A kernel of the target, bound to one op.
 
     Attributes:
-        kernel: the row.
-        dtype: the element type that it works on.
+        kernel: the kernel's row in the target file.
+        dtype: the element type of the operand x (or a).
         roles: the slots of x, w, y (or a, b, y) that the op has.
-        shapes: of the operands in those slots.
-        formats: what the row wants at the slots it names; canonical ones for a strided row without.
-        keys: the same as bytes.
+        shapes: the shapes of the operands in these slots.
+        formats: the required formats of the slots that the row names; canonical ones for a strided row without formats.
+        keys: the normal forms of these formats (`Format.key`).
         op: the op.
-        rule: its rule.
+        rule: its layout rule.
     """
 
-    kernel: Kernel
+    kernel: KernelSpec
     dtype: DType
     roles: Mapping[str, Slot]
     shapes: Mapping[Slot, Shape]
@@ -61,30 +61,35 @@ class BoundKernel:
     op: Op
     rule: LayoutRule
 
-    def takes(self, formats: Formats, is_direct: bool) -> bool:
-        """Whether operands in these formats, in which the op may be the same op, are what the kernel reads and writes."""
+    def supports(self, formats: Formats, is_direct: bool) -> bool:
+        """Whether the kernel reads and writes operands in these formats.
+
+        Args:
+            formats: of the operands.
+            is_direct: whether the op is the same op on physical arrays in these formats.
+        """
         if self.kernel.direct:
             return is_direct
         if self.kernel.strided:
-            return self._strides_suit(formats)
+            return self._supports_strides(formats)
         formats = self.rule.kernel_formats(self.op, formats)
         return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
 
-    def _strides_suit(self, formats: Formats) -> bool:
-        """Whether the kernel has strides for all modes of the operands, and stride 1 where it wants it."""
+    def _supports_strides(self, formats: Formats) -> bool:
+        """Whether the kernel has strides for all modes of the operands, and stride 1 for the axes that it requires."""
         modes = self.rule.modes(self.op, formats)
         if modes is None or not modes.contiguous:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
             return self.kernel.strided == "pointers" and modes.is_batched
-        wanted = {self.roles[role]: _INNERMOST[role, text[-1]] for role, text in self.kernel.formats.items()}
-        return all(modes.innermost.get(slot, kind) == kind for slot, kind in wanted.items())
+        required = {self.roles[role]: _INNERMOST[role, text[-1]] for role, text in self.kernel.formats.items()}
+        return all(modes.innermost.get(slot, kind) == kind for slot, kind in required.items())
 
     def padding(self, formats: Formats) -> float:
-        """How much more arithmetic the padded problem is: padded over logical iterations.
+        """The ratio of padded to logical iterations, which multiplies the arithmetic.
 
-        An operand sees its own axes only. A matrix product iterates over m, k, n, its operands have mk, kn,
-        mn, so it is the root of their product; a filter has all axes of a convolution that are ever padded.
+        Each operand has the ratio of its own axes. A matrix product iterates over m, k, n and its operands have the axes mk,
+        kn, mn, so its ratio is the root of their product; a filter has all axes of a convolution that are padded.
         """
         ratios = {
             role: elements(formats[slot].padded_shape(self.shapes[slot])) / max(elements(self.shapes[slot]), 1)
@@ -95,8 +100,8 @@ class BoundKernel:
             return sqrt(ratios["a"] * ratios.get("b", 1.0) * ratios.get("y", 1.0))
         return max(ratios.values(), default=1.0)
 
-    def aligned(self, formats: Formats) -> bool:
-        """Whether the unit-stride extents of all operands but filters suit the kernel; symbolic ones do."""
+    def is_aligned(self, formats: Formats) -> bool:
+        """Whether the unit-stride extents of all operands but filters are multiples of `align`, if they are static."""
         if self.kernel.align is None:
             return True
         for role, slot in self.roles.items():
@@ -109,7 +114,7 @@ class BoundKernel:
 
 
 def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
-    """The rows of a target that can run an op."""
+    """The kernels of a target that can run an op, in some formats."""
     roles = {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)}
     lead = roles.get("x", roles.get("a"))
     value = op.operand(lead) if lead is not None else None
@@ -123,7 +128,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             or value.dtype.label not in kernel.dtypes
             or (kernel.ops is not None and op.op_type not in kernel.ops)
             or (kernel.variant is not None and variant not in kernel.variant)
-            or not _suits(kernel, op, value.shape)
+            or not _is_applicable(kernel, op, value.shape)
         ):
             continue
         row = _bind_row(spec, kernel, op, rule, roles)
@@ -132,8 +137,8 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
     return bound
 
 
-def _suits(kernel: Kernel, op: Op, shape: Shape) -> bool:
-    """Whether samples, channels and result of an op are what the kernel is for; extents without a number are not."""
+def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
+    """Whether the kernel supports the batch size, channels and result type of an op; symbolic extents are not supported."""
     result = op.outputs[0] if op.outputs else None
     if kernel.results is not None and (
         result is None or result.dtype is None or result.dtype.label not in kernel.results
@@ -153,9 +158,9 @@ def _suits(kernel: Kernel, op: Op, shape: Shape) -> bool:
 
 
 def _bind_row(
-    spec: TargetSpec, kernel: Kernel, op: Op, rule: LayoutRule, roles: Mapping[str, Slot]
+    spec: TargetSpec, kernel: KernelSpec, op: Op, rule: LayoutRule, roles: Mapping[str, Slot]
 ) -> BoundKernel | None:
-    """A row for an op; None if its formats do not fit the operands."""
+    """A kernel bound to an op; None if its formats do not fit the operands."""
     values = {slot: value for slot in roles.values() if (value := op.operand(slot)) is not None}
     shapes = {slot: value.shape for slot, value in values.items() if value.shape is not None}
     dtypes = {slot: value.dtype for slot, value in values.items() if value.dtype is not None}
@@ -187,7 +192,7 @@ def _bind_row(
 
 
 def has_operand(op: Op, slot: Slot) -> bool:
-    """Whether the op has a tensor at a slot."""
+    """Whether the op has a value at a slot."""
     values = op.inputs if slot.side == "in" else op.outputs
     return slot.index < len(values) and values[slot.index] is not None
 

@@ -1,13 +1,13 @@
-"""Format spellings for any number of axes: `N*C` is NC, NWC, NHWC or NDHWC, as the rank demands.
+"""Format templates for any rank: `N*C` is NC, NWC, NHWC or NDHWC.
 
 The grammar is that of `Format.parse` with three additions:
 
-    *       the axes that the letters leave out: the spatial axes, in order; for matrices the batch axes
-    D H W   that spatial axis, where the tensor has it: `NDC*` is NCW, NCHW or NDCHW
-    {C0}    the block size that the target has for the element type
+    *       the axes without a letter, in order: the spatial axes, or the batch axes of matrices
+    D H W   this spatial axis, if the tensor has it: `NDC*` is NCW, NCHW or NDCHW
+    {C0}    the target's block size for the element type
 
 Letters name logical axes by position: N, C of a feature map; O, I (or G, O, I) of a filter, I, O in a
-transposed convolution; M, N the rows and columns of a matrix as the product reads it, whichever operand.
+transposed convolution; M, N the rows and columns of either operand of a matrix product.
 """
 
 import re
@@ -23,14 +23,14 @@ _SPATIAL = "DHW"
 
 
 def check(text: str) -> str:
-    """The spelling, if it can be expanded.
+    """The template itself, after a check that it can be expanded.
 
     Raises:
-        FormatError: it does not follow the grammar.
+        FormatError: the template does not follow the grammar.
     """
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text or tokens.count("*") > 1:
-        raise FormatError("not a format", where=f"'{text}'", hint="spell it like N*C or NC*{C0}c")
+        raise FormatError("not a format", where=f"'{text}'", hint="write it like N*C or NC*{C0}c")
     letters = [token for token in tokens if token in ascii_uppercase]
     lead, named = _split(text)
     if lead not in _LEADS or len(set(letters)) != len(letters) or (named and _LEADS[lead] == "MN"):
@@ -43,13 +43,13 @@ def check(text: str) -> str:
 
 @cache
 def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | None:
-    """The format of a tensor of `rank` axes; None if the spelling has another number of axes.
+    """The format of a tensor of `rank` axes; None if the template has another number of axes.
 
     Args:
-        text: the spelling.
+        text: the template.
         rank: number of logical axes.
-        c0: what `{C0}` stands for.
-        swapped: whether the op has the two axes of a filter or matrix the other way round.
+        c0: the value of `{C0}`.
+        swapped: whether the op has the two axes of a filter or matrix in the opposite order.
     """
     letters, named = _split(text)
     lead = _LEADS[letters]
@@ -69,7 +69,7 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
 
 
 def _split(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The letters that a template names: those that say what the tensor is, and spatial axes."""
+    """The letters in a template: those of its kind of tensor (N C, O I, G O I or M N), and those of spatial axes."""
     letters = frozenset(token for token in _TOKEN.findall(text) if token in ascii_uppercase)
     return letters - set(_SPATIAL), letters & set(_SPATIAL)
 
