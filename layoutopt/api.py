@@ -48,9 +48,9 @@ from layoutopt.report.builder import (
 )
 from layoutopt.report.schema import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.report.stamp import KEY, Stamp
-from layoutopt.runtime.bake import bake, forget_inner_types
+from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
-from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
 from layoutopt.verification import CutCandidates, EquivalenceGate, Verification
 from layoutopt.version import VERSION

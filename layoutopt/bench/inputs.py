@@ -7,7 +7,7 @@ from typing import TypeAlias
 from layoutopt.errors import DimensionError, LayoutoptError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface
-from layoutopt.runtime.session import is_foreign
+from layoutopt.runtime.session import needs_ort_value
 from layoutopt.runtime.type_names import short_name
 from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 
@@ -72,7 +72,7 @@ def feeds(
     Raises:
         LayoutoptError: there are no random values for some type, or no arrays.
     """
-    for one in (one for each in interfaces for one in each.inputs if is_foreign(one.type)):
+    for one in (one for each in interfaces for one in each.inputs if needs_ort_value(one.type)):
         raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
     made = samples or SampleInputs()
     drawn = [made.draw(each, seed, dims, is_first=True) for each in interfaces]

@@ -9,7 +9,7 @@ import openvino
 from layoutopt.bench.profile import by_op, summary
 from layoutopt.bench.report import Profile
 from layoutopt.ir.types import Array
-from layoutopt.runtime.utf8_path import utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 
 class OpenVino:

@@ -12,7 +12,7 @@ from layoutopt.bench.report import Profile
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory
-from layoutopt.runtime.utf8_path import utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names that `load_runtime` knows."""

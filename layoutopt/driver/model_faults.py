@@ -11,7 +11,7 @@ from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.sizes import Dims
-from layoutopt.runtime.choice import loads
+from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, inputs_for
 from layoutopt.verification import Verification

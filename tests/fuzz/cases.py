@@ -17,7 +17,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.passes.base import Mode
-from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.runtime.kernel_queries import blocked_channels
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget

@@ -14,7 +14,7 @@ from layoutopt import api
 from layoutopt.cli import entry, exit_codes
 from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
-from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.runtime.kernel_queries import blocked_channels
 
 Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
 

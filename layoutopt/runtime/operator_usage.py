@@ -1,8 +1,8 @@
-"""Which operators a model uses on which element types, and what the installed onnxruntime can make of each.
+"""The operators of a model with the element types of their inputs, and the support of the installed onnxruntime for each.
 
-Nodes are visited in the order in which they run: those of a subgraph or of a function's body before the node that has or
-calls it. What types a node gets is what onnxruntime has inferred for the nodes before; nothing depends on what the
-file declares, but where onnxruntime cannot run a node.
+Nodes are visited in execution order: those of a subgraph or of a function's body before the node that has or calls it. The
+input types of a node are those that onnxruntime inferred for the previous nodes; the declared types of the file are used only
+for the outputs of nodes that onnxruntime cannot run.
 """
 
 from collections import Counter
@@ -17,22 +17,22 @@ from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.converter.vocabulary import subgraphs
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.onnx_io.schema import describe, opsets_of
-from layoutopt.runtime.kernels import Support, node_support
+from layoutopt.runtime.kernel_queries import Support, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Nodes of one kind.
+    """The nodes with one operator and the same element types.
 
     Attributes:
-        domain: of the operator.
+        domain: the domain of the operator.
         op_type: the operator.
         opset: the version of the domain that the model imports; None if it imports none.
-        inputs: the element types, nothing where an input is left out.
-        nodes: how many.
-        first: the name of the first.
-        support: what onnxruntime can make of them.
+        inputs: the element types of the inputs, empty for omitted inputs.
+        nodes: the number of nodes.
+        first: the name of the first node.
+        support: the support of onnxruntime for them.
     """
 
     domain: str
@@ -45,22 +45,22 @@ class Usage:
 
 
 def usages(model: ir.Model) -> list[Usage]:
-    """All kinds of nodes in a model, in the order of their first; Constants are not counted.
+    """The operators of a model with their element types, in the order of the first node of each, without Constant.
 
     Every node of a subgraph counts once, every node of a function once per call.
     """
-    survey = _Survey(model)
-    pending = [_Step(node, survey.root) for node in reversed(model.graph)]
+    traversal = _Traversal(model)
+    pending = [_Visit(node, traversal.root) for node in reversed(model.graph)]
     while pending:
-        step = pending.pop()
-        if not step.entered:
-            step.entered = True
-            inside = survey.enter(step)
+        visit = pending.pop()
+        if not visit.entered:
+            visit.entered = True
+            inside = traversal.enter(visit)
             if inside:
-                pending += [step, *reversed(inside)]
+                pending += [visit, *reversed(inside)]
                 continue
-        survey.leave(step)
-    return survey.found()
+        traversal.leave(visit)
+    return traversal.usages()
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ class _Scope:
 
     Attributes:
         opsets: the version of each domain.
-        types: of the values by name, as onnxruntime spells them.
-        attributes: those of the call.
-        calls: the functions that are being called.
+        types: the type names of the values, by name.
+        attributes: the attributes of the call.
+        calls: the functions on the call stack.
     """
 
     opsets: dict[str, int]
@@ -81,15 +81,15 @@ class _Scope:
 
 
 @dataclass(slots=True)
-class _Step:
-    """A node on the way.
+class _Visit:
+    """A node on the stack of the traversal.
 
     Attributes:
         node: the node.
-        scope: where it is.
-        entered: whether what is inside has been looked at.
+        scope: the scope of the node.
+        entered: whether its subgraphs or function body have been visited.
         body: the scope of the function that it calls.
-        problems: how many nodes onnxruntime could not run before this one was entered.
+        problems: the number of nodes that onnxruntime could not run when this one was entered.
     """
 
     node: ir.Node
@@ -99,48 +99,48 @@ class _Step:
     problems: int = 0
 
 
-class _Survey:
-    """What is known on the way through a model."""
+class _Traversal:
+    """The state of a traversal of a model."""
 
     def __init__(self, model: ir.Model) -> None:
-        """Start with the inputs and initializers of the main graph."""
+        """Begin with the types of the inputs and initializers of the main graph."""
         self.root = _Scope(opsets_of(model.opset_imports))
         self._functions = model.functions
         self._problems = 0
-        self._known: dict[tuple[object, ...], Support] = {}
+        self._supports: dict[tuple[object, ...], Support] = {}
         self._count: Counter[tuple[object, ...]] = Counter()
         self._first: dict[tuple[object, ...], Usage] = {}
         _declare(model.graph, self.root)
 
-    def enter(self, step: _Step) -> list[_Step]:
-        """The nodes inside, with the types of what they get."""
-        node, scope = step.node, step.scope
-        step.problems = self._problems
+    def enter(self, visit: _Visit) -> list[_Visit]:
+        """The nodes of the subgraphs or the function body of a node, whose inputs get their types."""
+        node, scope = visit.node, visit.scope
+        visit.problems = self._problems
         function = self._functions.get(node.op_identifier())
         if function is not None and function.identifier() not in scope.calls:
-            step.body = _call(function, node, scope)
-            return [_Step(each, step.body) for each in function]
+            visit.body = _call(function, node, scope)
+            return [_Visit(each, visit.body) for each in function]
         inside = []
         for graph in subgraphs(node):
             _declare(graph, scope)
-            inside += [_Step(each, scope) for each in graph]
+            inside += [_Visit(each, scope) for each in graph]
         return inside
 
-    def leave(self, step: _Step) -> None:
-        """Note what onnxruntime makes of a node, and the types of what it gives."""
-        node, scope = step.node, step.scope
+    def leave(self, visit: _Visit) -> None:
+        """Record the support for a node and the types of its outputs."""
+        node, scope = visit.node, visit.scope
         present = [value for value in node.outputs if value.name]
-        if step.body is not None:
+        if visit.body is not None:
             results = self._functions[node.op_identifier()].outputs
             for value, result in zip(node.outputs, results, strict=False):
-                scope.types[value.name or ""] = step.body.types.get(result.name or "", UNKNOWN_TYPE)
+                scope.types[value.name or ""] = visit.body.types.get(result.name or "", UNKNOWN_TYPE)
             return
         tensor = constant_tensor(node)
         if tensor is not None:
             scope.types[present[0].name or ""] = type_name(ir.TensorType(tensor.dtype))
             return
         support = self._support(node, scope)
-        if support.status == "missing" and self._problems > step.problems:
+        if support.status == "missing" and self._problems > visit.problems:
             support = Support("unknown", "something inside cannot be run")
         self._problems += support.status in ("missing", "unknown")
         declared = [type_name(value.type) for value in present]
@@ -149,7 +149,7 @@ class _Survey:
         self._note(node, scope, support)
 
     def _support(self, node: ir.Node, scope: _Scope) -> Support:
-        """Ask once for nodes that are alike."""
+        """The support for a node, queried once for equal nodes."""
         read = dict.fromkeys(value.name for value in node.inputs if value is not None and value.name)
         types = {name: scope.types.get(name, UNKNOWN_TYPE) for name in (*read, *scope_of(node).captures)}
         unknown = [name for name, type_ in types.items() if type_ == UNKNOWN_TYPE]
@@ -162,9 +162,9 @@ class _Survey:
         else:
             types |= {name: scope.types[name] for name in _take_out_external(proto)}
         key = (proto.SerializeToString(deterministic=True), *types.items(), *scope.opsets.items())
-        if key not in self._known:
-            self._known[key] = node_support(proto, types, scope.opsets)
-        return self._known[key]
+        if key not in self._supports:
+            self._supports[key] = node_support(proto, types, scope.opsets)
+        return self._supports[key]
 
     def _note(self, node: ir.Node, scope: _Scope, support: Support) -> None:
         names = (value.name if value is not None else "" for value in node.inputs)
@@ -174,8 +174,8 @@ class _Survey:
         self._count[key] += 1
         self._first.setdefault(key, Usage(node.domain, node.op_type, opset, inputs, 1, describe(node), support))
 
-    def found(self) -> list[Usage]:
-        """All that was noted."""
+    def usages(self) -> list[Usage]:
+        """The recorded operators."""
         return [
             Usage(each.domain, each.op_type, each.opset, each.inputs, self._count[key], each.first, each.support)
             for key, each in self._first.items()
@@ -183,7 +183,7 @@ class _Survey:
 
 
 def _declare(graph: ir.Graph, scope: _Scope) -> None:
-    """The types of what a graph does not compute itself."""
+    """Record the types of the inputs and initializers of a graph."""
     for value in graph.inputs:
         scope.types[value.name or ""] = type_name(value.type)
     for name, value in graph.initializers.items():
@@ -192,7 +192,7 @@ def _declare(graph: ir.Graph, scope: _Scope) -> None:
 
 
 def _call(function: ir.Function, node: ir.Node, scope: _Scope) -> _Scope:
-    """The scope of a function's body when it is called by a node."""
+    """The scope of a function body for a call by a node."""
     proto = ir.serde.serialize_node(node)
     _resolve(proto, scope.attributes)
     defaults = [attr for attr in function.attributes.values() if attr.value is not None]
@@ -207,7 +207,7 @@ def _call(function: ir.Function, node: ir.Node, scope: _Scope) -> _Scope:
 
 
 def _resolve(proto: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
-    """Put the attributes of a call where a node or its subgraphs refer to them; those that it does not have go."""
+    """Replace references to attributes of the enclosing function by the call's values, and drop those without a value."""
     holder = onnx.ModelProto()
     holder.graph.node.append(proto)
     if not any(attr.ref_attr_name for node in nodes(holder) for attr in node.attribute):
@@ -230,7 +230,7 @@ def _replace(node: onnx.NodeProto, attributes: Iterable[onnx.AttributeProto]) ->
 
 
 def _take_out_external(proto: onnx.NodeProto) -> list[str]:
-    """Remove the initializers of a node's subgraphs whose values are in another file; their names."""
+    """Remove the initializers with external data from a node's subgraphs, and return their names."""
     holder = onnx.ModelProto()
     holder.graph.node.append(proto)
     taken = []
@@ -245,7 +245,7 @@ def _take_out_external(proto: onnx.NodeProto) -> list[str]:
 
 
 def _anonymous(proto: onnx.NodeProto, types: Mapping[str, str]) -> dict[str, str]:
-    """Give a node the name that all of its kind have, and its operands theirs; the types by the new names."""
+    """Replace the names of a node and its operands by numbered ones, and return the types by the new names."""
     proto.name = proto.doc_string = ""
     del proto.metadata_props[:]
     found = {}

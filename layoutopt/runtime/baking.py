@@ -1,13 +1,12 @@
-"""What stock onnxruntime makes of a model when it loads it, written down, so that nobody waits for it again.
+"""Baking: replaces a model by its form after onnxruntime's own optimisations, so that loading has nothing left to rewrite.
 
-A session is made of the model and saved. Loading what was saved takes a half to a third of the time, as there is
-nothing left to rewrite, and computes the same: it is what would have run anyway.
+onnxruntime loads the model and saves its optimised form. The saved model loads in a half to a third of the time and runs
+the same kernels.
 """
 
 from pathlib import Path
 
 import onnx_ir as ir
-import onnxruntime
 
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
@@ -17,36 +16,36 @@ from layoutopt.onnx_io.sidecar import inherit
 from layoutopt.onnx_io.writer.deterministic import compute_outputs, name_anew, order_anew
 from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import inference_session
 
 LARGEST = 300_000_000
-"""Bytes of weights of the largest model that is baked: onnxruntime and its file take four times that in memory."""
+"""Bytes of weights above which a model is not baked: baking takes four times its size in memory."""
 
-_PACKER = "NchwcTransformer"
-_FOLDER = "ConstantFolding"
+_LAYOUT_OPTIMISER = "NchwcTransformer"
+_CONSTANT_FOLDING = "ConstantFolding"
 _NEGLIGIBLE = 1 << 16  # bytes
-_ROUNDED_AGAIN = ("DequantizeLinear",)
-"""Around these onnxruntime 1.31 rewrites what it has rewritten, and does not always load what comes of it."""
+_REWRITTEN_TWICE = ("DequantizeLinear",)
+"""onnxruntime 1.31 rewrites the neighbours of these ops again in its own result, and may then fail to load it."""
 
 
 def bake(model: ir.Model, *, packs: bool) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
-    Inputs, outputs and what the model says of itself stay as they are. A model that is too large for one message comes
-    back unchanged. So does one that would become larger even if onnxruntime folds no constants: it would widen weights that are
-    stored in narrow types.
+    Inputs, outputs and metadata are kept. A model that is too large for one message is returned unchanged. So is a model that
+    would grow even without constant folding, because onnxruntime would upcast weights that are stored in narrow types.
 
     Args:
         model: the model, which is not changed.
-        packs: whether onnxruntime may pack convolutions for the blocks of this machine, which others would read wrongly.
+        packs: whether onnxruntime may pack convolutions for the block size of this machine, which other machines misread.
 
     Raises:
-        ModelError: onnxruntime cannot load the model, or not what it has made of it.
+        ModelError: onnxruntime cannot load the model, or its own optimised form of it.
     """
     size = weight_bytes(model)
     if size > LARGEST:
         return model
-    disabled = [] if packs else [_PACKER]
-    for more in ([], [_FOLDER]):
+    disabled = [] if packs else [_LAYOUT_OPTIMISER]
+    for more in ([], [_CONSTANT_FOLDING]):
         baked = _optimised(model, [*disabled, *more])
         if weight_bytes(baked) <= size + _NEGLIGIBLE:
             return baked
@@ -54,7 +53,7 @@ def bake(model: ir.Model, *, packs: bool) -> ir.Model:
 
 
 def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
-    """What onnxruntime makes of a model without some of its optimisers."""
+    """The optimised form of a model with some optimisers disabled."""
     with scratch_folder() as folder:
         path = folder / "baked.onnx"
         _load(model, disabled, path)
@@ -63,34 +62,24 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     share_initializers(baked)
     order_anew(baked)
     name_anew(model, baked)
-    _take_over(model, baked)
+    _restore_metadata(model, baked)
     inherit(baked, model)
-    if any(node.op_type in _ROUNDED_AGAIN for node in baked.graph.all_nodes()):
+    if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
         _load(baked, disabled)
     return baked
 
 
 def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
-    """Have onnxruntime load a model at its default level, and save what it makes of it."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    if saved is not None:
-        options.optimized_model_filepath = str(saved)
+    """Load a model in onnxruntime at its default level, and save its optimised form."""
     try:
-        onnxruntime.InferenceSession(
-            to_bytes(model),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=disabled or None,
-        )
+        inference_session(to_bytes(model), disabled=disabled, saved=saved)
     except RUNTIME_ERRORS as error:
         raise_if_out_of_memory(error)
         raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
 
 
 def forget_inner_types(model: ir.Model) -> None:
-    """Drop the recorded types of inner values and constants, which onnxruntime infers faster than it reads them."""
+    """Remove the declared types of inner values and constants, which onnxruntime infers faster than it reads them."""
     kept = {*model.graph.inputs, *model.graph.outputs}
     computed = (value for node in model.graph for value in node.outputs)
     for value in (*computed, *model.graph.initializers.values()):
@@ -98,8 +87,8 @@ def forget_inner_types(model: ir.Model) -> None:
             value.shape, value.type = None, None
 
 
-def _take_over(model: ir.Model, baked: ir.Model) -> None:
-    """What onnxruntime does not keep, or says of every domain that it knows."""
+def _restore_metadata(model: ir.Model, baked: ir.Model) -> None:
+    """Restore metadata and declared types that onnxruntime drops, and remove opset imports that it adds."""
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(baked, field, getattr(model, field))
     baked.metadata_props.clear()
@@ -122,7 +111,7 @@ def _take_over(model: ir.Model, baked: ir.Model) -> None:
 
 
 def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
-    """Before IR version 4 every initializer is an input too; onnxruntime forgets that where it makes or drops some."""
+    """List all initializers as inputs, as IR versions before 4 require; onnxruntime does not for those that it adds."""
     constants = {*before.initializers, *graph.initializers}
     inputs = [value for value in graph.inputs if value.name not in constants]
     for value in graph.initializers.values():

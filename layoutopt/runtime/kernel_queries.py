@@ -1,9 +1,9 @@
-"""Has the installed onnxruntime a kernel for a node? It is asked: a session for a model of that one node.
+"""Kernel queries: whether the installed onnxruntime has a kernel for a node, found by loading a model of that one node.
 
-The session is created at optimisation level 'disable all' and saves what onnxruntime has made of the model. The node
-itself means that there is a kernel. Other ops mean that there is none, but that it can do without: by the function that
-defines the op, or by casts around a kernel for another element type. An error means that it cannot. The outputs' types
-are those that onnxruntime infers, which knows its own operators where onnx does not.
+The session is created without optimisations and saves its model. If the saved model has the node itself, there is a kernel.
+If it has other ops, there is none, but onnxruntime composes the op: by the function that defines it, or by casts around a
+kernel for another element type. An error means that onnxruntime cannot run the node. The types of the outputs are those that
+onnxruntime infers, also for its own operators, which onnx does not define.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,27 +19,28 @@ from onnx import helper
 
 from layoutopt.files import scratch_folder
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import inference_session
 from layoutopt.runtime.type_names import named_type, tensor_name
-from layoutopt.runtime.utf8_path import utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 
-_IR_VERSION = 10  # of the small models, for any node
-_ANY_OPSET = 18  # one that every onnxruntime knows, for the functions of operators
-_REASON = 200  # characters
+_IR_VERSION = 10  # of the models of one node
+_ANY_OPSET = 18  # supported by every onnxruntime; the functions that define operators need it
+_REASON_LENGTH = 200  # characters
 
 Status: TypeAlias = Literal["kernel", "composed", "missing", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What onnxruntime can make of a node.
+    """The support of onnxruntime for a node.
 
     Attributes:
-        status: it has a kernel; it composes the op of others; it cannot run it; or nobody can tell.
-        detail: the others, or the reason.
-        outputs: the types of the outputs that are there, if it can run it.
+        status: "kernel"; "composed" of other ops; "missing" if onnxruntime cannot run the node; or "unknown".
+        detail: the other ops, or the reason.
+        outputs: the types of the present outputs, if onnxruntime can run the node.
     """
 
     status: Status
@@ -48,11 +49,11 @@ class Support:
 
 
 def node_support(node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int]) -> Support:
-    """What onnxruntime can make of a node.
+    """The support of onnxruntime for a node.
 
     Args:
         node: the node, without references to attributes of a function.
-        types: of its inputs, and of all else that its subgraphs read from outside.
+        types: the types of its inputs and of the values that its subgraphs capture.
         opsets: the version of each domain.
     """
     with scratch_folder() as folder:
@@ -69,13 +70,13 @@ def node_support(node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping
 
 
 def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Mapping[str, Any]) -> Support:
-    """What onnxruntime can make of an operator of its own with one output.
+    """The support of onnxruntime for one of its own operators, with one output.
 
     Args:
         op_type: the operator.
-        domain: one of onnxruntime's, at its version 1.
-        inputs: the element types; nothing for an input that is left out.
-        attributes: what it cannot be without.
+        domain: one of onnxruntime's domains, at its version 1.
+        inputs: the element types; empty for an omitted input.
+        attributes: the required attributes.
     """
     names = [f"x{index}" if dtype else "" for index, dtype in enumerate(inputs)]
     types = {name: tensor_name(dtype) for name, dtype in zip(names, inputs, strict=True) if name}
@@ -85,10 +86,10 @@ def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Map
 
 @cache
 def blocked_channels() -> int | None:
-    """How many channels a block of onnxruntime's blocked kernels has on this machine; None if it has no such kernels.
+    """The channels per block of onnxruntime's blocked kernels on this machine; None if it has no such kernels.
 
-    A ramp of two columns is reordered. In memory the first column of a block lies before its second, so the second
-    element of the first channel comes after as many others as a block has channels.
+    The test input has two columns and increasing values. In blocked memory all channels of the first column of a block precede
+    its second column, so the offset of the second column of the first channel is the number of channels per block.
     """
     ramp = np.arange(128, dtype=np.float32).reshape(1, 64, 1, 2)
     node = helper.make_node("ReorderInput", ["x"], ["y"], domain=BLOCKED_DOMAIN)
@@ -101,10 +102,10 @@ def blocked_channels() -> int | None:
 
 
 def load_failure(path: Path) -> str:
-    """Why onnxruntime cannot load a model at its default options, with one thread; nothing if it can."""
+    """The error of loading a model in onnxruntime with default options and one thread; empty if there is none."""
     try:
         with utf8_path(path) as source:
-            onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
+            inference_session(source)
     except RUNTIME_ERRORS as error:
         raise_if_out_of_memory(error)
         return _reason(error)
@@ -113,8 +114,8 @@ def load_failure(path: Path) -> str:
 
 def _session(
     node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int], saved: Path | None = None
-) -> Any:
-    """A session for a model of one node, not optimised."""
+) -> onnxruntime.InferenceSession:
+    """A session of a model of one node, without optimisations."""
     model = onnx.ModelProto(ir_version=_IR_VERSION)
     for domain, version in opsets.items():
         model.opset_import.add(domain=domain, version=version)
@@ -124,23 +125,12 @@ def _session(
         model.graph.input.add(name=name).type.CopyFrom(named_type(type_))
     for name in filter(None, node.output):
         model.graph.output.add(name=name)
-    options = _options()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if saved is not None:
-        options.optimized_model_filepath = str(saved)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def _options() -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return options
+    return inference_session(model.SerializeToString(), optimised=False, saved=saved)
 
 
 def _reason(error: Exception) -> str:
-    """What an error of onnxruntime says, in short, without its code in front: [ONNXRuntimeError] : 9 : NAME : text."""
-    says = " ".join(str(error).split()) or type(error).__name__
-    if says.startswith("[ONNXRuntimeError]"):
-        says = says.split(" : ", 3)[-1]
-    return says if len(says) <= _REASON else f"{says[: _REASON - 3]}..."
+    """The message of an error, shortened and without its prefix `[ONNXRuntimeError] : 9 : NAME : `."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text if len(text) <= _REASON_LENGTH else f"{text[: _REASON_LENGTH - 3]}..."
