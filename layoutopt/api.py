@@ -51,7 +51,7 @@ from layoutopt.report.stamp import KEY, Stamp
 from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
+from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepare_inputs
 from layoutopt.verification import CutCandidates, EquivalenceGate, Verification
 from layoutopt.version import VERSION
 
@@ -325,7 +325,7 @@ class _Job:
         size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
         may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if verify else _RUN_TO_PLAN)
         source = self.path or (onnx_io.to_bytes(model) if may_run else b"")
-        return prepared(source, graph, self.dims, self.given_inputs, may_run=may_run)
+        return prepare_inputs(source, graph, self.dims, self.given_inputs, may_run=may_run)
 
     def is_done(self, model: onnx_ir.Model) -> bool:
         """Whether the model has been optimised like this before, and is as it was then."""

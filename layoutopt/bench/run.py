@@ -18,7 +18,7 @@ from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, interface
-from layoutopt.sample_inputs import SampleInputs, inputs_for, symbols_of
+from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.version import VERSION
 
 
@@ -105,7 +105,7 @@ def _samples(
     own = {symbol.name for symbol in symbols_of(interface)} - set(extents.guessed)
     names = {each.name for each in interface.inputs}
     dims = {name: size for name, size in extents.of.items() if name in own}
-    return inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
+    return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 
 
 def _able(

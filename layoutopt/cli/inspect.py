@@ -29,6 +29,7 @@ def inspect(
     unless a target is named.
     """
     from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.pictures import require_drawing
     from layoutopt.cli.inspection import Planned, draw_survey, survey
     from layoutopt.cli.rendering.inspect import print_survey
     from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
@@ -37,6 +38,7 @@ def inspect(
     rule = Overwrite((model,), None, force)
     if plot is not None:
         rule.check(plot, Kind.PICTURE)
+        require_drawing()
     found = survey(model, target, assignments.dims(dim or []), strict=strict)
     if isinstance(found, Planned):
         warn_of_repairs(repairs_of(found.report))

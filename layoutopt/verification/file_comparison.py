@@ -21,7 +21,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import prepared
+from layoutopt.sample_inputs import prepare_inputs
 from layoutopt.verification.difference import difference
 from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
 from layoutopt.verification.model_edits import add_outputs, computed_names
@@ -60,7 +60,7 @@ def verify_files(
         DimensionError: the original has no such symbolic dimension.
     """
     graphs = graphs or [onnx_io.lift(onnx_io.read(path)) for path in (original, rewritten)]
-    request = request or Request(inputs=prepared(original, graphs[0])[0])
+    request = request or Request(inputs=prepare_inputs(original, graphs[0])[0])
     if mismatch := interface_mismatch(*graphs):
         return Verification("failed", mismatch)
     candidates = CutCandidates.of(graphs[0])

@@ -25,7 +25,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import Given, SampleInputs, inputs_for
+from layoutopt.sample_inputs import Given, SampleInputs, sample_inputs_for
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.numeric_profile import NumericProfile, numeric_profile
 from layoutopt.verification.observed_values import ObservedValue
@@ -104,7 +104,7 @@ def verify_models(
 
 
 def _inputs_for(model: Source | Runnable, dims: Dims | None, given: Given | None) -> SampleInputs:
-    return inputs_for(model.source if isinstance(model, Runnable) else model, dims, given)
+    return sample_inputs_for(model.source if isinstance(model, Runnable) else model, dims, given)
 
 
 def _compare_upcast(original: Runnable, rewritten: Runnable, request: Request, verdict: Verification) -> Verification:

@@ -14,7 +14,7 @@ from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.sizes import Dims
 from layoutopt.report.stamp import KEY
-from layoutopt.sample_inputs import InputSet, prepared, sizes_text
+from layoutopt.sample_inputs import InputSet, prepare_inputs, sizes_text
 from layoutopt.verification import Comparison, Verification
 from layoutopt.verification.difference import Difference
 from layoutopt.verification.file_comparison import verify_files
@@ -93,7 +93,7 @@ def compare(
         models = [onnx_io.read(path, strict=strict) for path in (original, rewritten)]
         graphs = [onnx_io.lift(model, strict=strict) for model in models]  # ONNX Runtime may not survive an invalid one
         repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
-        samples, _ = prepared(original, graphs[0], dims, inputs)
+        samples, _ = prepare_inputs(original, graphs[0], dims, inputs)
         pins = pinned(models[1].metadata_props)
         verdicts = []
         for number in range(rounds):

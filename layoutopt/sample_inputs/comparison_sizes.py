@@ -1,7 +1,7 @@
 """Sizes of symbolic dimensions at which two models are compared.
 
-A rewritten model has to be right at every size, so a comparison also uses sizes that it was not planned for: odd ones, height
-and width that differ, no multiples of anything. A model need not run at all of them, so there are more than are needed.
+A rewritten model must be correct at every size, so a comparison also uses sizes that the planner did not use: odd ones, and
+different heights and widths. A model need not run at all of them, so there are more than a comparison needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 
 from layoutopt.ir.sizes import Range, Symbol, usual_size
 from layoutopt.onnx_io.interface import dimension_name
-from layoutopt.sample_inputs.plausible import Dimensions
-from layoutopt.sample_inputs.roles import Role
+from layoutopt.sample_inputs.dimension_roles import Role
+from layoutopt.sample_inputs.symbolic_dimensions import Dimensions
 
-_SMALL = 2  # of a dimension where nothing else works: names that differ may have to be one number
-_ROUND = 32  # what the extents of images are usually multiples of
+_SMALL = 2  # last resort: one size for all dimensions, because different names may have to be equal
+_ROUND = 32  # usual divisor of the extents of images
 
 
 def symbols_of(session: Any) -> list[Symbol]:
-    """The symbolic dimensions of the inputs of a session of onnxruntime, or of anything that describes them likewise."""
+    """The symbolic dimensions of the inputs of a session, or of another object with `get_inputs`."""
     found: dict[str, Symbol] = {}
     for each in session.get_inputs():
         is_fraction = any(kind in each.type for kind in ("float", "double"))
@@ -28,26 +28,26 @@ def symbols_of(session: Any) -> list[Symbol]:
     return list(found.values())
 
 
-def trials(
+def sizes_to_compare(
     symbols: Sequence[Symbol],
     given: Mapping[str, Range],
     planned: Mapping[str, int] | None = None,
     dimensions: Dimensions | None = None,
 ) -> list[Mapping[str, int]]:
-    """Sizes to try, those that are planned for first; one empty trial for a model without symbolic dimensions.
+    """Sizes at which models are compared, those of the planner first; one empty choice without symbolic dimensions.
 
     Args:
         symbols: the dimensions.
-        given: the sizes that callers have given.
-        planned: the sizes that are planned for, of dimensions that are not given.
-        dimensions: what the graph says; sizes are adjusted to the relations in it.
+        given: the sizes that the caller has given.
+        planned: the sizes that the planner uses for all other dimensions.
+        dimensions: the symbolic dimensions of the graph, to whose relations sizes are adjusted.
     """
     usual = {each.name: (planned or {}).get(each.name, each.usual) for each in symbols}
     ranges = {name: given.get(name, (size, size)) for name, size in usual.items()}
     low = {name: range[0] for name, range in ranges.items()}
     high = {name: range[1] for name, range in ranges.items()}
-    uneven = {name: _uneven(range, place) for place, (name, range) in enumerate(ranges.items())}
-    even = {name: _even(range, place) for place, (name, range) in enumerate(ranges.items())}
+    uneven = {name: _uneven(range, index) for index, (name, range) in enumerate(ranges.items())}
+    even = {name: _even(range, index) for index, (name, range) in enumerate(ranges.items())}
     small = {name: range[0] if name in given else _SMALL for name, range in ranges.items()}
     proposals = [low, uneven, high, even, small]
     if dimensions is not None:
@@ -61,7 +61,7 @@ def trials(
 
 
 def _related(dimensions: Dimensions, proposed: Mapping[str, int], given: Mapping[str, Range]) -> dict[str, int]:
-    """Sizes near the proposed ones that meet the relations; a given range may still move within itself."""
+    """Sizes near the proposed ones that satisfy the relations, clamped to given ranges."""
     texts = {each.name: each.dim for each in dimensions.symbols}
     point = dimensions.solved({texts[name]: size for name, size in proposed.items() if name in texts})
     sizes = {**proposed, **dimensions.named(point)}
@@ -71,33 +71,33 @@ def _related(dimensions: Dimensions, proposed: Mapping[str, int], given: Mapping
 
 
 def _without_past(dimensions: Dimensions, proposed: Mapping[str, int]) -> list[dict[str, int]]:
-    """The sizes with empty caches, as decoders are run at first; none for a model without caches."""
+    """The sizes with empty caches, as in the first step of a decoder; empty for a model without caches."""
     names = {each.name: each.dim for each in dimensions.symbols if each.name in proposed}
-    past = [dim for dim in names.values() if dimensions.guesses[dim].role is Role.PAST and dim not in dimensions.fixed]
+    past = [dim for dim in names.values() if dimensions.roles[dim].role is Role.PAST and dim not in dimensions.fixed]
     if not past:
         return []
     point = {dim: proposed[name] for name, dim in names.items()} | dict.fromkeys(past, 0)
     return [dimensions.named(dimensions.constraints.complete(point))]
 
 
-def _uneven(range: Range, place: int) -> int:
-    """An odd number, for every dimension another one."""
+def _uneven(range: Range, index: int) -> int:
+    """An odd size in a range, different for every dimension."""
     low, high = range
     if low < high:
-        middle = (low + high) // 2 + place
+        middle = (low + high) // 2 + index
         return min(max(middle - (middle % 2 == 0), low), high)
-    return low + 2 if low < _ROUND else (low - low // 8 - 4 * place) | 1
+    return low + 2 if low < _ROUND else (low - low // 8 - 4 * index) | 1
 
 
-def _even(range: Range, place: int) -> int:
-    """A multiple of what images are usually multiples of."""
+def _even(range: Range, index: int) -> int:
+    """A size in or near a range that is a multiple of the usual divisor of image extents."""
     low, high = range
     if low < high:
         middle = (low + high) // 2 // _ROUND * _ROUND
         return middle if low <= middle <= high else high
     if low < 2 * _ROUND:
         return low + 1
-    return low // _ROUND * _ROUND + (_ROUND if place % 2 else -_ROUND)
+    return low // _ROUND * _ROUND + (_ROUND if index % 2 else -_ROUND)
 
 
-__all__ = ["symbols_of", "trials"]
+__all__ = ["sizes_to_compare", "symbols_of"]

@@ -1,4 +1,4 @@
-"""Inputs on which two models are compared: sizes that the original can run, and values that its graph allows."""
+"""Generator of test inputs: sizes of symbolic dimensions, and values that the graph allows."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,28 +12,28 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Range, Sizes, as_range, checked
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name, inputs_of
-from layoutopt.sample_inputs.draw import Style, perturbed, random_values
-from layoutopt.sample_inputs.given import Declared, Given, InputSet, bound_sizes, given_ranges, input_sets
-from layoutopt.sample_inputs.plausible import Dimensions
-from layoutopt.sample_inputs.trials import symbols_of, trials
-from layoutopt.sample_inputs.values import ValueRange, value_ranges
+from layoutopt.sample_inputs.comparison_sizes import sizes_to_compare, symbols_of
+from layoutopt.sample_inputs.given_inputs import Declared, Given, InputSet, bound_sizes, given_ranges, input_sets
+from layoutopt.sample_inputs.input_ranges import ValueRange, value_ranges
+from layoutopt.sample_inputs.random_inputs import Style, perturbed, random_values
+from layoutopt.sample_inputs.symbolic_dimensions import Dimensions
 
-_SMALL = 2  # of a dimension that has no size
+_SMALL = 2  # size of a dimension without a size
 
 MOST_ELEMENTS = 1 << 27
-"""Elements of all inputs together above which no inputs are drawn at sizes that nobody has given."""
+"""Elements of all inputs together above which inputs are generated only at sizes that the caller has given."""
 
 Feed: TypeAlias = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class InputTrial:
-    """Sizes to run a model at, with inputs of these sizes.
+class TestInputs:
+    """Test inputs at one choice of sizes.
 
     Attributes:
-        sizes: of the symbolic dimensions, by name.
-        feeds: two sets of inputs, each made when it is asked for.
-        group: the number of the given set of arrays; 0 where none is given.
+        sizes: the sizes of the symbolic dimensions, by name.
+        feeds: two sets of inputs, generated on demand.
+        group: the index of the given set of arrays; 0 if none is given.
     """
 
     sizes: Mapping[str, int]
@@ -43,14 +43,14 @@ class InputTrial:
 
 @dataclass(frozen=True, slots=True)
 class SampleInputs:
-    """How inputs for a model are made.
+    """Generator of test inputs of one model.
 
     Attributes:
-        ranges: the values that inputs may have, by name, where the graph restricts them.
-        dims: the sizes that callers have given, by name.
-        planned: the sizes that are planned for, by name.
-        dimensions: what the graph says of symbolic dimensions; None without a graph.
-        given: sets of arrays that callers have given; inputs that are not in a set are random.
+        ranges: the ranges of the inputs that the graph restricts, by name.
+        dims: the sizes that the caller has given, by name.
+        planned: the sizes that the planner uses, by name.
+        dimensions: the symbolic dimensions of the graph; None without a graph.
+        given: sets of arrays that the caller has given; inputs that are not in a set are random.
     """
 
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class SampleInputs:
 
     @classmethod
     def of(cls, graph: Graph | None = None, dims: Dims | None = None, given: Given | None = None) -> "SampleInputs":
-        """Collect what the graph of a model says, before anything in it is rewritten.
+        """The generator for a graph that no pass has changed yet.
 
         Args:
             graph: the graph; None if there is none.
-            dims: sizes that callers have given, or ranges of them.
-            given: arrays that callers have given.
+            dims: sizes that the caller has given, or ranges of them.
+            given: arrays that the caller has given.
 
         Raises:
-            DimensionError: a name is that of no dimension of the graph, or a size is none.
+            DimensionError: the graph has no dimension of a given name, or a size is invalid.
             InputError: an array fits no input of the graph.
         """
         sets = input_sets(given)
@@ -84,25 +84,25 @@ class SampleInputs:
         return cls(value_ranges(graph), asked, planned, found, sets)
 
     def with_sizes(self, sizes: Sizes) -> "SampleInputs":
-        """The same with the sizes that are planned for; verification tries these first."""
+        """The same generator with the sizes that the planner uses, which verification tries first."""
         return replace(self, planned={name: low for name, (low, _) in sizes.ranges.items()})
 
-    def trials(self, session: Any) -> list[Mapping[str, int]]:
-        """Sizes to try, for a session of onnxruntime or what describes inputs likewise.
+    def sizes_to_compare(self, session: Any) -> list[Mapping[str, int]]:
+        """Sizes at which models are compared, for a session or another object with `get_inputs`.
 
         Raises:
-            DimensionError: a name is that of no dimension, or a size is none.
+            DimensionError: there is no dimension of a given name, or a size is invalid.
         """
         symbols = symbols_of(session)
         known = checked([each.name for each in symbols], self.dims)
         names = {each.name for each in self.dimensions.symbols} if self.dimensions else set()
         dimensions = self.dimensions if names == {each.name for each in symbols} else None
-        return trials(symbols, known, self.planned, dimensions)
+        return sizes_to_compare(symbols, known, self.planned, dimensions)
 
-    def sets(self, session: Any, seed: int, style: Style = Style.RANDOM) -> Iterator[InputTrial]:
-        """Inputs to compare models on, for every size that may be tried.
+    def sets(self, session: Any, seed: int, style: Style = Style.RANDOM) -> Iterator[TestInputs]:
+        """Test inputs for every choice of sizes.
 
-        Given arrays replace random values; the second set of inputs has them with a small perturbation.
+        Given arrays replace random values; in the second set of inputs they are perturbed.
 
         Raises:
             LayoutoptError: there are no random values for a type.
@@ -110,22 +110,22 @@ class SampleInputs:
         for group, given in enumerate(self.given or ({},)):
             bound = bound_sizes(session.get_inputs(), given)
             fixed = replace(self, dims={**self.dims, **{name: (size, size) for name, size in bound.items()}})
-            fitting = [sizes for sizes in fixed.trials(session) if sizes.items() >= bound.items()]
+            fitting = [sizes for sizes in fixed.sizes_to_compare(session) if sizes.items() >= bound.items()]
             for number, sizes in enumerate(fitting):
                 feeds = self._feeds(session, seed + 2 * group, sizes, style, given, is_first=number == 0)
-                yield InputTrial(sizes, feeds, group)
+                yield TestInputs(sizes, feeds, group)
 
     def _feeds(
         self, session: Any, seed: int, sizes: Mapping[str, int], style: Style, given: InputSet, *, is_first: bool
     ) -> Iterator[Feed]:
-        """Two sets of inputs at some sizes; in the second, given arrays are perturbed."""
+        """Two sets of inputs at the given sizes; in the second, given arrays are perturbed."""
         yield {**self.draw(session, seed, sizes, style, is_first=is_first), **given}
         generator = np.random.default_rng(seed + 1)
         changed = {name: perturbed(each, generator) for name, each in given.items()}
         yield {**self.draw(session, seed + 1, sizes, style), **changed}
 
     def feed(self, session: Any, sizes: Mapping[str, int], style: Style = Style.RANDOM) -> Feed:
-        """One set of inputs at some sizes: the first given arrays, and random values of other inputs."""
+        """One set of inputs at the given sizes: the first given arrays, and random values of all other inputs."""
         given = self.given[0] if self.given else {}
         return {**self.draw(session, 0, sizes, style, is_first=True), **given}
 
@@ -141,14 +141,14 @@ class SampleInputs:
         """Random values of all inputs, within the ranges of the graph.
 
         Args:
-            session: a session of onnxruntime, or what describes inputs likewise.
+            session: a session, or another object with `get_inputs`.
             seed: of the values.
-            sizes: of symbolic dimensions, by name, or by `input[axis]` where they have none; 2 where there is none.
-            style: how values are drawn.
+            sizes: of symbolic dimensions, by name, or by `input[axis]` for unnamed ones; by default 2.
+            style: the distribution of values.
             is_first: whether masks are all ones and lengths as long as possible.
 
         Raises:
-            InputError: the inputs would have too many elements, at sizes that callers have not given.
+            InputError: the inputs would have too many elements at sizes that the caller has not given.
             LayoutoptError: there are no random values for a type.
         """
         generator = np.random.default_rng(seed)
@@ -168,7 +168,7 @@ class SampleInputs:
         return feed
 
     def _by_text(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes by the texts that dimensions have in shapes."""
+        """Sizes by the texts of the dimensions in shapes."""
         symbols = self.dimensions.symbols if self.dimensions is not None else ()
         return {each.dim: sizes[each.name] for each in symbols if each.name in sizes} or dict(sizes)
 
@@ -181,8 +181,8 @@ def _extents(one: Declared, sizes: Mapping[str, int]) -> list[int]:
 
 
 def sizes_text(sizes: Mapping[str, int], names: Collection[str] = ()) -> str:
-    """Sizes in words; of some dimensions only, if names are given."""
+    """Sizes as text, `N = 1, H = 224`; only those in `names` if any are given."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items() if not names or name in names)
 
 
-__all__ = ["Feed", "InputTrial", "SampleInputs", "sizes_text"]
+__all__ = ["Feed", "SampleInputs", "TestInputs", "sizes_text"]

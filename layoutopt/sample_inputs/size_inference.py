@@ -1,4 +1,4 @@
-"""Inputs for a file or message: onnxruntime is asked at which sizes the model runs, for a limited time."""
+"""Test inputs of a model file or message, with trial runs in onnxruntime to infer sizes, within a time limit."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -9,50 +9,50 @@ from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs.draw import Style
-from layoutopt.sample_inputs.given import Given
-from layoutopt.sample_inputs.inputs import SampleInputs
-from layoutopt.sample_inputs.plausible import Refusal, Try, plausible_sizes
+from layoutopt.sample_inputs.generator import SampleInputs
+from layoutopt.sample_inputs.given_inputs import Given
+from layoutopt.sample_inputs.random_inputs import Style
+from layoutopt.sample_inputs.symbolic_dimensions import RunError, Runner, plausible_sizes
 
-SECONDS = 20.0  # for one run; nobody plans for a size at which a model takes longer without being asked
+SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
 _REASON = 200  # characters
 _STYLES = (Style.RANDOM, Style.ONES)
 
 Source: TypeAlias = bytes | str | PathLike[str]
 
 
-def prepared(
+def prepare_inputs(
     model: Source, graph: Graph, dims: Dims | None = None, given: Given | None = None, *, may_run: bool = True
 ) -> tuple[SampleInputs, Sizes]:
-    """How inputs for a model are made, and the sizes of its symbolic dimensions, given or plausible.
+    """The generator of test inputs of a model, and the given or inferred sizes of its symbolic dimensions.
 
     Args:
         model: a file, or its bytes, which is run if there are symbolic dimensions.
-        graph: the graph of the model, in which nothing is rewritten yet.
-        dims: sizes that callers have given, or ranges of them.
-        given: arrays that callers have given.
+        graph: the graph of the model, before any rewrite.
+        dims: sizes that the caller has given, or ranges of them.
+        given: arrays that the caller has given.
         may_run: whether the model may be loaded and run.
 
     Raises:
-        DimensionError: a name is that of no dimension, or a size is none.
+        DimensionError: there is no dimension of a given name, or a size is invalid.
         InputError: an array fits no input.
     """
     inputs = SampleInputs.of(graph, dims, given)
-    sizes = plausible_sizes(inputs.dimensions, tried_on(model, inputs) if may_run else None)
+    sizes = plausible_sizes(inputs.dimensions, trial_runner(model, inputs) if may_run else None)
     return inputs.with_sizes(sizes), sizes
 
 
-def inputs_for(model: Source, dims: Dims | None = None, given: Given | None = None) -> SampleInputs:
-    """How inputs for a file or message are made; without regard to its graph if layoutopt cannot read it.
+def sample_inputs_for(model: Source, dims: Dims | None = None, given: Given | None = None) -> SampleInputs:
+    """The generator of test inputs of a file or message; without its graph if layoutopt cannot read it.
 
     Raises:
-        DimensionError, InputError: as for `prepared`.
+        DimensionError, InputError: as for `prepare_inputs`.
     """
     try:
         graph = _lifted(model)
     except ModelError:
         return SampleInputs.of(None, dims, given)
-    return prepared(model, graph, dims, given)[0]
+    return prepare_inputs(model, graph, dims, given)[0]
 
 
 def _lifted(model: Source) -> Graph:
@@ -61,20 +61,20 @@ def _lifted(model: Source) -> Graph:
     return onnx_io.lift(onnx_io.read(model))
 
 
-def tried_on(model: Source, inputs: SampleInputs) -> Try:
-    """A function that runs a model at some sizes; the model is loaded at its first call.
+def trial_runner(model: Source, inputs: SampleInputs) -> Runner:
+    """A function that runs a model at given sizes; its first call loads the model.
 
     Args:
         model: a file, or its bytes.
-        inputs: how inputs are made.
+        inputs: the generator of inputs.
     """
     sessions: list[Session | Exception] = []
 
-    def run(sizes: Mapping[str, int]) -> Refusal:
+    def run(sizes: Mapping[str, int]) -> RunError:
         if not sessions:
             sessions.append(_opened(model))
         session = sessions[0]
-        return _reason(session) if isinstance(session, Exception) else _refusal(session, inputs, sizes)
+        return _reason(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
 
     return run
 
@@ -86,8 +86,8 @@ def _opened(model: Source) -> Session | Exception:
         return error
 
 
-def _refusal(session: Session, inputs: SampleInputs, sizes: Mapping[str, int]) -> Refusal:
-    """Why a model does not run at some sizes, with random inputs and with plain ones; empty if it does."""
+def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int]) -> RunError:
+    """The error of a model at given sizes with random inputs, if it does not run with simpler inputs either; else empty."""
     reason = ""
     for style in _STYLES:
         try:
@@ -104,4 +104,4 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
 
 
-__all__ = ["inputs_for", "prepared", "tried_on"]
+__all__ = ["prepare_inputs", "sample_inputs_for", "trial_runner"]

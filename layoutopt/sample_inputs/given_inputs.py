@@ -1,4 +1,4 @@
-"""Inputs that a caller gives: sets of arrays by the name of the input, from memory or from .npz files."""
+"""Inputs given by the caller: sets of arrays by the name of the input, from memory or from .npz files."""
 
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,15 @@ Given: TypeAlias = InputSet | Sequence[InputSet]
 
 
 class Declared(Protocol):
-    """An input as a model declares it; onnxruntime describes them likewise."""
+    """A declared input of a model; the inputs of an onnxruntime session have the same attributes."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the input."""
 
     @property
     def type(self) -> str:
-        """Its type: tensor(float)."""
+        """The type name of onnxruntime, such as tensor(float)."""
 
     @property
     def shape(self) -> Sequence[int | str | None] | None:
@@ -41,7 +41,7 @@ def read_inputs(path: str | PathLike[str]) -> dict[str, Array]:
     """The arrays in a .npz file, by name.
 
     Raises:
-        InputError: it is none, or holds Python objects.
+        InputError: the file is not an .npz file, or contains Python objects.
     """
     hint = "name a file that numpy.savez has written, with an array for each input"
     try:
@@ -59,10 +59,10 @@ def read_inputs(path: str | PathLike[str]) -> dict[str, Array]:
 
 
 def input_sets(given: Given | None) -> tuple[InputSet, ...]:
-    """The sets that a caller gives, as arrays.
+    """The given sets of inputs as arrays.
 
     Raises:
-        InputError: a value is no mapping from names to arrays.
+        InputError: a set is not a mapping from names to arrays.
     """
     sets = () if given is None else (given,) if isinstance(given, Mapping) else tuple(given)
     if not all(isinstance(each, Mapping) for each in sets):
@@ -71,12 +71,12 @@ def input_sets(given: Given | None) -> tuple[InputSet, ...]:
 
 
 def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The sizes of symbolic dimensions that given arrays have.
+    """The sizes of symbolic dimensions in given arrays.
 
     Args:
-        inputs: those of the model, or of several models.
+        inputs: the inputs of one model or several.
         given: the arrays.
-        sizes: sizes that dimensions have to have.
+        sizes: required sizes of dimensions.
 
     Raises:
         InputError: there is no such input, or it has another type or shape.
@@ -94,7 +94,7 @@ def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str,
 
 
 def _bind(one: Declared, value: Array, known: dict[str, int]) -> None:
-    """Take the sizes of symbolic dimensions from a value, unless it does not fit."""
+    """Add the sizes of symbolic dimensions in a value to `known`; raise an error if the value does not fit."""
     type = tensor_name("string" if value.dtype.kind in "OU" else value.dtype.name)
     if type != one.type:
         raise InputError(
@@ -107,17 +107,17 @@ def _bind(one: Declared, value: Array, known: dict[str, int]) -> None:
         for dim, size in zip(dims, value.shape, strict=True):
             if isinstance(dim, str):
                 known.setdefault(dim, size)
-    wanted = [known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
-    if wanted != list(value.shape):
-        has, takes = ("x".join(map(str, shape)) or "a scalar" for shape in (value.shape, wanted))
+    expected = [known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
+    if expected != list(value.shape):
+        has, takes = ("x".join(map(str, shape)) or "a scalar" for shape in (value.shape, expected))
         raise InputError(f"the values are {has}", where=one.name, hint=f"the input is {takes}")
 
 
 def given_ranges(inputs: Sequence[Declared], sets: Sequence[InputSet], dims: Mapping[str, Range]) -> dict[str, Range]:
-    """The sizes of dimensions as given: by name, or else those that the arrays of some sets have.
+    """The given sizes of dimensions: those given by name, and those in the arrays of the sets.
 
     Raises:
-        InputError: arrays do not fit the inputs, or sizes that are given by name.
+        InputError: an array does not fit an input, or contradicts a size that is given by name.
     """
     found = dict(dims)
     fixed = {name: low for name, (low, high) in dims.items() if low == high}

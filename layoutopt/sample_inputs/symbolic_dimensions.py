@@ -1,7 +1,7 @@
-"""Sizes at which a model can run, inferred from its graph and tried on onnxruntime.
+"""Inference of the sizes of symbolic dimensions from a graph, with trial runs in onnxruntime.
 
-Each dimension that is not given takes the size that is usual for its role, the relations of the model adjust the sizes to each
-other, and the model is run once. Where it does not run, other sizes are tried in a fixed order.
+Each dimension without a given size takes the usual size of its role, the relations of the model adjust the sizes to each
+other, and the model is run once. If it does not run, other sizes are tried in a fixed order.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,49 +13,49 @@ from layoutopt.formats import Extent, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
 from layoutopt.sample_inputs.constraints import Constraints
+from layoutopt.sample_inputs.dimension_roles import InferredRole, Role, inferred_roles
 from layoutopt.sample_inputs.relations import relations_of
-from layoutopt.sample_inputs.roles import Guess, Role, guesses
 
-Refusal: TypeAlias = str
-"""Why a model does not run; empty if it does."""
+RunError: TypeAlias = str
+"""The error of a run of the model; empty if it succeeds."""
 
-Try: TypeAlias = Callable[[Mapping[str, int]], Refusal]
-"""Runs a model at some sizes, by the names that callers have for dimensions."""
+Runner: TypeAlias = Callable[[Mapping[str, int]], RunError]
+"""Runs a model at given sizes, which are mapped by the names of dimensions in the interface."""
 
-_MOST = 1 << 25  # elements of one tensor; a guess that makes one larger is halved
+_MOST = 1 << 25  # elements of one tensor; an inferred size that makes one larger is halved
 _HALVINGS = 12
-_SAME = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # of all dimensions that count no samples, where nothing else runs
+_SAME = (128, 32, 1, 2, 64, 256, 16, 512, 1024)  # last resort: one size for all dimensions but the batch
 
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """What a graph says about the symbolic dimensions of its inputs.
+    """The symbolic dimensions of a graph's inputs.
 
     Attributes:
         symbols: the dimensions.
-        given: the sizes that callers have given, by name.
-        guesses: the role and usual size of each, by its text in shapes.
+        given: the sizes that the caller has given, by name.
+        roles: the role and usual size of each, by its text in shapes.
         constraints: the relations between them.
-        weaker: fewer relations: without those that follow through dimensions inside, and without those of bodies, which
-            may not run.
+        relaxed: fewer relations: without those through anonymous inner dimensions, and also without those of subgraphs,
+            which may not run.
         shapes: the symbolic shapes of all tensors.
-        known: sizes that have been solved already.
+        solutions: the results of `solved` so far.
     """
 
     symbols: tuple[Symbol, ...]
     given: Mapping[str, Range]
-    guesses: Mapping[str, Guess]
+    roles: Mapping[str, InferredRole]
     constraints: Constraints
-    weaker: tuple[Constraints, ...] = ()
+    relaxed: tuple[Constraints, ...] = ()
     shapes: tuple[Shape, ...] = ()
-    known: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    solutions: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, graph: Graph, dims: Dims) -> "Dimensions":
-        """Collect them.
+        """The symbolic dimensions of a graph.
 
         Raises:
-            DimensionError: a name is that of no dimension, or a size is none.
+            DimensionError: there is no dimension of a given name, or a size is invalid.
         """
         found = symbols(graph.inputs)
         given = checked([each.name for each in found], dims)
@@ -69,7 +69,7 @@ class Dimensions:
         return cls(
             tuple(found),
             given,
-            guesses(graph, found),
+            inferred_roles(graph, found),
             Constraints.of(texts, relations, fixed),
             (
                 Constraints.of(texts, relations, fixed, follow_unknown=False),
@@ -86,31 +86,31 @@ class Dimensions:
     def usual(self, at: int = 0) -> dict[str, int]:
         """The given sizes at a corner of their ranges (low, middle, high), and usual sizes of the others."""
         return {
-            each.dim: corner(self.given[each.name], at) if each.name in self.given else self.guesses[each.dim].usual
+            each.dim: corner(self.given[each.name], at) if each.name in self.given else self.roles[each.dim].usual
             for each in self.symbols
         }
 
-    def solved(self, proposed: Mapping[str, int], weaker: int = 0) -> dict[str, int]:
+    def solved(self, proposed: Mapping[str, int], relaxation: int = 0) -> dict[str, int]:
         """Sizes near the proposed ones that meet the relations, with no tensor of more than 2^25 elements.
 
         Args:
             proposed: sizes of at least the dimensions that follow from no others.
-            weaker: how many steps fewer relations to meet.
+            relaxation: 0 for all relations, 1 or 2 for one of the relaxed sets.
         """
-        key = (tuple(sorted(proposed.items())), weaker)
-        if key not in self.known:
-            self.known[key] = self._solved(dict(proposed), (self.constraints, *self.weaker)[weaker])
-        return dict(self.known[key])
+        key = (tuple(sorted(proposed.items())), relaxation)
+        if key not in self.solutions:
+            self.solutions[key] = self._solved(dict(proposed), (self.constraints, *self.relaxed)[relaxation])
+        return dict(self.solutions[key])
 
     def _solved(self, proposed: dict[str, int], constraints: Constraints) -> dict[str, int]:
         point = constraints.solved(proposed, self.fixed)
         for _ in range(_HALVINGS):
             if self._largest(point) <= _MOST:
                 break
-            movable = [name for name in constraints.free if name not in self.fixed and proposed[name] > 1]
-            if not movable:
+            reducible = [name for name in constraints.free if name not in self.fixed and proposed[name] > 1]
+            if not reducible:
                 break
-            name = max(movable, key=lambda each: proposed[each])
+            name = max(reducible, key=lambda each: proposed[each])
             proposed[name] = proposed[name] // 2
             point = constraints.solved(proposed, self.fixed)
         return point
@@ -120,7 +120,7 @@ class Dimensions:
         return max((prod(_at(shape, point)) for shape in self.shapes), default=0)
 
     def named(self, point: Mapping[str, int]) -> dict[str, int]:
-        """A point by the names that callers have."""
+        """A point by the names of the dimensions in the interface."""
         return {each.name: point[each.dim] for each in self.symbols}
 
     def candidates(self) -> Iterator[dict[str, int]]:
@@ -133,10 +133,10 @@ class Dimensions:
 
     def _all_candidates(self) -> Iterator[dict[str, int]]:
         usual = self.usual()
-        for weaker in range(1 + len(self.weaker)):
-            yield self.solved(usual, weaker)
-        others = [name for name in usual if name not in self.fixed and self.guesses[name].role is not Role.BATCH]
-        unread = [name for name in others if self.guesses[name].is_weak]
+        for relaxation in range(1 + len(self.relaxed)):
+            yield self.solved(usual, relaxation)
+        others = [name for name in usual if name not in self.fixed and self.roles[name].role is not Role.BATCH]
+        unread = [name for name in others if self.roles[name].is_weak]
         yield self.solved(usual | dict.fromkeys(unread, Role.BATCH.usual))
         for size in _SAME:
             yield self.solved(usual | dict.fromkeys(others, size))
@@ -150,18 +150,18 @@ def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
     return [dim if isinstance(dim, int) else max(Extent.of(dim).at(point) or 1, 1) for dim in shape]
 
 
-def plausible_sizes(dimensions: Dimensions | None, run: Try | None = None) -> Sizes:
-    """The sizes to plan for: as given, or else inferred.
+def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) -> Sizes:
+    """The sizes that the planner uses: given or inferred.
 
     Args:
-        dimensions: what the graph says of them.
-        run: runs the original; None to trust the graph.
+        dimensions: the symbolic dimensions of the graph.
+        run: runs the original; None for no trial runs.
     """
     if dimensions is None or not dimensions.symbols:
         return NO_SIZES
     chosen, refusal, is_first = _chosen(dimensions, run)
-    guessed = [each for each in dimensions.symbols if each.name not in dimensions.given]
-    base = dimensions.usual() | {each.dim: chosen[each.dim] for each in guessed}
+    inferred = [each for each in dimensions.symbols if each.name not in dimensions.given]
+    base = dimensions.usual() | {each.dim: chosen[each.dim] for each in inferred}
     corners = [_corner(dimensions, base, at) for at in range(3)]
     if refusal or not dimensions.given:
         corners[0] = chosen
@@ -171,7 +171,7 @@ def plausible_sizes(dimensions: Dimensions | None, run: Try | None = None) -> Si
         each.name: dimensions.given.get(each.name, (min(found := [at[each.name] for at in sizes]), max(found)))
         for each in dimensions.symbols
     }
-    reasons = {each.name: _reason(dimensions, each, chosen, refusal) for each in guessed}
+    reasons = {each.name: _reason(dimensions, each, chosen, refusal) for each in inferred}
     guards = [
         point
         for point in _guards(dimensions, points)
@@ -180,9 +180,9 @@ def plausible_sizes(dimensions: Dimensions | None, run: Try | None = None) -> Si
     return Sizes(ranges, tuple(reasons), tuple(points), tuple(guards), reasons)
 
 
-def _chosen(dimensions: Dimensions, run: Try | None) -> tuple[dict[str, int], Refusal, bool]:
-    """The first candidate at which the model runs, and whether it is the first of all; or that one, and why it does not run."""
-    first: tuple[dict[str, int], Refusal] | None = None
+def _chosen(dimensions: Dimensions, run: Runner | None) -> tuple[dict[str, int], RunError, bool]:
+    """The first candidate at which the model runs, or the first of all and its error; and whether both are the same."""
+    first: tuple[dict[str, int], RunError] | None = None
     for point in dimensions.candidates():
         refusal = "" if run is None else run(dimensions.named(point))
         if not refusal:
@@ -193,23 +193,23 @@ def _chosen(dimensions: Dimensions, run: Try | None) -> tuple[dict[str, int], Re
 
 
 def _corner(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[str, int]:
-    """A point of given ranges, with guesses as they are unless the relations adjust them."""
+    """A point of given ranges, with inferred_roles as they are unless the relations adjust them."""
     given = {
         each.dim: corner(dimensions.given[each.name], at)
         for each in dimensions.symbols
         if each.name in dimensions.given
     }
     proposed = {**base, **given}
-    if not dimensions.constraints.broken(proposed) and dimensions.constraints.complete(proposed) == proposed:
+    if not dimensions.constraints.violated(proposed) and dimensions.constraints.complete(proposed) == proposed:
         return proposed
     return dimensions.solved(proposed)
 
 
 def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[str, int], ...]:
-    """Other sizes of guessed dimensions: all small, all large, a larger batch."""
+    """Other sizes of inferred dimensions, at which plans are checked: all small, all large, a larger batch."""
     base = points[len(points) // 2]
     free = [name for name in dimensions.constraints.free if name not in dimensions.fixed]
-    roles = {name: dimensions.guesses[name].role for name in free}
+    roles = {name: dimensions.roles[name].role for name in free}
     lengths = [name for name in free if roles[name] is not Role.BATCH]
     proposals = (
         {name: roles[name].small for name in lengths},
@@ -224,11 +224,11 @@ def _guards(dimensions: Dimensions, points: list[dict[str, int]]) -> tuple[dict[
     return tuple(found)
 
 
-def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], refusal: Refusal) -> str:
-    """From what the size of a dimension was inferred."""
+def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], refusal: RunError) -> str:
+    """The reason for the inferred size of a dimension."""
     size = chosen[symbol.dim]
     definition = next((each for each in dimensions.constraints.definitions if each.name == symbol.dim), None)
-    guess = dimensions.guesses[symbol.dim]
+    inferred = dimensions.roles[symbol.dim]
     if refusal:
         return f"no sizes were found at which onnxruntime runs the model: {refusal}"
     if definition is not None and dimensions.constraints.complete(chosen)[symbol.dim] == size:
@@ -239,11 +239,11 @@ def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], r
             if tied
             else f"{definition.relation.op} requires it"
         )
-    if size == guess.usual:
-        return guess.reason
+    if size == inferred.usual:
+        return inferred.reason
     bounds = [each for each in dimensions.constraints.relations if symbol.dim in each.names]
     why = [f"{each.op} requires {each}" for each in bounds if not each.holds(dimensions.usual())]
-    return "; ".join([guess.reason, *(why[:2] or [f"{guess.usual} does not run"])])
+    return "; ".join([inferred.reason, *(why[:2] or [f"{inferred.usual} does not run"])])
 
 
-__all__ = ["Dimensions", "Try", "plausible_sizes"]
+__all__ = ["Dimensions", "Runner", "plausible_sizes"]

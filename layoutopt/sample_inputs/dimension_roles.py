@@ -1,14 +1,14 @@
-"""What the symbolic dimensions of the inputs count, by the ops that read them, and how large they usually are.
+"""Roles of the symbolic dimensions of the inputs, inferred from the ops that read them, with usual sizes.
 
-    batch      samples; boxes or rows where nothing else is known       1
-    image      height or width that a convolution in two dimensions reads   224
-    signal     steps that a convolution in one dimension reads          128
-    audio      the same, where a window or the whole model makes one step of 64 samples or more   16000
-    tokens     indices that are looked up in a constant                 128
-    past       what a cache holds before new steps are appended         128
-    sequence   anything else that is no batch                           128
+    batch      samples; also boxes or rows                                                        1
+    image      height or width of the input of a 2-D convolution                                  224
+    signal     length of the input of a 1-D convolution                                           128
+    audio      the same, if a window or the whole model reduces it by a factor of 64 or more      16000
+    tokens     indices of rows of a constant table                                                128
+    past       length of a key-value cache before new steps are appended                          128
+    sequence   all other dimensions                                                               128
 
-Names (batch, height, seq) and places decide only where no op does.
+Names (batch, height, seq) and positions are used only if no op determines the role.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from layoutopt.ir.types import Op, Value
 
 
 class Role(Enum):
-    """What a dimension counts: a word, its usual size, a small and a large one that plans are checked at."""
+    """The role of a dimension: a description, its usual size, and a small and a large size at which plans are checked."""
 
     PAST = ("length of a cache", 128, 16, 512)
     TOKENS = ("number of tokens", 128, 1, 512)
@@ -40,14 +40,14 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
-    """What a dimension is taken to count.
+class InferredRole:
+    """The inferred role of a dimension.
 
     Attributes:
-        role: what it counts.
-        usual: how large it usually is.
-        reason: from what that was inferred, in words.
-        is_weak: whether only its place speaks for it.
+        role: the role.
+        usual: the usual size.
+        reason: the reason for the role, as text.
+        is_weak: whether the role follows only from the position of the axis.
     """
 
     role: Role
@@ -62,14 +62,14 @@ _CONVOLUTIONS = frozenset(
 _SPECTRA = frozenset({"STFT", "DFT"})
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
-_AUDIO_STEP = 64  # samples that become one step; no text or table of features is reduced by as much
-_FAR = 1 << 20  # a size at which an extent shows by how much it is smaller than its dimension
+_AUDIO_STEP = 64  # reduction factor above which a dimension counts audio samples
+_FAR = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
 _PRIORITY = tuple(Role)
 
 
-def guesses(graph: Graph, symbols: list[Symbol]) -> dict[str, Guess]:
-    """The role and the usual size of every symbolic dimension, by its text in shapes."""
-    found: dict[str, Guess] = {}
+def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRole]:
+    """The inferred role of every symbolic dimension, by its text in shapes."""
+    found: dict[str, InferredRole] = {}
     names = {each.dim for each in symbols}
     for each in graph.nest():
         for op in each.ops:
@@ -77,19 +77,19 @@ def guesses(graph: Graph, symbols: list[Symbol]) -> dict[str, Guess]:
                 old = found.get(name)
                 if name in names and (old is None or _PRIORITY.index(role) < _PRIORITY.index(old.role)):
                     reason = f"{op.name or op.kind} reads it as the {role.meaning}"
-                    found[name] = Guess(role, role.usual, reason)
+                    found[name] = InferredRole(role, role.usual, reason)
     for symbol in symbols:
         known = found.get(symbol.dim)
         if known is None or known.role is Role.BATCH:
-            found[symbol.dim] = known = _by_place(symbol, known)
+            found[symbol.dim] = known = _by_name_or_position(symbol, known)
         if known.role in (Role.SIGNAL, Role.SEQUENCE) and (step := _largest_step(graph, symbol.dim)) >= _AUDIO_STEP:
             reason = f"{known.reason}, and one step inside is {step} of its own"
-            found[symbol.dim] = Guess(Role.AUDIO, Role.AUDIO.usual, reason)
+            found[symbol.dim] = InferredRole(Role.AUDIO, Role.AUDIO.usual, reason)
     return found
 
 
 def _votes(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
-    """Dimensions in the operands of an op, and what the op takes them for."""
+    """Dimensions of the first operand of an op with the roles that the op implies."""
     x = op.inputs[0] if op.inputs else None
     shape = x.shape if x is not None else None
     if not shape:
@@ -124,7 +124,7 @@ def _of_lookup(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
 
 
 def _of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
-    """An input of three axes or more that is extended along an axis by what is computed."""
+    """A floating-point input of three axes or more that a Concat extends by a computed value along one axis."""
     values = [value for value in op.inputs if value is not None]
     rank = values[0].rank or 0
     given = [value for value in values if _is_given(graph, value)]
@@ -137,7 +137,7 @@ def _of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
 
 
 def _is_given(graph: Graph, value: Value) -> bool:
-    """Whether a value is an input, possibly in another shape."""
+    """Whether a value is a graph input, possibly behind view ops."""
     while value not in graph.inputs:
         producer = graph.producer(value)
         source = producer.inputs[0] if producer is not None and producer.op_type in _VIEWS else None
@@ -148,7 +148,7 @@ def _is_given(graph: Graph, value: Value) -> bool:
 
 
 def _only(dim: int | str) -> frozenset[str]:
-    """The name in an extent, if there is one and no other."""
+    """The name in an extent with exactly one name; otherwise empty."""
     if isinstance(dim, int):
         return frozenset()
     names = Extent.of(dim).names
@@ -156,7 +156,7 @@ def _only(dim: int | str) -> frozenset[str]:
 
 
 def _largest_step(graph: Graph, dim: str) -> int:
-    """By how many times some tensor is shorter than a dimension, as far as shapes and computed extents show it."""
+    """The largest factor by which the extent of any tensor is smaller than a dimension."""
     step = 1
     for value in graph.values:
         for each in (*(value.shape or ()), *(value.elements or ())):
@@ -166,16 +166,16 @@ def _largest_step(graph: Graph, dim: str) -> int:
     return step
 
 
-def _by_place(symbol: Symbol, known: Guess | None) -> Guess:
-    """What a name hints at, else the place: a first axis counts samples, two axes of four are those of an image."""
+def _by_name_or_position(symbol: Symbol, known: InferredRole | None) -> InferredRole:
+    """The role by name, otherwise by position: the first axis is the batch, two of four axes are those of an image."""
     hint = hinted_size(symbol.name)
     if known is not None and hint is None:
         return known
     if hint is not None:
         role = next(role for role in (Role.BATCH, Role.IMAGE, Role.AUDIO, Role.SEQUENCE) if role.usual == hint)
-        return Guess(role, hint, "its name")
+        return InferredRole(role, hint, "its name")
     role = next(role for role in (Role.BATCH, Role.IMAGE, Role.SEQUENCE) if role.usual == symbol.usual)
-    return Guess(role, symbol.usual, "its place", is_weak=True)
+    return InferredRole(role, symbol.usual, "its place", is_weak=True)
 
 
-__all__ = ["Guess", "Role", "guesses"]
+__all__ = ["InferredRole", "Role", "inferred_roles"]

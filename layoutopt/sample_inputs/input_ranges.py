@@ -1,6 +1,6 @@
-"""Ranges of values that an input may have, read off the ops that use it.
+"""Ranges of the values of inputs, inferred from the ops that use them.
 
-An input is followed through ops that only rename, cast, scale or shift its elements, into bodies as well, to ops that restrict
+An input is followed through ops that only move, cast, scale or shift its elements, also into subgraphs, to ops that restrict
 their operands:
 
     Gather, ScatterND, OneHot, embeddings      an index below the extent of the indexed axis
@@ -28,7 +28,7 @@ _FOLLOWED = 2000  # values that an input is followed through
 
 
 class Kind(Enum):
-    """What the elements of an input are, those that restrict most first."""
+    """The kind of values of an input, the most restrictive first."""
 
     INDEX = "index"
     CHOICE = "one of some constants"
@@ -46,14 +46,14 @@ class ValueRange:
     """The values that the elements of an input may have.
 
     Attributes:
-        kind: what they are.
+        kind: the kind of values.
         low: the smallest value.
-        high: the largest value, which may be computed from dimensions.
-        choices: the only values, for a choice.
-        scale: what an element is multiplied by before it has these values.
-        shift: what is added to it after that.
-        is_whole: whether elements are integers, whatever their type.
-        kept: of a mask, the value of positions that count.
+        high: the largest value, possibly an expression of dimensions.
+        choices: the possible values, for a choice.
+        scale: the factor of an element between the input and the restricting op.
+        shift: the offset that is added after the factor.
+        is_whole: whether elements are integers, in any type.
+        kept: for a mask, the value of unmasked positions.
     """
 
     kind: Kind
@@ -68,7 +68,7 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """A value whose elements are those of an input times a scale plus a shift."""
+    """A value whose elements are elements of an input times a scale plus a shift."""
 
     graph: Graph
     value: Value
@@ -101,13 +101,13 @@ _SIZES: Mapping[str, tuple[int, ...]] = MappingProxyType(
 _COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
 _UNIT = frozenset({"Asin", "Acos", "Atanh"})
-_FAR = 1 << 16  # positions or classes that a constant may count
-_MASKING = -100.0  # a factor below that is there to make the logits of masked positions vanish
+_FAR = 1 << 16  # largest number of positions or classes in a constant
+_MASKING = -100.0  # factors and fill values below this one mask logits
 _BYTES = (255.0, 256.0)
 
 
 def value_ranges(graph: Graph) -> dict[str, ValueRange]:
-    """The ranges of the inputs that some op restricts, by name."""
+    """The ranges of the inputs that an op restricts, by name."""
     found = {}
     for value in graph.inputs:
         ranges = list(_ranges(graph, value))
@@ -117,7 +117,7 @@ def value_ranges(graph: Graph) -> dict[str, ValueRange]:
 
 
 def _tightest(ranges: list[ValueRange]) -> ValueRange:
-    """The range whose kind restricts most; of several indices the smallest that is a number."""
+    """The range of the most restrictive kind; of several index ranges the smallest static one."""
     order = list(Kind)
     best = min(ranges, key=lambda each: order.index(each.kind))
     alike = [each for each in ranges if each.kind is best.kind]
@@ -132,17 +132,17 @@ def _ranges(graph: Graph, input: Value) -> Iterator[ValueRange]:
     while pending and len(seen) < _FOLLOWED:
         followed = pending.popleft()
         for use in followed.graph.uses(followed.value):
-            found = _restricted(followed, use.op, use.index)
+            found = _required_range(followed, use.op, use.index)
             if found is not None:
                 yield replace(found, scale=followed.scale, shift=followed.shift)
-            for after in _onward(followed, use.op, use.index):
+            for after in _followed_results(followed, use.op, use.index):
                 if after.value not in seen:
                     seen.add(after.value)
                     pending.append(after)
 
 
-def _onward(followed: _Followed, op: Op, index: int) -> Iterator[_Followed]:
-    """The results of an op that have the elements of an operand, and what its bodies read of it."""
+def _followed_results(followed: _Followed, op: Op, index: int) -> Iterator[_Followed]:
+    """The results of an op that have the elements of an operand, and the inputs of its subgraphs that capture it."""
     if op.bodies and index >= op.own_inputs:
         for body in op.bodies.values():
             yield replace(followed, graph=body, value=body.inputs[index - len(op.inputs)])
@@ -174,13 +174,13 @@ def _onward(followed: _Followed, op: Op, index: int) -> Iterator[_Followed]:
             yield replace(followed, value=result, scale=followed.scale / number, shift=followed.shift / number)
 
 
-def _restricted(followed: _Followed, op: Op, index: int) -> ValueRange | None:
-    """What an op requires of the elements of an operand."""
-    is_index = _indexed(op, index)
+def _required_range(followed: _Followed, op: Op, index: int) -> ValueRange | None:
+    """The range that an op requires of an operand; None if it requires none."""
+    is_index = _index_range(op, index)
     if is_index is not None:
         return is_index
     kind, shape = op.op_type, followed.value.shape
-    if kind == "Equal" and (classes := _counted(op.constant(1 - index))):
+    if kind == "Equal" and (classes := _count_from_zero(op.constant(1 - index))):
         return ValueRange(Kind.INDEX, 0, classes - 1, is_whole=True)
     if index in _SIZES.get(kind, ()):
         return ValueRange(Kind.SIZE, 1, is_whole=True)
@@ -193,7 +193,7 @@ def _restricted(followed: _Followed, op: Op, index: int) -> ValueRange | None:
         )
     if kind in _COMPARISONS and (positions := _positions(followed.graph, op.inputs[1 - index])):
         return ValueRange(Kind.LENGTH, 1, positions, is_whole=True)
-    if kind in ("Mul", "Where") and (kept := _kept(op, index)) is not None:
+    if kind in ("Mul", "Where") and (kept := _unmasked_value(op, index)) is not None:
         return ValueRange(Kind.MASK, kept=kept)
     if kind == "Cast" and op.outputs[0] is not None and str(op.outputs[0].dtype) == "uint8":
         return ValueRange(Kind.BYTE, 0, 255, is_whole=True)
@@ -207,8 +207,8 @@ def _restricted(followed: _Followed, op: Op, index: int) -> ValueRange | None:
     return ValueRange(Kind.FACTOR) if is_factor else None
 
 
-def _indexed(op: Op, index: int) -> ValueRange | None:
-    """The range of an operand that indexes another one."""
+def _index_range(op: Op, index: int) -> ValueRange | None:
+    """The range of an operand that indexes another operand; None for other operands."""
     data = op.inputs[0].shape if op.inputs and op.inputs[0] is not None else None
     extent: Dim | None = None
     match op.op_type, index:
@@ -233,7 +233,7 @@ def _indexed(op: Op, index: int) -> ValueRange | None:
 
 
 def _positions(graph: Graph, value: Value | None) -> Dim | None:
-    """How many positions a value counts, which a length is compared with; None if it counts none."""
+    """The number of positions in a value that lengths are compared with; None if it does not count positions."""
     while value is not None and (producer := graph.producer(value)) is not None:
         if producer.op_type == "Range":
             return value.shape[0] if value.shape else UNKNOWN
@@ -241,18 +241,18 @@ def _positions(graph: Graph, value: Value | None) -> Dim | None:
             return None
         value = producer.inputs[0]
     if value is not None and value.data is not None and value.static_shape and value.dtype is not None:
-        return _counted(value.data.numpy()) or None
+        return _count_from_zero(value.data.numpy()) or None
     return None
 
 
-def _counted(array: Array | None) -> int:
-    """How far a constant counts up from 0; 0 if it does not."""
+def _count_from_zero(array: Array | None) -> int:
+    """The size of a constant with the values 0, 1, 2, ...; 0 for other constants."""
     counts = array is not None and 1 < array.size <= _FAR and np.array_equal(array.reshape(-1), np.arange(array.size))
     return array.size if array is not None and counts else 0
 
 
-def _kept(op: Op, index: int) -> int | None:
-    """The value of positions that an op keeps, where it makes logits of others vanish; None if it does not."""
+def _unmasked_value(op: Op, index: int) -> int | None:
+    """The value of unmasked positions for an op that masks logits; None for other ops."""
     if op.op_type == "Where":
         fills = [place for place in (1, 2) if index == 0 and _is_masking(op.constant(place))]
         return fills[0] - 1 if fills else None
@@ -264,7 +264,7 @@ def _is_masking(fill: Array | None) -> bool:
 
 
 def _scales_bytes(op: Op, index: int) -> bool:
-    """Whether an op divides by 255, or by the like."""
+    """Whether an op divides an operand by 255 or 256."""
     other = op.constant(1 - index) if op.op_type in ("Mul", "Div") and len(op.inputs) == 2 else None
     if other is None or other.size != 1 or other.dtype.kind != "f":
         return False

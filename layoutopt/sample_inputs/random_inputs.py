@@ -1,4 +1,4 @@
-"""Random values for the inputs of a model, within the ranges that its graph allows."""
+"""Random values of the inputs of a model, within the ranges that its graph allows."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -9,11 +9,11 @@ import numpy as np
 from layoutopt.errors import LayoutoptError
 from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import Array, DType
-from layoutopt.sample_inputs.values import Kind, ValueRange
+from layoutopt.sample_inputs.input_ranges import Kind, ValueRange
 
-_USUAL = {"float": "float32", "double": "float64"}  # onnxruntime's own names
+_LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)
-_LARGEST_SIZE = 4  # of an extent that an input chooses
+_LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {
     DType.INT8: (-100, 100),
     DType.UINT8: (0, 256),
@@ -22,11 +22,11 @@ _RANGES = {
     DType.INT2: (-2, 2),
     DType.UINT2: (0, 4),
 }
-"""Of types that hold numbers rather than indices."""
+"""Ranges of integer types that hold quantised values rather than indices."""
 
 
 class Style(Enum):
-    """How values are drawn; the later ones only where a model does not run with the earlier ones."""
+    """The distribution of values; later styles are used only if a model does not run with earlier ones."""
 
     RANDOM = "random"
     ONES = "integers are 1, fractions between 0 and 1"
@@ -35,9 +35,9 @@ class Style(Enum):
 
 
 def dtype_of(type: str) -> DType | None:
-    """The element type for a type as onnxruntime spells it, `tensor(float)`."""
+    """The element type of a type name of onnxruntime, such as `tensor(float)`."""
     kind = type.removeprefix("tensor(").removesuffix(")")
-    return next((each for each in DType if each.label == _USUAL.get(kind, kind)), None)
+    return next((each for each in DType if each.label == _LABELS.get(kind, kind)), None)
 
 
 def random_values(
@@ -51,17 +51,17 @@ def random_values(
     style: Style = Style.RANDOM,
     is_first: bool = False,
 ) -> Array:
-    """Random values of one input: normal for fractions, within the range where there is one.
+    """Random values of one input: normally distributed floating-point values, or values in the given range.
 
     Args:
-        name: the input, for errors.
-        type: its type as onnxruntime spells it.
-        shape: the extents.
+        name: the name of the input, for error messages.
+        type: its type name of onnxruntime.
+        shape: its extents.
         generator: of random numbers.
-        range: the values that the graph allows.
-        at: sizes of the dimensions that the range is computed from.
-        style: how values are drawn.
-        is_first: whether masks are all ones, and lengths as long as possible.
+        range: the values that the graph allows; None for all.
+        at: sizes of the dimensions in the bounds of the range.
+        style: the distribution of values.
+        is_first: whether masks are all ones and lengths as long as possible, as in the first set of inputs.
 
     Raises:
         LayoutoptError: the type has no random values.
@@ -72,10 +72,10 @@ def random_values(
     if dtype is DType.STRING:
         return np.full(shape, "a", dtype=object)
     if style is not Style.RANDOM and (range is None or range.kind is not Kind.CHOICE):
-        return _tame(dtype, shape, generator, style)
+        return _simple_values(dtype, shape, generator, style)
     if range is None:
-        return _unrestricted(dtype, shape, generator)
-    values = _within(range, shape, generator, at or {}, is_first, dtype.is_float)
+        return _unrestricted_values(dtype, shape, generator)
+    values = _values_in_range(range, shape, generator, at or {}, is_first, dtype.is_float)
     if range.kind in (Kind.INDEX, Kind.BYTE, Kind.CHOICE):
         values = (values - range.shift) / range.scale
     if not dtype.is_float:
@@ -83,7 +83,7 @@ def random_values(
     return np.asarray(values).astype(dtype.numpy)
 
 
-def _tame(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
+def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
     if style is Style.ZEROS:
         return np.zeros(shape, dtype.numpy)
     if dtype.is_float:
@@ -91,17 +91,17 @@ def _tame(dtype: DType, shape: Sequence[int], generator: np.random.Generator, st
     return np.full(shape, 1 if style is Style.ONES else 2).astype(dtype.numpy)
 
 
-def _unrestricted(dtype: DType, shape: Sequence[int], generator: np.random.Generator) -> Array:
+def _unrestricted_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator) -> Array:
     if dtype is DType.BOOL:
         return generator.integers(0, 2, shape).astype(np.bool_)
-    if dtype is DType.FLOAT8E8M0:  # it has powers of two only
+    if dtype is DType.FLOAT8E8M0:  # a type of powers of two
         return np.exp2(generator.integers(-2, 3, shape)).astype(dtype.numpy)
     if dtype.is_float:
         return np.asarray(generator.normal(size=shape)).astype(dtype.numpy)
     return np.asarray(generator.integers(*_RANGES.get(dtype, _INDICES), shape)).astype(dtype.numpy)
 
 
-def _within(
+def _values_in_range(
     range: ValueRange,
     shape: Sequence[int],
     generator: np.random.Generator,
@@ -109,7 +109,7 @@ def _within(
     is_first: bool,
     is_float: bool,
 ) -> Array:
-    """Values of a range, as floating-point numbers."""
+    """Values in a range, as floating-point numbers."""
     high = _number(range.high, at)
     match range.kind:
         case Kind.INDEX:
@@ -140,7 +140,7 @@ def _number(dim: Dim | None, at: Mapping[str, int]) -> int | None:
 
 
 def _lengths(shape: Sequence[int], generator: np.random.Generator, longest: int, is_first: bool) -> Array:
-    """Lengths of which the first is the longest."""
+    """Random lengths, the first of which is the longest."""
     lengths = generator.integers(max(1, longest // 2), longest + 1, shape).astype(np.float64)
     if is_first:
         return np.full(shape, float(longest))
@@ -150,7 +150,7 @@ def _lengths(shape: Sequence[int], generator: np.random.Generator, longest: int,
 
 
 def _suffix_of_zeros(shape: Sequence[int], generator: np.random.Generator) -> Array:
-    """Ones, and zeros in the last places along the last axis; at least one is left."""
+    """Ones followed by zeros along the last axis, with at least one 1."""
     if not shape:
         return np.ones(())
     length = shape[-1]
@@ -159,7 +159,7 @@ def _suffix_of_zeros(shape: Sequence[int], generator: np.random.Generator) -> Ar
 
 
 def perturbed(value: Array, generator: np.random.Generator) -> Array:
-    """Given values with the fractions among them changed by up to a hundredth of the largest."""
+    """The values with every floating-point one changed by up to a hundredth of the largest magnitude."""
     if value.dtype.kind != "f" and not str(value.dtype).startswith(("bfloat", "float")):
         return value
     wide = value.astype(np.float64)
