@@ -233,7 +233,7 @@ class Stages:
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and say how long every stage took."""
     from layoutopt import api
-    from layoutopt.bench.peak import peak_bytes
+    from layoutopt.bench.peak_memory_process import peak_bytes
     from layoutopt.dialects.lowering import Dialect
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import compromise, plan

@@ -82,7 +82,7 @@ def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: st
     large = [array for array in constants(result.proto) if array.nbytes > 4096]
     growth = result.report.growth
     assert growth is not None or name == "dequantized"
-    if growth is None or not any(each.source == "winograd" for each in growth.bought):
+    if growth is None or not any(each.source == "winograd" for each in growth.accepted):
         assert {array.dtype.name for array in large} == {np.dtype(NARROW[name]).name}
         assert_small(result.proto, source, 1.0)
 
@@ -131,7 +131,7 @@ def test_without_growth_there_are_no_transformed_filters() -> None:
     for growth, report in reports.items():
         assert report.growth is not None
         assert report.growth.bytes_after <= growth * report.growth.bytes_before + SLACK
-        bought[growth] = [each for each in report.growth.bought if each.source == "winograd"]
+        bought[growth] = [each for each in report.growth.accepted if each.source == "winograd"]
         declined[growth] = [each for each in report.growth.declined if each.source == "winograd"]
     if not bought[4.0]:
         pytest.skip("no blocked kernels on this machine")

@@ -13,9 +13,9 @@ from layoutopt.formats import Format
 from layoutopt.report.schema import (
     DimReport,
     GrowthReport,
+    GrowthRequestReport,
     OpReport,
     PlanReport,
-    PurchaseReport,
     Report,
     VerificationReport,
 )
@@ -149,12 +149,12 @@ def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
     if growth is None or (growth.bytes_after <= _NOTABLE * growth.bytes_before and not growth.declined):
         return []
     change = line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
-    parts = [change, *_purchases("for", growth.bought), *_purchases("declined:", growth.declined)]
+    parts = [change, *_purchases("for", growth.accepted), *_purchases("declined:", growth.declined)]
     hint = [line(("--max-growth", "dim"))] if growth.declined else []
     return [("constants", Text("  ").join([*parts, *hint]))]
 
 
-def _purchases(verb: str, rows: list[PurchaseReport]) -> list[Text]:
+def _purchases(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
     """What grew the file or would have, by the pass, with the estimated gain."""
     if not rows:
         return []

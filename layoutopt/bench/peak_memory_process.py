@@ -1,7 +1,7 @@
-"""The process that `memory` starts: `python -m layoutopt.bench.peak MODEL RUNTIME THREADS INPUTS`.
+"""The process that `peak_memory` starts: `python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS INPUTS`.
 
-It prints one line of JSON. What it measures is the high-water mark of the resident set: VmHWM on Linux, because ru_maxrss
-there has the parent's peak in it (it survives exec); ru_maxrss elsewhere.
+It prints one line of JSON with the high-water mark of its resident set: VmHWM on Linux, where ru_maxrss includes the parent's
+peak because it survives exec; ru_maxrss elsewhere.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The benchmark as one call: from files to the report."""
+"""Benchmark of model files against each other, from files to the report."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 
-from layoutopt.bench.doubts import about_inputs, about_machine, about_ratios
-from layoutopt.bench.inputs import Extents, feeds, settle
-from layoutopt.bench.measure import Entry, Measured, Progress, by_count, by_time, measure, weigh
-from layoutopt.bench.paired import confined, usable_cpus
-from layoutopt.bench.report import BenchReport, InputReport, MachineReport, Memory, ModelReport
+from layoutopt.bench.bench_inputs import Extents, feeds, resolve_extents
+from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, Memory, ModelReport
+from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
+from layoutopt.bench.interleaved import pinned, usable_cpus
+from layoutopt.bench.measure import Entry, Measurements, Progress, by_count, by_time, measure, measure_memories
 from layoutopt.bench.runtimes import load_runtime
-from layoutopt.bench.spread import ratio, spread
+from layoutopt.bench.statistics import median_estimate, ratio
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
@@ -39,21 +39,21 @@ def bench(
 
     Args:
         models: the files.
-        threads: of each runtime; with one, the calling thread is kept on one CPU meanwhile.
-        runs: timed rounds; by default as many as fit, at least twelve.
-        seconds: for the timed rounds, where `runs` does not say how many.
-        warm_up: rounds with new sessions that do not count, at least one.
+        threads: threads of each runtime; with one, the process is pinned to one CPU.
+        runs: the number of timed rounds; by default as many as fit into `seconds`, at least twelve.
+        seconds: the time for the timed rounds if `runs` is None.
+        warm_up: untimed rounds of new sessions, at least one.
         seed: of the random inputs.
-        dims: extents of symbolic dimensions, by name, or by `input[axis]` where they have none.
-        inputs: values by the name of the input; symbolic dimensions follow them.
-        runtimes: onnxruntime, openvino; every model is run in each that can run it.
+        dims: sizes of symbolic dimensions, by name, or by `input[axis]` for unnamed ones.
+        inputs: values by the name of the input, which also determine symbolic dimensions.
+        runtimes: onnxruntime, openvino; every model is run in each runtime that can run it.
         progress: called with the name of each step.
 
     Raises:
         ModelError: a model cannot be read, loaded or run.
-        DimensionError: a dimension is not there.
-        InputError: an input is not there, or takes other values.
-        LayoutoptError: a runtime is not there, or a type has no random values.
+        DimensionError: no model has such a dimension.
+        InputError: no model has such an input, or it has another type or shape.
+        LayoutoptError: a runtime is not installed, or a type has no random values.
     """
     if not models or not runtimes:
         raise LayoutoptError("nothing to measure", hint="name a model and a runtime")
@@ -62,19 +62,19 @@ def bench(
     progress("reading")
     given = inputs or {}
     interfaces = [interface(Path(model)) for model in models]
-    samples = _samples(models[0], interfaces[0], settle(interfaces, dims or {}, given), given)
-    extents = settle(interfaces, dims or {}, given, samples.planned)
-    drawn = zip(models, interfaces, feeds(interfaces, extents.of, seed, given, samples), strict=True)
+    samples = _samples(models[0], interfaces[0], resolve_extents(interfaces, dims or {}, given), given)
+    extents = resolve_extents(interfaces, dims or {}, given, samples.planned)
+    drawn = zip(models, interfaces, feeds(interfaces, extents.sizes, seed, given, samples), strict=True)
     loaded = [load_runtime(name) for name in runtimes]
     candidates = [
-        Entry("", Path(model), runtime, each.resolved(extents.of), feed)
+        Entry("", Path(model), runtime, each.resolved(extents.sizes), feed)
         for model, each, feed in drawn
         for runtime in loaded
     ]
     limits = by_time(seconds) if runs is None else by_count(runs)
     cpus = usable_cpus()
-    with confined(threads) as cpu:
-        entries, memory, refusals = _able(candidates, weigh(candidates, threads, progress))
+    with pinned(threads) as cpu:
+        entries, memory, refusals = _runnable_entries(candidates, measure_memories(candidates, threads, progress))
         measured = measure(entries, threads, warm_up, limits, progress)
     reports = [_model_report(index, entry, memory[index], measured, given) for index, entry in enumerate(entries)]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
@@ -83,7 +83,7 @@ def bench(
         layoutopt_version=VERSION,
         machine=machine,
         seed=seed,
-        dims=extents.of,
+        dims=extents.sizes,
         warm_up=warm_up,
         blocks=len(limits),
         rounds=reports[0].time.count,
@@ -91,9 +91,9 @@ def bench(
         models=reports,
         warnings=[
             *refusals,
-            *about_inputs(entries, measured.results, extents),
-            *about_machine(machine, reports),
-            *about_ratios(reports),
+            *input_caveats(entries, measured.results, extents),
+            *machine_caveats(machine, reports),
+            *ratio_caveats(reports),
         ],
     )
 
@@ -101,20 +101,20 @@ def bench(
 def _samples(
     model: str | PathLike[str], interface: Interface, extents: Extents, given: Mapping[str, Array]
 ) -> SampleInputs:
-    """How inputs are made for the first model, with those extents and arrays that are given and are its own."""
-    own = {symbol.name for symbol in symbols_of(interface)} - set(extents.guessed)
+    """The generator of inputs of the first model, with its own given sizes and arrays."""
+    own = {symbol.name for symbol in symbols_of(interface)} - set(extents.inferred)
     names = {each.name for each in interface.inputs}
-    dims = {name: size for name, size in extents.of.items() if name in own}
+    dims = {name: size for name, size in extents.sizes.items() if name in own}
     return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 
 
-def _able(
+def _runnable_entries(
     candidates: Sequence[Entry], found: Sequence[Memory | ModelError]
 ) -> tuple[list[Entry], list[Memory], list[str]]:
-    """What can be measured, with its memory; and why some runtimes are left out for models that others can run.
+    """The entries that can run and their memory, and the reasons for leaving out others.
 
     Raises:
-        ModelError: no runtime can run some model.
+        ModelError: no runtime can run a model.
     """
     able = [(entry, memory) for entry, memory in zip(candidates, found, strict=True) if isinstance(memory, Memory)]
     paths = {entry.path for entry, _ in able}
@@ -133,7 +133,7 @@ def _label(index: int, count: int) -> str:
 
 
 def _model_report(
-    index: int, entry: Entry, memory: Memory, measured: Measured, given: Mapping[str, Array]
+    index: int, entry: Entry, memory: Memory, measured: Measurements, given: Mapping[str, Array]
 ) -> ModelReport:
     times, baseline = ([block.times[each] for block in measured.timed] for each in (index, 0))
     created, first = ([block.times[each] for block in measured.created] for each in (index, 0))
@@ -147,9 +147,9 @@ def _model_report(
         runtime=entry.runtime.name,
         runtime_version=entry.runtime.version,
         inputs=inputs,
-        time=spread(times),
+        time=median_estimate(times),
         speed_up=ratio(baseline, times) if index else None,
-        creation=spread(created),
+        creation=median_estimate(created),
         creation_speed_up=ratio(first, created) if index else None,
         memory=memory,
         profile=measured.profiles[index],

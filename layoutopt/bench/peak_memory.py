@@ -1,4 +1,4 @@
-"""Peak memory, measured in a process that does nothing else."""
+"""Peak memory of loading and running a model, measured in a separate process."""
 
 import json
 import pickle
@@ -6,23 +6,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-from layoutopt.bench.inputs import Feed
-from layoutopt.bench.report import Memory
+from layoutopt.bench.bench_inputs import Feed
+from layoutopt.bench.bench_report import Memory
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 
 
 def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memory:
-    """Load a model and run it once, in a fresh process.
+    """The peak memory of a new process that loads a model and runs it once.
 
     Raises:
-        ModelError: it cannot be loaded or run.
-        LayoutoptError: the process came to another end.
+        ModelError: the model cannot be loaded or run.
+        LayoutoptError: the process failed for another reason.
     """
     with scratch_folder() as folder:
         values = folder / "inputs"
         values.write_bytes(pickle.dumps(feed))
-        command = [sys.executable, "-m", "layoutopt.bench.peak", str(model), runtime, str(threads), str(values)]
+        command = [
+            sys.executable,
+            "-m",
+            "layoutopt.bench.peak_memory_process",
+            str(model),
+            runtime,
+            str(threads),
+            str(values),
+        ]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         what = f"the process that measures its memory ended with code {process.returncode}"

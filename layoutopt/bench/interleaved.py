@@ -1,8 +1,8 @@
-"""Timing in rounds: every round does each thing once, and every other round in reverse order.
+"""Interleaved timing: every round runs each action once, every other round in reverse order.
 
     A B   B A   A B   B A ...
 
-Whatever drifts, a clock, a neighbour, meets both sides of a ratio, and none is always the first.
+Drifts of the clock frequency or of other load affect both sides of a ratio, and no action is always the first.
 """
 
 import gc
@@ -14,18 +14,18 @@ from time import perf_counter, process_time
 from typing import TypeAlias
 
 Action: TypeAlias = Callable[[], float]
-"""Does something and says how many seconds of it count."""
+"""Runs something and returns its seconds."""
 IsOver: TypeAlias = Callable[[int, float], bool]
-"""Whether to stop, after so many rounds and seconds."""
+"""The end condition, given the number of rounds and seconds so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What was timed.
+    """The times of several rounds.
 
     Attributes:
-        times: seconds, a list per action.
-        seconds: wall time of all of it.
+        times: seconds of each round, one list per action.
+        seconds: total wall time.
         cpu_seconds: CPU time of the process.
     """
 
@@ -35,11 +35,11 @@ class Rounds:
 
 
 def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False) -> Rounds:
-    """Time some actions.
+    """Time actions in rounds.
 
     Args:
-        actions: what to do in every round.
-        is_over: when to stop.
+        actions: run in every round.
+        is_over: the end condition.
         starts_last: whether the first round is in reverse order.
     """
     times: list[list[float]] = [[] for _ in actions]
@@ -58,7 +58,7 @@ def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool =
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """No garbage collection in the middle of a measurement."""
+    """Disable garbage collection during a measurement."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -70,8 +70,8 @@ def _no_collections() -> Iterator[None]:
 
 
 @contextmanager
-def confined(threads: int) -> Iterator[int | None]:
-    """With one thread, keep this one and those that it starts on one CPU; which, or None where it is not done."""
+def pinned(threads: int) -> Iterator[int | None]:
+    """Pin this thread and those that it starts to one CPU if `threads` is 1; the CPU, or None if not pinned."""
     if threads != 1 or not hasattr(os, "sched_setaffinity"):
         yield None
         return
@@ -86,5 +86,5 @@ def confined(threads: int) -> Iterator[int | None]:
 
 
 def usable_cpus() -> int:
-    """How many CPUs the process may use."""
+    """The number of CPUs that the process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

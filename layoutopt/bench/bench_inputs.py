@@ -1,4 +1,4 @@
-"""What goes into the models: given values, or the same random ones wherever names, element types and shapes agree."""
+"""Inputs of the benchmark: given values, or random values that models share if name, element type and shape agree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,39 +14,39 @@ from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
 Feed: TypeAlias = dict[str, Array]
 
 LEAST = 2
-"""Of a symbolic dimension that nobody has given an extent: with 1 it would be broadcast where it does not fit."""
+"""The smallest inferred size of a symbolic dimension: size 1 would broadcast where other sizes do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """The symbolic dimensions of some models.
+    """The sizes of the symbolic dimensions of all models.
 
     Attributes:
-        of: the extent of each.
-        guessed: those of which nothing was said.
+        sizes: by name.
+        inferred: the names of dimensions without a given size.
     """
 
-    of: dict[str, int]
-    guessed: tuple[str, ...]
+    sizes: dict[str, int]
+    inferred: tuple[str, ...]
 
 
-def settle(
+def resolve_extents(
     interfaces: Sequence[Interface],
     dims: Mapping[str, int],
     given: Mapping[str, Array],
     inferred: Mapping[str, int] | None = None,
 ) -> Extents:
-    """An extent for every symbolic dimension: as given by name or by arrays, or inferred, or what is usual, at least 2.
+    """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or usual, at least 2.
 
     Args:
         interfaces: the inputs of all models.
-        dims: extents that are given by name.
-        given: arrays that are given, by the name of the input.
-        inferred: extents that follow from the graph of a model.
+        dims: sizes that are given by name.
+        given: given arrays by the name of the input.
+        inferred: sizes that are inferred from the graph of a model.
 
     Raises:
-        DimensionError: `dims` names one that is not there.
-        InputError: there is no such input, or its type or shape is another.
+        DimensionError: no model has a dimension in `dims`.
+        InputError: no model has an input in `given`, or its type or shape differs.
     """
     inputs = [one for each in interfaces for one in each.inputs]
     symbols = {symbol.name: max(symbol.usual, LEAST) for each in interfaces for symbol in symbols_of(each)}
@@ -56,8 +56,8 @@ def settle(
             raise DimensionError("no such symbolic dimension", where=name, hint=hint)
     known = bound_sizes(inputs, given, dims)
     usual = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
-    guessed = tuple(symbol for symbol in symbols if symbol not in known)
-    return Extents({symbol: known.get(symbol, size) for symbol, size in usual.items()}, guessed)
+    without_size = tuple(symbol for symbol in symbols if symbol not in known)
+    return Extents({symbol: known.get(symbol, size) for symbol, size in usual.items()}, without_size)
 
 
 def feeds(
@@ -67,10 +67,10 @@ def feeds(
     given: Mapping[str, Array],
     samples: SampleInputs | None = None,
 ) -> list[Feed]:
-    """Values for all models; those of the first go to all that take the like.
+    """The inputs of all models; a model takes those of the first model that have its types and shapes.
 
     Raises:
-        LayoutoptError: there are no random values for some type, or no arrays.
+        LayoutoptError: an input has a type without random values, or without numpy arrays.
     """
     for one in (one for each in interfaces for one in each.inputs if needs_ort_value(one.type)):
         raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
