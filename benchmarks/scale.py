@@ -233,7 +233,7 @@ class Stages:
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and say how long every stage took."""
     from layoutopt import api
-    from layoutopt.bench.peak import peak_bytes
+    from layoutopt.bench.peak_memory_process import peak_bytes
     from layoutopt.dialects.lowering import Dialect
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret
@@ -255,7 +255,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (api.onnx_io, "fingerprint", "fingerprint"),
         (api, "bake", "bake"),
         (api.RemoveDead, "run", "remove-dead"),
-        (api.Gate, "judge", "verify"),
+        (api.EquivalenceGate, "judge", "verify"),
         (api._Job, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)

@@ -21,7 +21,7 @@ class Toy:
     name = "toy"
     dialect = "functions"
 
-    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         nhwc, ohwi = Format.parse("NHWC"), Format.parse("OHWI")
         wish = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
         return [wish] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
@@ -33,7 +33,7 @@ class Toy:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
-        return 0.0 if src.format.key(value.shape) == dst.format.key(value.shape) else 1e-9 * elements(value.shape)
+        return 0.0 if src.format.same_bytes(dst.format, value.shape) else 1e-9 * elements(value.shape)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, sized
-from layoutopt.cost.growth import MAX_GROWTH, Growth
+from layoutopt.cost.size_growth import MAX_GROWTH, Growth
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.compact import compact
 from layoutopt.dialects.lowering import Dialect
@@ -48,12 +48,12 @@ from layoutopt.report.builder import (
 )
 from layoutopt.report.schema import Counts, NoteReport, PassReport, PlanReport, Report, VerificationReport
 from layoutopt.report.stamp import KEY, Stamp
-from layoutopt.runtime.bake import bake, forget_inner_types
+from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
-from layoutopt.runtime.kernels import blocked_channels
-from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepared
-from layoutopt.verification import Facts, Gate, Verification
+from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepare_inputs
+from layoutopt.verification import CutCandidates, EquivalenceGate, Verification
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
@@ -203,7 +203,7 @@ def _optimized(
     if sizes_found is not None:
         sizes_found(context.sizes)
     job.before = counts(graph)
-    gate = Gate(job.name, job.path, job.pins, samples, spoken.is_native, Facts.of(graph))
+    gate = EquivalenceGate(job.name, job.path, job.pins, samples, spoken.is_native, CutCandidates.of(graph))
     pipeline = pipeline or default_pipeline(mode)
     job.passes = pipeline.run(graph, context, _reporting(watch, progress))
     if not job.pins and _is_pointless(context.plan, pipeline, job.passes):
@@ -330,7 +330,7 @@ class _Job:
         size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
         may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if verify else _RUN_TO_PLAN)
         source = self.path or (onnx_io.to_bytes(model) if may_run else b"")
-        return prepared(source, graph, self.dims, self.given_inputs, may_run=may_run)
+        return prepare_inputs(source, graph, self.dims, self.given_inputs, may_run=may_run)
 
     def is_done(self, model: onnx_ir.Model) -> bool:
         """Whether the model has been optimised like this before, and is as it was then."""

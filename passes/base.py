@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
 from layoutopt.cost import CostModel
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph

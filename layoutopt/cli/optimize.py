@@ -99,7 +99,7 @@ def optimize(
     from layoutopt.cli.rendering.optimize import print_summary
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
-    from layoutopt.cost.growth import MAX_GROWTH
+    from layoutopt.cost.size_growth import MAX_GROWTH
     from layoutopt.files import Overwrite
     from layoutopt.sample_inputs import read_inputs
 

@@ -10,7 +10,7 @@ so the values in its body have none.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.shield import shield

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.product_ranks import even_ranks
 from layoutopt.dialects.shield import shield

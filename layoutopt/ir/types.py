@@ -115,6 +115,10 @@ class Storage:
     format: Format
     lanes: Lanes = Lanes.ZERO
 
+    def satisfies(self, required: "Storage", shape: Shape) -> bool:
+        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, and padding as clean."""
+        return self.lanes <= required.lanes and self.format.same_bytes(required.format, shape)
+
     def __str__(self) -> str:
         return f"{self.format}" if self.lanes is Lanes.ZERO else f"{self.format}({self.lanes} lanes)"
 

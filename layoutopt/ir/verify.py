@@ -111,7 +111,7 @@ def lanes_hold_zero_unless_there_are_some(graph: Graph) -> Iterator[str]:
     """A tensor without lanes has the lane state zero."""
     for value in graph.values:
         storage, shape = value.storage, value.shape
-        if storage is not None and storage.lanes and shape is not None and not storage.format.has_lanes(shape):
+        if storage is not None and storage.lanes and shape is not None and not storage.format.has_padding(shape):
             yield value.name
 
 

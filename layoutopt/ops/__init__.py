@@ -41,7 +41,7 @@ from layoutopt.ops.affine import Affine, rounded
 from layoutopt.ops.base import Builder, LayoutRule, Padding, Side, register, rule_of, rules
 from layoutopt.ops.channel_map import ChannelMap, sum_of
 from layoutopt.ops.copying import is_copy, is_type_conversion
-from layoutopt.ops.decisions import decided_by
+from layoutopt.ops.discontinuous import discontinuous_inputs
 from layoutopt.ops.lanes import clean_signature, has_lanes, with_lanes
 from layoutopt.ops.left_canonical import LEFT_CANONICAL
 from layoutopt.ops.movable import is_restricted, unmovable
@@ -89,7 +89,7 @@ __all__ = [
     "canonical_signature",
     "canonical_storage",
     "clean_signature",
-    "decided_by",
+    "discontinuous_inputs",
     "elements",
     "extent",
     "find_units",

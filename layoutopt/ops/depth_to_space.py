@@ -6,7 +6,7 @@ SpaceToDepth, DCR    (N, C, H' r, W' r) ->  (N, C, H', r, W', r) ->  (N, r, r, C
 SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r, H', W') ->  (N, C r r, H', W')
 """
 
-from layoutopt.formats import Dim, Extent, Format, Shape, carry
+from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape
 from layoutopt.ir.types import Op
 from layoutopt.ops.base import register
 from layoutopt.ops.rename import Rename
@@ -71,5 +71,7 @@ def _part(dim: Dim, block: int) -> Dim:
 
 def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:
     """A format carried from one shape to pieces, to another order of them, and to another shape."""
-    cut = carry(format, start, pieces)
-    return None if cut is None else carry(cut.relabel(perm), tuple(pieces[axis] for axis in perm), end)
+    cut = propagate_reshape(format, start, pieces)
+    if cut is None:
+        return None
+    return propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)

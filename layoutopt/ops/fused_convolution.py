@@ -40,7 +40,7 @@ class FusedConvolution(Convolution):
             return Inapplicable("the sum is not known to have the shape of the result")
         if _SUM in known and not known[_SUM].fits(added.shape):
             return Inapplicable("the sum has no fixed extent to be blocked")
-        if _SUM in known and known[_SUM].key(added.shape) != storage.format.key(added.shape):
+        if _SUM in known and not known[_SUM].same_bytes(storage.format, added.shape):
             return Inapplicable("the sum has to lie as the result does")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 

@@ -4,7 +4,7 @@ An index counts along a logical axis, so that axis has to be whole; the others m
 take their indices along the first axes of the array, so those stay in front.
 """
 
-from layoutopt.formats import Format, Part, Shape, carry, product
+from layoutopt.formats import Format, Part, Shape, product, propagate_reshape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -88,7 +88,7 @@ class Gather(OneAxis):
 
     def _carried(self, format: Format, side: Slot, single: Shape, y: Shape) -> dict[Slot, Format] | None:
         before, after = (single, y) if side == X else (y, single)
-        other = carry(format, before, after) if format.fits(before) else None
+        other = propagate_reshape(format, before, after) if format.fits(before) else None
         return None if other is None else {side: format, Y if side == X else X: other}
 
 

@@ -8,7 +8,7 @@ They are no work. Whether bytes move is decided by what the neighbours want: a c
 
 from abc import abstractmethod
 
-from layoutopt.formats import Format, Shape, carry, volume
+from layoutopt.formats import Format, Shape, propagate_reshape, volume
 from layoutopt.ir.types import Lanes, Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.passage import KEPT
@@ -77,7 +77,7 @@ class Rename(LayoutRule):
         if not x or not y or value is None or value.shape is None:
             return False
         same = self.forward(op, x.format)
-        return same is None or same.key(value.shape) != y.format.key(value.shape)
+        return same is None or not same.same_bytes(y.format, value.shape)
 
     def lower(self, op: Op, build: Builder) -> None:
         """Nothing, or a conversion where the output was given a format that is not the one of the same bytes."""
@@ -108,7 +108,7 @@ class Transpose(Rename):
 
     def forward(self, op: Op, format: Format) -> Format:
         """The same parts under the new axes."""
-        return format.relabel(self.perm(op))
+        return format.propagate_transpose(self.perm(op))
 
     def axis_after(self, op: Op, axis: int) -> int | None:
         """Where perm puts it."""
@@ -125,7 +125,7 @@ class Transpose(Rename):
     def backward(self, op: Op, format: Format) -> Format:
         """The same parts under the old axes."""
         perm = self.perm(op)
-        return format.relabel(tuple(perm.index(axis) for axis in range(len(perm))))
+        return format.propagate_transpose(tuple(perm.index(axis) for axis in range(len(perm))))
 
 
 @register
@@ -171,4 +171,4 @@ class Reshape(Rename):
 def _carried(format: Format, before: Shape, after: Shape) -> Format | None:
     """The format under other axes; None where types are wrong about the number of elements, as inference lets pass."""
     (count, symbols), (other, others) = volume(before), volume(after)
-    return None if count != other and not symbols and not others else carry(format, before, after)
+    return None if count != other and not symbols and not others else propagate_reshape(format, before, after)

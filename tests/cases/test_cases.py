@@ -65,7 +65,7 @@ class PreferenceCosts:
             return None
         return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def preferred_formats(self, op: Op) -> Sequence[Known]:
         format = self.wanted(op)
         return [] if format is None else [{X: format, Y: format}]
 

@@ -1,6 +1,7 @@
 """The command line as its users meet it: what it prints and what it writes."""
 
 import json
+import sys
 from pathlib import Path
 
 import onnx
@@ -214,6 +215,23 @@ def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
     assert cli("formats", "NCHW4c", "--shape", "1,99,99,99", "--plot", "too_large.svg").code == 5
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "no/folder.svg").code == 8
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["format.svg", "plan.svg"]
+
+
+@pytest.mark.parametrize("library", ["drawsvg", "grandalf"])
+def test_pictures_without_the_drawing_libraries(
+    cli: Cli, model: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("layoutopt.plot", library))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    expected = f"pictures need the package {library}; install it with: pip install 'layoutopt[plot]'"
+    picture = str(tmp_path / "picture.svg")
+    for command in (("inspect", model, "-t", TARGET), ("formats", "NCHW4c", "--shape", "1,6,3,4")):
+        result = cli(*command, "--plot", picture)
+        assert result.code == 1
+        assert expected in " ".join(result.err.split())
+        assert cli(*command).code == 0
+    assert not Path(picture).exists()
 
 
 def test_one_format(cli: Cli) -> None:

@@ -43,7 +43,7 @@ FORMATS = {
 class Costs(RandomCosts):
     """Any op may want any format."""
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def preferred_formats(self, op: Op) -> Sequence[Known]:
         rng = self._random("kernels", op.name, op.kind)
         first, result = Slot("in", 0), Slot("out", 0)
         wishes = []

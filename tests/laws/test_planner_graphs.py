@@ -49,7 +49,7 @@ class RandomCosts:
     def _random(self, *key: object) -> random.Random:
         return random.Random(f"{self.seed} {key}")
 
-    def kernels(self, op: Op) -> Sequence[Known]:
+    def preferred_formats(self, op: Op) -> Sequence[Known]:
         rng = self._random("kernels", op.name)
         x, y = op.operand(Slot("in", 0)), op.operand(Slot("out", 0))
         if op.op_type not in ("Conv", "MatMul") or x is None or y is None or x.rank is None:

@@ -7,7 +7,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.residual import keep_residuals
 from layoutopt.ir.graph import Graph
-from layoutopt.runtime.bake import bake
+from layoutopt.runtime.baking import bake
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.report import BenchReport, MachineReport, ModelReport, Spread
-from layoutopt.bench.run import bench
+from layoutopt.bench.bench_report import BenchReport, MachineReport, MedianEstimate, ModelReport
+from layoutopt.bench.benchmark import bench
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.rendering.json_records import Record
@@ -134,7 +134,7 @@ def _times(models: Sequence[ModelReport]) -> Table:
     return rows
 
 
-def _interval(spread: Spread) -> str:
+def _interval(spread: MedianEstimate) -> str:
     return f"{seconds(spread.low)}…{seconds(spread.high)}"
 
 

@@ -15,8 +15,8 @@ from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import path_text
 from layoutopt.report.fitness import Fitness, Found, Machine, check_kernels, check_model, this_machine
-from layoutopt.runtime.kernels import Support
-from layoutopt.runtime.usage import Usage
+from layoutopt.runtime.kernel_queries import Support
+from layoutopt.runtime.operator_usage import Usage
 from layoutopt.version import VERSION
 
 _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unknown": "yellow"}

@@ -16,7 +16,7 @@ Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataS
 
 from collections.abc import Sequence
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.ascend.filters import drop_replaced, packed_filter, repack
 from layoutopt.dialects.ascend.names import common, name, published
 from layoutopt.dialects.builder import OpBuilder

@@ -15,7 +15,7 @@ What has no native kernel is written as the dialect `ops` would, with reshapes a
 
 from collections.abc import Sequence
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, write_plain
 from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register writers)

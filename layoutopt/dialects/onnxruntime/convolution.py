@@ -77,4 +77,4 @@ def _block(op: Op, builder: OpBuilder) -> int:
 def _lies(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
     """Whether an operand has the bytes that it would have in a format."""
     assert value.shape is not None
-    return format.fits(value.shape) and builder.format(slot).key(value.shape) == format.key(value.shape)
+    return format.fits(value.shape) and builder.format(slot).same_bytes(format, value.shape)

@@ -20,7 +20,7 @@ def reorder(op: Op, builder: OpBuilder) -> bool:
         source is None
         or source.shape is None
         or x is None
-        or src.key(source.shape) == dst.key(source.shape)  # nothing to move
+        or src.same_bytes(dst, source.shape)
         or bool(feature_block(src)) == bool(feature_block(dst))
     ):
         return False

@@ -26,7 +26,7 @@ from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.onnx_io.reader.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import check_ops, describe, opsets_of
 from layoutopt.onnx_io.writer.serialize import to_bytes, to_proto
-from layoutopt.runtime.choice import loads
+from layoutopt.runtime.duplicate_definitions import loads
 
 _HINT = "export the model again"
 

@@ -18,7 +18,7 @@ Which tiles, and whether any, is decided for each convolution by the time that `
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308).
 """
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.onnxruntime.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.winograd.estimate import (

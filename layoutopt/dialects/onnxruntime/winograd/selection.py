@@ -7,7 +7,7 @@ another of the same convolution if it gains more and fits. With tens of small it
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.dialects.onnxruntime.winograd.estimate import filter_growth
 from layoutopt.dialects.onnxruntime.winograd.site import Site, Tiles
 from layoutopt.ir.deferred import stored
@@ -99,5 +99,5 @@ def record(growth: Growth, options: Sequence[Option], chosen: Sequence[Option]) 
         op = option.site.op
         if op not in bought and (op not in declined or option.seconds > declined[op].seconds):
             declined[op] = option
-    for each, is_bought in [*((each, True) for each in chosen), *((each, False) for each in declined.values())]:
-        growth.record("winograd", each.site.op.name, each.nbytes, each.seconds, is_bought=is_bought)
+    for each, is_accepted in [*((each, True) for each in chosen), *((each, False) for each in declined.values())]:
+        growth.record("winograd", each.site.op.name, each.nbytes, each.seconds, is_accepted=is_accepted)
