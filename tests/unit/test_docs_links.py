@@ -1,6 +1,7 @@
 """Every link and every file that the documentation names exists."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def test_files_that_are_named_exist(name: str) -> None:
     named = set(_FILE.findall((CHECKOUT / "docs" / name).read_text()))
     assert named
     assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
+
+
+def test_the_picture_of_the_layers_is_up_to_date() -> None:
+    contract = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = [layer.replace("layoutopt.", "") for layer in contract["layers"]]
+    picture = (CHECKOUT / "docs" / "design.md").read_text().split("## Layers")[1].split("```")[1]
+    assert [re.split(r"\s{2,}", line.strip())[0] for line in picture.strip().splitlines()] == layers
 
 
 def test_every_term_of_the_glossary_has_a_file() -> None:
