@@ -52,12 +52,25 @@ def test_the_picture_of_the_layers_is_up_to_date() -> None:
     assert [re.split(r"\s{2,}", line.strip())[0] for line in picture.strip().splitlines()] == layers
 
 
-def test_every_term_of_the_glossary_has_a_file() -> None:
+def glossary() -> list[list[str]]:
+    """The rows of all tables: term, names in code, definition, nearest terms elsewhere, file."""
     rows = [line for line in (CHECKOUT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")]
-    terms = [row.split(" | ") for row in rows if not row.startswith("| term |")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows if not row.startswith("| term |")]
+
+
+def test_every_term_of_the_glossary_has_one_definition_and_a_file() -> None:
+    terms = glossary()
     assert terms and all(len(row) == 5 and _FILE.search(row[-1]) for row in terms)
     names = [row[0] for row in terms]
     assert len(names) == len(set(names)), "a term has two definitions"
+
+
+def test_names_of_the_glossary_are_in_the_code() -> None:
+    sources = [path for folder in ("layoutopt", "passes", "cost_models") for path in (CHECKOUT / folder).rglob("*.py")]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text())}
+    names = [name for _, in_code, *_ in glossary() for name in re.findall(r"`([\w.]+)", in_code)]
+    assert names
+    assert not [name for name in names if not set(name.split(".")) <= words]
 
 
 def test_commands_of_the_readme_run_scripts_that_exist() -> None:
