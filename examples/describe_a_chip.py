@@ -14,15 +14,15 @@ from layoutopt.extend import Format, Op, Signature, Slot, Storage, Value, elemen
 
 
 class Toy:
-    """A cost model is any object with these members: here convolutions like NHWC and everything else does not care."""
+    """A cost model is any object with these members; here convolutions are fast in NHWC, and other ops have no preference."""
 
     name = "toy"
     dialect = "functions"
 
     def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         nhwc, ohwi = Format.parse("NHWC"), Format.parse("OHWI")
-        wish = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
-        return [wish] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
+        preferred = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
+        return [preferred] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         x = signature.inputs[0] if signature.inputs else None

@@ -2,8 +2,8 @@
 
     python examples/write_a_pass.py
 
-The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options; whether it
-changed the graph is read off the graph, and if it breaks an invariant it is caught by name.
+The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options. The pipeline detects
+from the graph whether the pass changed it, and names the pass if it breaks an invariant.
 """
 
 import tempfile

@@ -148,7 +148,7 @@ def test_inspect(cli: Cli, model: str) -> None:
     assert short.code == long.code == 0
     for said in ("would be rewritten", "Conv", "metadata only"):
         assert said in short.out
-    for said in ("conv0", "conv1", "to_nhwc", "leaves", "wants"):
+    for said in ("conv0", "conv1", "to_nhwc", "is stored in", "requires"):
         assert said in long.out
     found = json.loads(cli("inspect", model, "-t", TARGET, "--json").out)
     assert found["improves"] and found["counts"]["before"]["transposes"] == 3

@@ -79,8 +79,8 @@ def print_target(name: str, as_json: bool) -> None:
 def _spec(name: str) -> TargetSpec:
     model = find_target(name)
     if not isinstance(model, RooflineModel):
-        hint = "see the numbers of a single target that a TOML file describes"
-        raise TargetError("has no table of numbers", where=name, hint=hint)
+        hint = "name a target that a TOML file describes"
+        raise TargetError("has no parameters to print", where=name, hint=hint)
     return model.spec
 
 

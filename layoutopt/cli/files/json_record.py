@@ -11,7 +11,7 @@ from layoutopt.files import Kind, Overwrite, is_same_file, write_text
 _STDOUT = Path("-")
 
 
-class Record:
+class JsonRecord:
     """The destination of a command's JSON record, checked before the command starts its work.
 
     Args:
