@@ -11,16 +11,15 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
-import onnx.helper
-import onnx.numpy_helper
 
 from layoutopt.formats import Extent
-from layoutopt.inference.symbolic.node import Elements, Known, Node, as_elements, numbers, objects, times
 from layoutopt.ir.types import Array
+from layoutopt.ops.shape_functions.node import Elements, Known, Node, as_elements, numbers, objects, times
 
 Rule: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
 """The elements of the outputs of a node, of the only one or of all; None where they are not known."""
+
+_BOOL = 9  # the number of the type of booleans in an attribute
 
 MOST = 64  # elements that a tensor is followed with: shapes, pads and window counts are far smaller
 
@@ -29,7 +28,7 @@ RULES: dict[str, Rule] = {}
 
 def elements_of(node: Node) -> list[Elements | None]:
     """What is known of the elements of every output of a node."""
-    count = len(node.proto.output)
+    count = len(node.outputs)
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
     if found is None:
@@ -38,31 +37,12 @@ def elements_of(node: Node) -> list[Elements | None]:
     return [each if each.size <= MOST else None for each in outputs] + [None] * (count - len(outputs))
 
 
-def constant_of(proto: onnx.NodeProto) -> Array | None:
-    """The numbers of a Constant node, if they are few."""
-    if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx") or len(proto.attribute) != 1:
-        return None
-    (attribute,) = proto.attribute
-    if attribute.name == "value":
-        small = prod(attribute.t.dims) <= MOST and attribute.t.data_type != onnx.TensorProto.STRING
-        return onnx.numpy_helper.to_array(attribute.t) if small else None
-    dtype = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
-    if attribute.name not in dtype:
-        return None
-    array = np.asarray(onnx.helper.get_attribute_value(attribute), dtype[attribute.name])
-    return array if array.size <= MOST else None
-
-
 def _rule(*op_types: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(op_types, rule))
         return rule
 
     return register
-
-
-def _given(node: Node, index: int = 0) -> Elements | None:
-    return node.elements[index] if index < len(node.elements) else None
 
 
 # --- where extents come from -------------------------------------------------------------------------------------------
@@ -90,7 +70,7 @@ def _constant_of_shape(node: Node) -> Elements | None:
     if shape is None or min(shape, default=0) < 0 or np.prod(shape) > MOST:
         return None
     value = node.attributes.get("value")
-    filler = np.zeros(1) if value is None else onnx.numpy_helper.to_array(value)
+    filler = np.zeros(1) if value is None else value.payload.numpy()
     return as_elements(np.full(shape, filler.reshape(-1)[0]))
 
 
@@ -103,20 +83,30 @@ def _range(node: Node) -> Elements | None:
     return as_elements(np.arange(start, limit, delta))
 
 
+@_rule("Constant")
+def _constant(node: Node) -> Elements | None:
+    """In a function, whose attributes a call gives."""
+    for name in ("value_int", "value_ints", "value_float", "value_floats"):
+        if name in node.attributes:
+            return as_elements(np.asarray(node.attributes[name]))
+    value = node.attributes.get("value")
+    return None if value is None else as_elements(value.payload.numpy())
+
+
 # --- where they are moved to -------------------------------------------------------------------------------------------
 
 
 @_rule("Identity", "Cast", "Floor", "Ceil", "Round")
 def _same(node: Node) -> Elements | None:
     """Whole numbers stay what they are; but not every number is a truth."""
-    to_bool = node.op_type == "Cast" and node.attributes.get("to") == onnx.TensorProto.BOOL
-    return None if to_bool else _given(node)
+    to_bool = node.op_type == "Cast" and node.attributes.get("to") == _BOOL
+    return None if to_bool else node.elements()
 
 
 @_rule("Squeeze", "Unsqueeze", "Reshape", "Flatten")
 def _reshaped(node: Node) -> Elements | None:
     """What the shape of the result is, others know; here it is the order that counts, so it comes as a list."""
-    given = _given(node)
+    given = node.elements()
     if given is None:
         return None
     if node.op_type in ("Squeeze", "Unsqueeze"):
@@ -135,13 +125,13 @@ def _reshaped(node: Node) -> Elements | None:
 
 @_rule("Transpose")
 def _transposed(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     return None if given is None else given.transpose(node.attributes.get("perm"))
 
 
 @_rule("Gather")
 def _gathered(node: Node) -> Elements | None:
-    given, indices = _given(node), node.constant(1)
+    given, indices = node.elements(), node.constant(1)
     if given is None or indices is None or np.size(indices) > MOST:
         return None
     taken = np.take(given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
@@ -150,7 +140,7 @@ def _gathered(node: Node) -> Elements | None:
 
 @_rule("Slice")
 def _sliced(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
     if given is None or starts is None or ends is None:
         return None
@@ -168,10 +158,10 @@ def _sliced(node: Node) -> Elements | None:
 
 @_rule("Split")
 def _split(node: Node) -> list[Elements] | None:
-    given = _given(node)
+    given = node.elements()
     if given is None:
         return None
-    axis, count = node.attributes.get("axis", 0), len(node.proto.output)
+    axis, count = node.attributes.get("axis", 0), len(node.outputs)
     sizes = node.integers(1, "split") if node.has(1) or "split" in node.attributes else None
     if sizes is None:
         if node.has(1):
@@ -185,7 +175,8 @@ def _split(node: Node) -> list[Elements] | None:
 def _joined(node: Node) -> Elements | None:
     """An unknown piece of a known length is a piece of unknown elements."""
     pieces = []
-    for index, given in enumerate(node.elements):
+    for index in range(len(node.operands)):
+        given = node.elements(index)
         if given is None:
             sizes = numbers(node.shape(index))
             if sizes is None or prod(sizes) > MOST:
@@ -197,7 +188,7 @@ def _joined(node: Node) -> Elements | None:
 
 @_rule("Expand")
 def _expanded(node: Node) -> Elements | None:
-    given, target = _given(node), node.integers(1)
+    given, target = node.elements(), node.integers(1)
     if given is None or target is None:
         return None
     shape = np.broadcast_shapes(given.shape, tuple(target))
@@ -206,7 +197,7 @@ def _expanded(node: Node) -> Elements | None:
 
 @_rule("Tile")
 def _tiled(node: Node) -> Elements | None:
-    given, repeats = _given(node), node.integers(1)
+    given, repeats = node.elements(), node.integers(1)
     if given is None or repeats is None or given.size * np.prod(repeats) > MOST:
         return None
     return np.tile(given, repeats)
@@ -214,9 +205,10 @@ def _tiled(node: Node) -> Elements | None:
 
 @_rule("Where")
 def _chosen(node: Node) -> Elements | None:
-    if any(each is None for each in node.elements) or len(node.elements) != 3:
+    given = [each for index in range(3) if (each := node.elements(index)) is not None]
+    if len(given) != 3:
         return None
-    condition, one, other = np.broadcast_arrays(*[each for each in node.elements if each is not None])
+    condition, one, other = np.broadcast_arrays(*given)
     chosen = [
         None if truth is None or truth.number is None else a if truth.number else b
         for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
@@ -229,8 +221,9 @@ def _chosen(node: Node) -> Elements | None:
 
 def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements | None:
     """Element by element, from the first operand on."""
-    result = _given(node)
-    for other in node.elements[1:]:
+    result = node.elements()
+    for index in range(1, len(node.operands)):
+        other = node.elements(index)
         if result is None or other is None:
             return None
         one, two = np.broadcast_arrays(result, other)
@@ -256,13 +249,19 @@ def _multiplied(node: Node) -> Elements | None:
 
 @_rule("Neg")
 def _negated(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     return None if given is None else objects([None if each is None else -each for each in given.flat], given.shape)
 
 
 @_rule("Div")
 def _divided(node: Node) -> Elements | None:
-    return _each(node, _exact if node.is_float else partial(_truncated, node))
+    return _each(node, _exact if _is_fraction(node) else partial(_truncated, node))
+
+
+def _is_fraction(node: Node) -> bool:
+    """Whether the quotients of a Div are floating-point numbers."""
+    operand = node.operand(0)
+    return operand is not None and operand.dtype is not None and operand.dtype.is_float
 
 
 def _exact(dividend: Extent, divisor: Extent) -> Known:
@@ -305,7 +304,7 @@ def _smallest(node: Node) -> Elements | None:
 @_rule("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
 def _reduced(node: Node) -> Elements | None:
     """Of all elements."""
-    given = _given(node)
+    given = node.elements()
     if given is None or given.ndim > 1 or not given.size or any(each is None for each in given.flat):
         return None
     if node.attributes.get("noop_with_empty_axes") and not node.has(1):
@@ -374,7 +373,7 @@ def _greater_or_equal(node: Node) -> Elements | None:
 
 @_rule("Not")
 def _inverted(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     if given is None:
         return None
     return objects(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Extent
-from layoutopt.inference.symbolic.node import Dims, Known, Node, numbers, times
+from layoutopt.ops.shape_functions.node import Dims, Known, Node, numbers, times
 
 Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
 """The shapes of the outputs; None where it has nothing to say."""
@@ -25,10 +25,10 @@ _FAR = (1 << 31) - 1  # an end of a Slice from here on means all
 
 
 def shapes_of(node: Node) -> list[Dims | None]:
-    """What is known of the extents of every output of a node."""
+    """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks."""
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
-    return list(found or ()) + [None] * (len(node.proto.output) - len(found or ()))
+    return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
 
 
 def _rule(*op_types: str) -> Callable[[Rule], Rule]:
@@ -55,19 +55,19 @@ def _windows(node: Node) -> Sequence[Dims | None] | None:
         return None
     count = len(x) - 2
     strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
-    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", b"NOTSET")
+    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
     sizes: list[Known] = []
     for axis, size in enumerate(x[2:]):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         if size is None:
             sizes.append(None)
-        elif auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
             sizes.append((size + (strides[axis] - 1)) // strides[axis])
         else:
-            around = pads[axis] + pads[axis + count] if auto == b"NOTSET" else 0
+            around = pads[axis] + pads[axis + count] if auto == "NOTSET" else 0
             sizes.append((size + (around - reach)) // strides[axis] + 1)
     shape = (x[0], x[1] if w is None else w[0], *sizes)
-    return [shape] * len(node.proto.output)
+    return [shape] * len(node.outputs)
 
 
 @_rule("ConvTranspose")
@@ -79,17 +79,17 @@ def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
     if kernel is None:
         return None
     strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
-    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", b"NOTSET")
+    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
     more = attributes.get("output_padding", [0] * count)
     sizes: list[Known] = []
     for axis, size in enumerate(x[2:]):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         if size is None:
             sizes.append(None)
-        elif auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
             sizes.append(size * strides[axis])
         else:
-            around = pads[axis] + pads[axis + count] if auto == b"NOTSET" else 0
+            around = pads[axis] + pads[axis + count] if auto == "NOTSET" else 0
             sizes.append((size - 1) * strides[axis] + (more[axis] + reach - around))
     filters = None if w[1] is None else w[1] * attributes.get("group", 1)
     return [(x[0], filters, *sizes)]
@@ -117,16 +117,16 @@ def _map(dim: Known, function: Callable[[Extent], Extent]) -> Known:
 def _reshaped(node: Node) -> Sequence[Dims | None] | None:
     """One extent at most is what remains: the one that is -1, or the one that is not known."""
     x, target = node.shape(0), node.vector(1)
-    if x is None or target is None:
+    if target is None:
         return None
     copied = not node.attributes.get("allowzero")
     dims: list[Known] = []
     for axis, dim in enumerate(target):
         if dim is not None and dim.number == 0 and copied:
-            dims.append(x[axis] if axis < len(x) else None)
+            dims.append(x[axis] if x is not None and axis < len(x) else None)
         else:
             dims.append(dim if dim is not None and node.below(Extent.of(0), dim) else None)
-    return [_completed(x, dims)]
+    return [tuple(dims) if x is None else _completed(x, dims)]
 
 
 def _completed(x: Dims, dims: list[Known]) -> Dims:
@@ -259,8 +259,8 @@ def _place(node: Node, dim: Extent, place: Extent) -> Known:
 
 @_rule("Concat")
 def _joined(node: Node) -> Sequence[Dims | None] | None:
-    shapes = [shape for shape in node.shapes if shape is not None]
-    if len(shapes) < len(node.shapes) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
+    shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
+    if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
     rank = len(shapes[0])
     along = node.attributes.get("axis", 1) % rank
@@ -281,7 +281,7 @@ def _plainness(dim: Extent) -> tuple[bool, int]:
 
 @_rule("Split")
 def _split(node: Node) -> Sequence[Dims | None] | None:
-    x, count = node.shape(0), len(node.proto.output)
+    x, count = node.shape(0), len(node.outputs)
     if not x:
         return None
     axis = node.attributes.get("axis", 0)
@@ -306,7 +306,7 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     if node.has(3):
         sizes = node.vector(3)
         known = sizes is not None and len(sizes) == len(axes)
-        if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             known = False
         for place, axis in enumerate(axes):
             dims[axis] = sizes[place] if known and sizes is not None else None
@@ -314,7 +314,7 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
     if scales is None or np.size(scales) != len(axes):
         return None
-    crops = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    crops = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     for axis, scale in zip(axes, np.reshape(scales, -1).tolist(), strict=True):
         dims[axis] = None if crops else _map_scale(dims[axis], scale)
     return [tuple(dims)]
@@ -359,13 +359,13 @@ def _filled(node: Node) -> Sequence[Dims | None] | None:
 @_rule("Einsum")
 def _summed(node: Node) -> Sequence[Dims | None] | None:
     """Every letter is one extent."""
-    equation = node.attributes.get("equation", b"").decode().replace(" ", "")
+    equation = node.attributes.get("equation", "").replace(" ", "")
     inputs, arrow, output = equation.partition("->")
     if "." in equation or not arrow:
         return None
     sizes: dict[str, Extent] = {}
-    for letters, shape in zip(inputs.split(","), node.shapes, strict=True):
-        for letter, dim in zip(letters, shape or (), strict=False):
+    for index, letters in enumerate(inputs.split(",")):
+        for letter, dim in zip(letters, node.shape(index) or (), strict=False):
             if dim is not None and (letter not in sizes or dim.number not in (None, 1) or sizes[letter].number == 1):
                 sizes[letter] = dim
     return [tuple(sizes.get(letter) for letter in output)]
