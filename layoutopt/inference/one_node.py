@@ -28,6 +28,7 @@ MISTYPED = onnx.checker.ValidationError
 """The exception of onnx where an operand has a type that the operator does not take."""
 
 _LONGEST = 1024  # bytes of a constant that onnx is given: shapes, axes, pads and sizes are far smaller
+_LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
 _KINDS = "iufb"  # of the elements of such a constant, as numpy names kinds
 _TOLERATED = (
     "Input to 'Range' op should be scalars",
@@ -61,6 +62,17 @@ def has_inference(node: Node) -> bool:
     """Whether onnx has an inference function for the operator."""
     schema = find_schema(node.op_type, node.domain, node.version)
     return schema is not None and bool(schema.has_type_and_shape_inference_function)
+
+
+def only_types(node: Node) -> list[Found]:
+    """The element types of the outputs where the operator's schema allows one type only."""
+    schema = find_schema(node.op_type, node.domain, node.version)
+    found: list[Found] = [None] * len(node.outputs)
+    for index, formal in enumerate(schema.outputs[: len(found)] if schema is not None else ()):
+        dtypes = [dtype for dtype in DType if f"tensor({_LABELS.get(dtype, dtype)})" in formal.types]
+        if len(formal.types) == len(dtypes) == 1:
+            found[index] = PartialType(dtypes[0], None)
+    return found
 
 
 def infer_node(node: Node) -> list[Found]:
@@ -193,6 +205,7 @@ __all__ = [
     "has_inference",
     "infer_node",
     "is_tolerated",
+    "only_types",
     "small_array",
     "type_proto",
 ]

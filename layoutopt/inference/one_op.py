@@ -3,7 +3,16 @@
 from dataclasses import dataclass, replace
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.inference.one_node import MISTYPED, REFUSALS, Found, PartialType, has_inference, infer_node, is_tolerated
+from layoutopt.inference.one_node import (
+    MISTYPED,
+    REFUSALS,
+    Found,
+    PartialType,
+    has_inference,
+    infer_node,
+    is_tolerated,
+    only_types,
+)
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.ops.shape_functions import (
     Dims,
@@ -58,7 +67,8 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
         REFUSALS, MISTYPED: as for `infer_node`.
     """
     if not has_inference(node):
-        return [None if each is None else _result(each) for each in equivalents_of(node)]
+        equivalents = zip(equivalents_of(node), only_types(node), strict=True)
+        return [only if each is None else _result(each) for each, only in equivalents]
     try:
         theirs = infer_node(node)
     except REFUSALS as error:

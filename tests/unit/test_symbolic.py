@@ -14,10 +14,10 @@ import pytest
 from layoutopt import onnx_io
 from layoutopt.formats import Extent, is_unknown
 from layoutopt.inference import one_op
-from layoutopt.ops.shape_functions import elements, shapes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import ArrayData, DType, TensorType
+from layoutopt.ops.shape_functions import elements, shapes
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 
@@ -360,7 +360,9 @@ def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
 
 def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a Reshape whose target becomes known; the branch beside it stays as it was."""
-    text = "net (float[N,4,H,W] x, int64[2] t) => (float[?] y, float[?] z) { r = Reshape (x, t) y = Relu (r) z = Abs (x) }"
+    text = (
+        "net (float[N,4,H,W] x, int64[2] t) => (float[?] y, float[?] z) { r = Reshape (x, t) y = Relu (r) z = Abs (x) }"
+    )
     _, graph = lifted(text)
     asked: list[str] = []
     infer = one_op.infer_node
