@@ -9,9 +9,22 @@ from layoutopt.errors import ModelError
 NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
 """How a message names a node: its operator and its name."""
 
+_TOLERATED = (
+    "Input to 'Range' op should be scalars",
+    "Input 0 expected to have rank 2 but has rank 1",
+    "Integer overflow",
+)
+"""Complaints about models that ONNX Runtime loads: Range of tensors with one element, which ONNX's own body of AffineGrid has;
+Gemm of a vector, which it reads as a matrix of one row; extents that no tensor can have."""
+
 _CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
 _TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
 _ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
+
+
+def is_tolerated(text: str) -> bool:
+    """Whether a complaint is about something that runtimes do not mind."""
+    return any(each in text for each in _TOLERATED)
 
 
 def model_error(error: Exception, default: str = "model") -> ModelError:
@@ -31,4 +44,4 @@ def _element(code: str) -> str:
     return ir.DataType(number).name.lower() if number in set(ir.DataType) else code
 
 
-__all__ = ["NODE", "model_error"]
+__all__ = ["NODE", "is_tolerated", "model_error"]

@@ -30,13 +30,6 @@ MISTYPED = onnx.checker.ValidationError
 _LONGEST = 1024  # bytes of a constant that onnx is given: shapes, axes, pads and sizes are far smaller
 _LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
 _KINDS = "iufb"  # of the elements of such a constant, as numpy names kinds
-_TOLERATED = (
-    "Input to 'Range' op should be scalars",
-    "Input 0 expected to have rank 2 but has rank 1",
-    "Integer overflow",
-)
-"""Complaints about models that ONNX Runtime loads: Range of tensors with one element, which ONNX's own body of AffineGrid has; Gemm
-of a vector, which it reads as a matrix of one row; extents that no tensor can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +104,6 @@ def ask(
     """
     found = onnx.shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), None, list(imports))
     return {name: _read(type) for name, type in found.items()}
-
-
-def is_tolerated(error: Exception) -> bool:
-    """Whether a refusal is about what runtimes do not mind."""
-    return any(each in str(error) for each in _TOLERATED)
 
 
 def small_array(array: Array) -> Array | None:
@@ -204,7 +192,6 @@ __all__ = [
     "ask",
     "has_inference",
     "infer_node",
-    "is_tolerated",
     "only_types",
     "small_array",
     "type_proto",

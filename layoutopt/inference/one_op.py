@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from layoutopt.formats import Dim, Extent
+from layoutopt.inference.messages import is_tolerated
 from layoutopt.inference.one_node import (
     MISTYPED,
     REFUSALS,
@@ -10,7 +11,6 @@ from layoutopt.inference.one_node import (
     PartialType,
     has_inference,
     infer_node,
-    is_tolerated,
     only_types,
 )
 from layoutopt.ir.types import OpaqueType, TensorType
@@ -72,7 +72,7 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
     try:
         theirs = infer_node(node)
     except REFUSALS as error:
-        if not is_lenient and not is_tolerated(error):
+        if not is_lenient and not is_tolerated(str(error)):
             raise
         theirs = _without_shapes(node)
     if node.domain or all(map(_is_static, theirs)):

@@ -5,13 +5,10 @@ import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
-from layoutopt.inference.messages import NODE, model_error
+from layoutopt.inference.messages import NODE, is_tolerated, model_error
 from layoutopt.onnx_io.schema import find_schema
 
 _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)
-_TOO_STRICT = ("Input to 'Range' op should be scalars", "Input 0 expected to have rank 2 but has rank 1 in node Gemm")
-"""Complaints about what ONNX Runtime runs: Range of tensors with one element, which ONNX's own body of AffineGrid has; Gemm of
-a vector, which it reads as a matrix of one row."""
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
@@ -74,4 +71,4 @@ def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
 def _is_too_strict(text: str) -> bool:
     """Whether nothing is complained of but what runtimes do not mind."""
     complaints = [line for line in text.split("\n") if NODE.search(line)]
-    return bool(complaints) and all(any(each in line for each in _TOO_STRICT) for line in complaints)
+    return bool(complaints) and all(map(is_tolerated, complaints))

@@ -112,7 +112,8 @@ GRAPHS = {
     "type_behind_a_loop": (
         "g (float[3,4,4] x, float[1,3,1,1] w, float[2] z) => (float[2,1,4,4] y, float[A] q) { q = custom.Anything(z) "
         "m = Constant <value = int64 {2}> () f, u = Loop(m, , x) <body = b (int64 i, bool c, float[3,4,4] t) => "
-        "(bool d, float[3,4,4] v, uint8[3,4,4] s) { d = Identity(c) v = Identity(t) s = Cast <to = 2> (x) }> [bad] y = Conv(u, w) }",
+        "(bool d, float[3,4,4] v, uint8[3,4,4] s) { d = Identity(c) v = Identity(t) s = Cast <to = 2> (x) }> "
+        "[bad] y = Conv(u, w) }",
         "bad: .*unsupported type: tensor.uint8",
     ),
     "absent_among_several": (

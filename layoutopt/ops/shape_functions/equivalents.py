@@ -6,8 +6,8 @@ last zero point.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from layoutopt.ir.types import DType, TensorType
 from layoutopt.ops.shape_functions.node import Node, Operand
@@ -64,18 +64,14 @@ def _dtype(node: Node, index: int) -> DType | None:
     return None if operand is None else operand.dtype
 
 
-def _attributes(node: Node, *names: str) -> dict[str, Any]:
-    return {name: node.attributes[name] for name in names if name in node.attributes}
-
-
 def _standard(
-    op_type: str, operands: Sequence[Operand | None], dtype: DType | None, **attributes: Any
+    node: Node, op_type: str, operands: Sequence[Operand | None], dtype: DType | None, order: tuple[int, ...] = ()
 ) -> Equivalent | None:
-    """An equivalent on operands as floats, all of which are there."""
+    """An equivalent of a node with its attributes, on operands as floats, all of which are there."""
     floats = [each for operand in operands if (each := _as_float(operand)) is not None]
     if len(floats) < len(operands):
         return None
-    return Equivalent(Node(op_type, "", _OPSET, attributes, floats), dtype)
+    return Equivalent(Node(op_type, "", _OPSET, node.attributes, floats), dtype, order)
 
 
 def _like(index: int, dtype_of: int | None = None) -> Function:
@@ -83,44 +79,34 @@ def _like(index: int, dtype_of: int | None = None) -> Function:
 
     def function(node: Node) -> Sequence[Equivalent | None] | None:
         dtype = _dtype(node, index if dtype_of is None else dtype_of)
-        return [_standard("Identity", [node.operand(index)], dtype)] if sum(node.outputs) == 1 else None
+        return [_standard(node, "Identity", [node.operand(index)], dtype)] if sum(node.outputs) == 1 else None
 
     return function
 
 
-def _on(op_type: str, *indices: int, dtype_of: int, names: Sequence[str] = ()) -> Function:
+def _on(op_type: str, *indices: int, dtype_of: int) -> Function:
     """An operator on some of the inputs; the result has the element type of one, or of the operator if that is absent."""
 
     def function(node: Node) -> Sequence[Equivalent | None]:
-        operands = [node.operand(index) for index in indices]
-        return [_standard(op_type, operands, _dtype(node, dtype_of), **_attributes(node, *names))]
+        return [_standard(node, op_type, [node.operand(index) for index in indices], _dtype(node, dtype_of))]
 
     return function
 
 
-_WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-
-
-def _windows(
-    op_type: str, *names: str, dtype_of: int = 0, weight: int | None = None, is_last: bool = False
-) -> Function:
+def _windows(op_type: str, *, dtype_of: int = 0, weight: int | None = None, is_last: bool = False) -> Function:
     """A window over an image, whose channels may be last."""
 
     def function(node: Node) -> Sequence[Equivalent | None] | None:
         image = _as_float(node.operand(0))
-        if image is None:
-            return None
-        attributes = _attributes(node, *_WINDOW, *names)
         order: tuple[int, ...] = ()
         if is_last or node.attributes.get("channels_last"):
-            shape = image.type.shape if isinstance(image.type, TensorType) else None
+            shape = image.type.shape if image is not None and isinstance(image.type, TensorType) else None
             if shape is None:
                 return None
             image = Operand(TensorType(DType.FLOAT32, (shape[0], shape[-1], *shape[1:-1])))
             order = (0, *range(2, len(shape)), 1)
         operands = [image] if weight is None else [image, node.operand(weight)]
-        found = _standard(op_type, operands, _dtype(node, dtype_of), **attributes)
-        return [None if found is None else replace(found, order=order)]
+        return [_standard(node, op_type, operands, _dtype(node, dtype_of), order)]
 
     return function
 
@@ -131,39 +117,36 @@ def _windows(
 def _skip_normalized(node: Node) -> Sequence[Equivalent | None]:
     """The normalised sum, its mean and inverse deviation along the last axis, and the sum, which has the first input's type."""
     x = node.operand(0)
-    same = _standard("Identity", [x], _dtype(node, 0))
     shape = x.type.shape if x is not None and isinstance(x.type, TensorType) else None
-    means = TensorType(DType.FLOAT32, (*shape[:-1], 1) if shape else None)
-    mean = _standard("Identity", [Operand(means)], DType.FLOAT32)
+    means = Operand(TensorType(DType.FLOAT32, (*shape[:-1], 1) if shape else None))
+    same, mean = _standard(node, "Identity", [x], _dtype(node, 0)), _standard(node, "Identity", [means], None)
     return [same, mean, mean, same][: len(node.outputs)]
 
 
 def _joined(node: Node) -> Sequence[Equivalent | None]:
     pieces = [node.operand(index) for index in range(2, len(node.operands), 3)]
-    return [_standard("Concat", pieces, _dtype(node, 2), **_attributes(node, "axis"))]
+    return [_standard(node, "Concat", pieces, _dtype(node, 2))]
 
 
 def _packed(node: Node) -> Sequence[Equivalent | None] | None:
     """A product with a matrix of packed numbers, whose sides are attributes."""
-    sides = _attributes(node, "K", "N")
-    if len(sides) != 2:
-        return None
-    weight = Operand(TensorType(DType.FLOAT32, (sides["K"], sides["N"])))
-    return [_standard("MatMul", [node.operand(0), weight], _dtype(node, 0))]
+    sides = [node.attributes.get(name) for name in "KN"]
+    weight = Operand(TensorType(DType.FLOAT32, tuple(side for side in sides if isinstance(side, int))))
+    return None if None in sides else [_standard(node, "MatMul", [node.operand(0), weight], _dtype(node, 0))]
 
 
 def _quantized(node: Node) -> Sequence[Equivalent | None]:
-    return [_standard("Identity", [node.operand(0)], _dtype(node, 2) or DType.UINT8)]
+    return [_standard(node, "Identity", [node.operand(0)], _dtype(node, 2) or DType.UINT8)]
 
 
 def _product(node: Node) -> Sequence[Equivalent | None] | None:
-    if any(_attributes(node, "transA", "transB", "transBatchA", "transBatchB").values()):
+    if any(node.attributes.get(name) for name in ("transA", "transB", "transBatchA", "transBatchB")):
         return None
-    return [_standard("MatMul", [node.operand(0), node.operand(1)], _dtype(node, 0))]
+    return [_standard(node, "MatMul", [node.operand(0), node.operand(1)], _dtype(node, 0))]
 
 
 def _comparison(node: Node) -> Sequence[Equivalent | None]:
-    return [_standard("Add", [node.operand(0), node.operand(1)], DType.BOOL)]
+    return [_standard(node, "Add", [node.operand(0), node.operand(1)], DType.BOOL)]
 
 
 _register(
@@ -187,16 +170,16 @@ _register(
 _register(_on("Add", 0, 3, dtype_of=0), "QLinearAdd", "QLinearMul")
 _register(_on("Sum", 0, 1, 4, dtype_of=1), "QLinearWhere")
 _register(_joined, "QLinearConcat")
-_register(_windows("Conv", "group", dtype_of=7, weight=3), "QLinearConv")
-_register(_windows("AveragePool", "ceil_mode", "count_include_pad"), "QLinearAveragePool")
+_register(_windows("Conv", dtype_of=7, weight=3), "QLinearConv")
+_register(_windows("AveragePool"), "QLinearAveragePool")
 _register(_windows("GlobalAveragePool"), "QLinearGlobalAveragePool")
-_register(_windows("MaxPool", "ceil_mode", is_last=True), "NhwcMaxPool")
-_register(_windows("Conv", "group", weight=1), "FusedConv")
-_register(_windows("Conv", "group", weight=1, is_last=True), "NhwcFusedConv")
-_register(_on("Gemm", 0, 3, dtype_of=8, names=("transA", "transB")), "QGemm")
+_register(_windows("MaxPool", is_last=True), "NhwcMaxPool")
+_register(_windows("Conv", weight=1), "FusedConv")
+_register(_windows("Conv", weight=1, is_last=True), "NhwcFusedConv")
+_register(_on("Gemm", 0, 3, dtype_of=8), "QGemm")
 _register(_on("MatMul", 0, 1, dtype_of=0), "DynamicQuantizeMatMul")
 _register(_on("MatMul", 0, 1, dtype_of=2), "MatMulIntegerToFloat")
-_register(_on("Gemm", 0, 1, dtype_of=0, names=("transA", "transB")), "FusedGemm")
+_register(_on("Gemm", 0, 1, dtype_of=0), "FusedGemm")
 _register(_product, "FusedMatMul", "TransposeMatMul")
 _register(_packed, "MatMulNBits", "MatMulBnb4")
 _register(_quantized, "QuantizeLinear")
