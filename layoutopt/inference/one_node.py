@@ -82,7 +82,8 @@ def infer_node(node: Node) -> list[Found]:
     outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
     for name, value in node.attributes.items():
-        ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
+        if name in schema.attributes:  # an equivalent node has those of another operator, too
+            ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
     data = {name: _tensor(each.array) for name, each in given.items() if each.array is not None}
     types = {name: type_proto(each.type) for name, each in given.items()}
