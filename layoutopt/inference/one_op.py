@@ -9,6 +9,7 @@ from layoutopt.inference.one_node import (
     REFUSALS,
     Found,
     PartialType,
+    as_found,
     has_inference,
     infer_node,
     only_types,
@@ -21,7 +22,7 @@ from layoutopt.ops.shape_functions import (
     Node,
     Operand,
     elements_of,
-    equivalents_of,
+    results_of,
     shapes_of,
 )
 
@@ -67,8 +68,8 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
         REFUSALS, MISTYPED: as for `infer_node`.
     """
     if not has_inference(node):
-        equivalents = zip(equivalents_of(node), only_types(node), strict=True)
-        return [only if each is None else _result(each) for each, only in equivalents]
+        results = zip(results_of(node), only_types(node), strict=True)
+        return [only if each is None else _found(each) for each, only in results]
     try:
         theirs = infer_node(node)
     except REFUSALS as error:
@@ -105,18 +106,20 @@ def _tried_shapes(node: Node) -> list[Dims | None]:
         return [None] * len(node.outputs)
 
 
-def _result(equivalent: Equivalent) -> Found:
-    """The result of an equivalent node. Where it contradicts its operands it is none."""
+def _found(result: TensorType | OpaqueType | Equivalent) -> Found:
+    """A result of a type function. Where an equivalent node contradicts its operands nothing is known."""
+    if not isinstance(result, Equivalent):
+        return as_found(result)
     try:
-        (found,) = infer_results(equivalent.node)
+        (found,) = infer_results(result.node)
     except (*REFUSALS, MISTYPED):
         return None
     if not isinstance(found, PartialType):
         return found
     shape = found.shape
-    if equivalent.order and shape is not None:
-        shape = tuple(shape[axis] for axis in equivalent.order)
-    return PartialType(equivalent.dtype or found.dtype, shape)
+    if result.order and shape is not None:
+        shape = tuple(shape[axis] for axis in result.order)
+    return PartialType(result.dtype or found.dtype, shape)
 
 
 def _is_static(found: Found) -> bool:
