@@ -5,8 +5,9 @@
 Numbers in float tensors count where they are whole: float32 holds every extent below 2**24. Booleans are 0 and 1.
 """
 
+import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import Any, TypeAlias
 
@@ -60,8 +61,7 @@ def _shape(node: Node) -> Elements | None:
 @_rule("Size")
 def _size(node: Node) -> Elements | None:
     shape = node.shape(0)
-    total = None if shape is None else times(shape)
-    return None if total is None else objects([total], ())
+    return None if shape is None else objects([times(shape)], ())
 
 
 @_rule("ConstantOfShape")
@@ -232,25 +232,73 @@ def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements |
     return result
 
 
-@_rule("Add")
-def _added(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a + b)
+def _never_above(one: Extent, other: Extent) -> bool:
+    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
+    low = (other - one).low()
+    return low is not None and low >= 0
 
 
-@_rule("Sub")
-def _subtracted(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a - b)
+def _largest(a: Extent, b: Extent) -> Known:
+    return a if _never_above(b, a) else b if _never_above(a, b) else None
 
 
-@_rule("Mul")
-def _multiplied(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a * b)
+def _smallest(a: Extent, b: Extent) -> Known:
+    return b if _never_above(b, a) else a if _never_above(a, b) else None
 
 
-@_rule("Neg")
-def _negated(node: Node) -> Elements | None:
+def _is_less(a: Extent, b: Extent) -> Known:
+    return Extent.of(1) if _never_above(a + 1, b) else Extent.of(0) if _never_above(b, a) else None
+
+
+def _is_equal(a: Extent, b: Extent) -> Known:
+    differ = _never_above(a + 1, b) or _never_above(b + 1, a)
+    return Extent.of(1) if a == b else Extent.of(0) if differ else None
+
+
+def _not(truth: Known) -> Known:
+    return None if truth is None or truth.number is None else Extent.of(1 - truth.number)
+
+
+_PAIRWISE: dict[str, Callable[[Extent, Extent], Known]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Max": _largest,
+    "Min": _smallest,
+    "Equal": _is_equal,
+    "Less": _is_less,
+    "Greater": lambda a, b: _is_less(b, a),
+    "LessOrEqual": lambda a, b: _not(_is_less(b, a)),
+    "GreaterOrEqual": lambda a, b: _not(_is_less(a, b)),
+}
+_REDUCTIONS = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}
+
+
+@_rule(*_PAIRWISE)
+def _computed(node: Node) -> Elements | None:
+    return _each(node, _PAIRWISE[node.op_type])
+
+
+@_rule("Neg", "Not")
+def _inverted(node: Node) -> Elements | None:
     given = node.elements()
-    return None if given is None else objects([None if each is None else -each for each in given.flat], given.shape)
+    if given is None:
+        return None
+    invert: Callable[[Known], Known] = _not if node.op_type == "Not" else lambda each: None if each is None else -each
+    return objects([invert(each) for each in given.flat], given.shape)
+
+
+@_rule(*_REDUCTIONS)
+def _reduced(node: Node) -> Elements | None:
+    """Of all elements."""
+    given = node.elements()
+    if given is None or given.ndim > 1 or not given.size:
+        return None
+    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
+        return None
+    function = _PAIRWISE[_REDUCTIONS[node.op_type]]
+    total = reduce(lambda a, b: None if a is None or b is None else function(a, b), given.flat)
+    return None if total is None else objects([total], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
 
 
 @_rule("Div")
@@ -289,101 +337,6 @@ def _remainder(node: Node) -> Elements | None:
     if node.attributes.get("fmod"):
         return None
     return _each(node, lambda a, b: a % b if (least := node.low(b)) is not None and least > 0 else None)
-
-
-@_rule("Max")
-def _largest(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a if _never_above(b, a) else b if _never_above(a, b) else None)
-
-
-@_rule("Min")
-def _smallest(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: b if _never_above(b, a) else a if _never_above(a, b) else None)
-
-
-@_rule("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
-def _reduced(node: Node) -> Elements | None:
-    """Of all elements."""
-    given = node.elements()
-    if given is None or given.ndim > 1 or not given.size or any(each is None for each in given.flat):
-        return None
-    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
-        return None
-    first, *others = list(given.flat)
-    for each in others:
-        match node.op_type:
-            case "ReduceProd":
-                first = first * each
-            case "ReduceSum":
-                first = first + each
-            case "ReduceMax":
-                first = first if _never_above(each, first) else each if _never_above(first, each) else None
-            case _:
-                first = first if _never_above(first, each) else each if _never_above(each, first) else None
-        if first is None:
-            return None
-    return objects([first], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
-
-
-def _never_above(one: Extent, other: Extent) -> bool:
-    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
-    low = (other - one).low()
-    return low is not None and low >= 0
-
-
-def _truth(value: bool | None) -> Known:
-    return None if value is None else Extent.of(int(value))
-
-
-def _is_less(one: Extent, other: Extent) -> bool | None:
-    return True if _never_above(one + 1, other) else False if _never_above(other, one) else None
-
-
-def _is_equal(one: Extent, other: Extent) -> bool | None:
-    if one == other:
-        return True
-    differ = _never_above(one + 1, other) or _never_above(other + 1, one)
-    return False if differ else None
-
-
-@_rule("Equal")
-def _equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_equal(a, b)))
-
-
-@_rule("Less")
-def _less(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_less(a, b)))
-
-
-@_rule("Greater")
-def _greater(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_less(b, a)))
-
-
-@_rule("LessOrEqual")
-def _less_or_equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_not(_is_less(b, a))))
-
-
-@_rule("GreaterOrEqual")
-def _greater_or_equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_not(_is_less(a, b))))
-
-
-@_rule("Not")
-def _inverted(node: Node) -> Elements | None:
-    given = node.elements()
-    if given is None:
-        return None
-    return objects(
-        [None if each is None or each.number is None else Extent.of(1 - each.number) for each in given.flat],
-        given.shape,
-    )
-
-
-def _not(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
 
 
 def array_of(elements: Elements | None, dtype: np.dtype[Any]) -> Array | None:

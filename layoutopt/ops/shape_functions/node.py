@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,8 +13,11 @@ from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 Known: TypeAlias = Extent | None
 """An extent, or an element of an integer tensor; None where nothing is known of it."""
 
+Extents: TypeAlias = tuple[Extent, ...]
+"""The extents of an operand; one of which nothing is known has a name of its own."""
+
 Dims: TypeAlias = tuple[Known, ...]
-"""The extents of a tensor."""
+"""The extents of a result."""
 
 Elements: TypeAlias = Array
 """The elements of a small integer tensor, of its shape: objects that are `Known`."""
@@ -34,7 +38,7 @@ class Operand:
     array: Array | None = None
 
     @property
-    def dims(self) -> Dims | None:
+    def dims(self) -> Extents | None:
         """The extents; None if the rank is unknown."""
         shape = self.type.shape if isinstance(self.type, TensorType) else None
         return None if shape is None else tuple(map(Extent.of, shape))
@@ -92,7 +96,7 @@ class Node:
         """Whether there is such an input."""
         return self.operand(index) is not None
 
-    def shape(self, index: int) -> Dims | None:
+    def shape(self, index: int) -> Extents | None:
         """The extents of an input."""
         operand = self.operand(index)
         return None if operand is None else operand.dims
@@ -155,14 +159,9 @@ def numbers(dims: Dims | None) -> tuple[int, ...] | None:
     return known if dims is not None and len(known) == len(found) else None
 
 
-def times(dims: Iterable[Known]) -> Known:
-    """The product of extents; None if one is not known."""
-    total = Extent.of(1)
-    for dim in dims:
-        if dim is None:
-            return None
-        total = total * dim
-    return total
+def times(dims: Iterable[Extent]) -> Extent:
+    """The product of extents."""
+    return prod(dims, start=Extent.of(1))
 
 
-__all__ = ["Dims", "Elements", "Known", "Node", "Operand", "as_elements", "numbers", "objects", "times"]
+__all__ = ["Dims", "Elements", "Extents", "Known", "Node", "Operand", "as_elements", "numbers", "objects", "times"]
