@@ -162,6 +162,8 @@ class Inference:
             record = Record(node, self._checked(op, lambda: infer_results(node, is_lenient=self._is_lenient)))
             if self._keeps_records and not self._is_lenient:
                 op.inferred = record
+        elif record.elements is None:
+            record.bounded_by(node)
         self._take(op, record.types)
         if self._follows_elements:
             self._follow(op, record)

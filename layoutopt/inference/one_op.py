@@ -1,6 +1,8 @@
 """The types of the results of one op: by shape functions, and by onnx for the one node."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from layoutopt.formats import Dim, Extent
 from layoutopt.inference.messages import is_tolerated
@@ -25,6 +27,8 @@ from layoutopt.ops.shape_functions import (
     results_of,
     shapes_of,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -52,6 +56,11 @@ class Record:
             and (not old.has_used_bounds or old.bounds == node.bounds)
         )
 
+    def bounded_by(self, node: Node) -> None:
+        """Let elements be computed with the bounds of another node that the record holds for."""
+        node.has_used_bounds = self.node.has_used_bounds
+        self.node = node
+
 
 def _is_same(one: Operand | None, other: Operand | None) -> bool:
     return one is other or (one is not None and other is not None and one.is_same(other))
@@ -78,7 +87,7 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
         theirs = _without_shapes(node)
     if node.domain or all(map(_is_static, theirs)):
         return theirs
-    return [_both(one, other) for one, other in zip(theirs, _tried_shapes(node), strict=True)]
+    return [_both(one, other) for one, other in zip(theirs, _tried(shapes_of, node), strict=True)]
 
 
 def _without_shapes(node: Node) -> list[Found]:
@@ -92,16 +101,14 @@ def _without_shapes(node: Node) -> list[Found]:
 
 
 def infer_elements(node: Node) -> list[Elements | None]:
-    """The elements of the outputs of a node; None where the operands contradict each other, which fails when it is run."""
-    try:
-        return elements_of(node)
-    except REFUSALS:
-        return [None] * len(node.outputs)
+    """The elements of the outputs of a node."""
+    return _tried(elements_of, node)
 
 
-def _tried_shapes(node: Node) -> list[Dims | None]:
+def _tried(function: Callable[[Node], list[T | None]], node: Node) -> list[T | None]:
+    """What a shape function finds; nothing where the operands contradict each other, which fails when the op is run."""
     try:
-        return shapes_of(node)
+        return function(node)
     except REFUSALS:
         return [None] * len(node.outputs)
 
