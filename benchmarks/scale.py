@@ -238,11 +238,11 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret
 
-    stages, lifting = Stages(), sys.modules["layoutopt.onnx_io.converter.lift"]
+    stages, inference = Stages(), sys.modules["layoutopt.inference.declarations"]
     for owner, attribute, name in (
         (api, "_read", "read"),
         (api.onnx_io, "lift", "lift"),
-        (lifting, "retype", "infer"),
+        (inference, "infer", "infer"),
         (api.onnx_io, "infer_again", "infer"),
         (planning, "propose", "candidates"),
         (planning, "Formulation", "formulate"),

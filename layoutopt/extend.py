@@ -5,7 +5,7 @@ when it first needs them. A command is then run as before: no option names the p
 
 | group | the object | part |
 |---|---|---|
-| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | layout rule |
+| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | ops |
 | `layoutopt.patterns` | a class that derives from `FusionPattern`, or a module that registers such classes | fusion pattern |
 | `layoutopt.passes` | a class that derives from `Pass`, or an instance of one; `before` or `after` gives its place | pass |
 | `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | way to write formats in ONNX |
@@ -46,6 +46,7 @@ from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder
 from layoutopt.ops.passage import KEPT, NO_LANES, Passage
+from layoutopt.ops.shape_functions import Equivalent, Node, Operand, TypeFunction, type_function
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import Idiom as FusionPattern
@@ -67,6 +68,7 @@ __all__ = [
     "DType",
     "Dialect",
     "Entry",
+    "Equivalent",
     "ExtensionError",
     "Format",
     "FormatError",
@@ -83,10 +85,12 @@ __all__ = [
     "LayoutoptError",
     "Match",
     "ModelError",
+    "Node",
     "OneAxis",
     "Op",
     "OpBuilder",
     "OpaqueType",
+    "Operand",
     "Part",
     "Pass",
     "PassContext",
@@ -99,6 +103,7 @@ __all__ = [
     "Storage",
     "TargetError",
     "TensorType",
+    "TypeFunction",
     "Use",
     "Value",
     "X",
@@ -119,5 +124,6 @@ __all__ = [
     "rule_of",
     "signature_of",
     "to_text",
+    "type_function",
     "write_plain",
 ]

@@ -216,11 +216,6 @@ class LayoutRule(ABC):
         del op, affine, side
         return None
 
-    def known_result(self, op: Op) -> Array | None:
-        """The result, if it follows from the types of the inputs alone."""
-        del op
-        return None
-
     def zero_padding(self, op: Op) -> Padding | None:
         """The zeros that the op puts around its input, if it does nothing else, on axes of known extents."""
         del op

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.passage import NO_LANES
 from layoutopt.ops.signatures import Inapplicable, Known, X, signature_of
@@ -33,17 +33,6 @@ class ShapeOf(LayoutRule):
     def is_direct(self, op: Op, signature: Signature) -> bool:
         """Nothing is converted: extents are read off the array as it lies."""
         return True
-
-    def known_result(self, op: Op) -> Array | None:
-        """The extents, if all that are asked for are known."""
-        x = op.inputs[0]
-        if x is None or x.shape is None:
-            return None
-        dims = x.shape[self._asked(op, len(x.shape))]
-        if any(isinstance(dim, str) for dim in dims):
-            return None
-        numbers = np.asarray([dim for dim in dims if isinstance(dim, int)], dtype=np.int64)
-        return numbers if op.op_type == "Shape" else np.asarray(numbers.prod(), dtype=np.int64)
 
     def _asked(self, op: Op, rank: int) -> slice:
         """The axes that Shape is asked for, since opset 15."""

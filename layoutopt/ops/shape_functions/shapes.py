@@ -8,13 +8,14 @@ Every rule gives an extent only where it holds for all sizes that the node can b
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.formats import Extent
-from layoutopt.inference.symbolic.node import Dims, Known, Node, numbers, times
+from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, numbers, times
 
 Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
 """The shapes of the outputs; None where it has nothing to say."""
@@ -25,10 +26,10 @@ _FAR = (1 << 31) - 1  # an end of a Slice from here on means all
 
 
 def shapes_of(node: Node) -> list[Dims | None]:
-    """What is known of the extents of every output of a node."""
+    """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks."""
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
-    return list(found or ()) + [None] * (len(node.proto.output) - len(found or ()))
+    return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
 
 
 def _rule(*op_types: str) -> Callable[[Rule], Rule]:
@@ -42,57 +43,66 @@ def _rule(*op_types: str) -> Callable[[Rule], Rule]:
 # --- windows -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A window along one axis: its stride, the places that it spans, and the padding on both sides; None for `SAME`."""
+
+    stride: int
+    reach: int
+    around: int | None
+
+
+def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
+    """The windows along the axes of an image, from attributes and the extents of filters."""
+    attributes = node.attributes
+    kernel = attributes.get("kernel_shape") or numbers(w[2:] if w else None)
+    if kernel is None:
+        return None
+    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
+    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
+    return [
+        _Axis(
+            strides[axis],
+            (kernel[axis] - 1) * dilations[axis] + 1,
+            None if auto.startswith("SAME") else pads[axis] + pads[axis + count] if auto == "NOTSET" else 0,
+        )
+        for axis in range(count)
+    ]
+
+
 @_rule("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool")
 def _windows(node: Node) -> Sequence[Dims | None] | None:
     x = node.shape(0)
     pools = "Pool" in node.op_type
     w = None if pools else node.shape(3 if node.op_type == "QLinearConv" else 1)
-    if x is None or (w is None and not pools):
+    if x is None or (w is None and not pools) or node.attributes.get("ceil_mode"):
         return None
-    attributes = node.attributes
-    kernel = attributes.get("kernel_shape") or numbers(w[2:] if w else None)
-    if kernel is None or attributes.get("ceil_mode"):
+    axes = _axes(node, w, len(x) - 2)
+    if axes is None:
         return None
-    count = len(x) - 2
-    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
-    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", b"NOTSET")
-    sizes: list[Known] = []
-    for axis, size in enumerate(x[2:]):
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        if size is None:
-            sizes.append(None)
-        elif auto in (b"SAME_UPPER", b"SAME_LOWER"):
-            sizes.append((size + (strides[axis] - 1)) // strides[axis])
-        else:
-            around = pads[axis] + pads[axis + count] if auto == b"NOTSET" else 0
-            sizes.append((size + (around - reach)) // strides[axis] + 1)
-    shape = (x[0], x[1] if w is None else w[0], *sizes)
-    return [shape] * len(node.proto.output)
+    sizes = (
+        (size + (axis.stride - 1)) // axis.stride
+        if axis.around is None
+        else (size + (axis.around - axis.reach)) // axis.stride + 1
+        for size, axis in zip(x[2:], axes, strict=True)
+    )
+    return [(x[0], x[1] if w is None else w[0], *sizes)] * len(node.outputs)
 
 
 @_rule("ConvTranspose")
 def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
-    x, w, attributes = node.shape(0), node.shape(1), node.attributes
-    if x is None or w is None or attributes.get("output_shape"):
+    x, w = node.shape(0), node.shape(1)
+    if x is None or w is None or node.attributes.get("output_shape"):
         return None
-    kernel, count = attributes.get("kernel_shape") or numbers(w[2:]), len(x) - 2
-    if kernel is None:
+    axes = _axes(node, w, len(x) - 2)
+    if axes is None:
         return None
-    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
-    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", b"NOTSET")
-    more = attributes.get("output_padding", [0] * count)
-    sizes: list[Known] = []
-    for axis, size in enumerate(x[2:]):
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        if size is None:
-            sizes.append(None)
-        elif auto in (b"SAME_UPPER", b"SAME_LOWER"):
-            sizes.append(size * strides[axis])
-        else:
-            around = pads[axis] + pads[axis + count] if auto == b"NOTSET" else 0
-            sizes.append((size - 1) * strides[axis] + (more[axis] + reach - around))
-    filters = None if w[1] is None else w[1] * attributes.get("group", 1)
-    return [(x[0], filters, *sizes)]
+    more = node.attributes.get("output_padding", [0] * len(axes))
+    sizes = (
+        size * axis.stride if axis.around is None else (size - 1) * axis.stride + (extra + axis.reach - axis.around)
+        for size, axis, extra in zip(x[2:], axes, more, strict=True)
+    )
+    return [(x[0], w[1] * node.attributes.get("group", 1), *sizes)]
 
 
 @_rule("DepthToSpace", "SpaceToDepth")
@@ -100,14 +110,10 @@ def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
     x, block = node.shape(0), node.attributes.get("blocksize", 1)
     if x is None or len(x) != 4:
         return None
-    area = block * block
+    n, c, h, w = x
     if node.op_type == "DepthToSpace":
-        return [(x[0], _map(x[1], lambda c: c // area), *(_map(dim, lambda size: size * block) for dim in x[2:]))]
-    return [(x[0], _map(x[1], lambda c: c * area), *(_map(dim, lambda size: size // block) for dim in x[2:]))]
-
-
-def _map(dim: Known, function: Callable[[Extent], Extent]) -> Known:
-    return None if dim is None else function(dim)
+        return [(n, c // (block * block), h * block, w * block)]
+    return [(n, c * (block * block), h // block, w // block)]
 
 
 # --- the same elements under other extents -----------------------------------------------------------------------------
@@ -117,23 +123,23 @@ def _map(dim: Known, function: Callable[[Extent], Extent]) -> Known:
 def _reshaped(node: Node) -> Sequence[Dims | None] | None:
     """One extent at most is what remains: the one that is -1, or the one that is not known."""
     x, target = node.shape(0), node.vector(1)
-    if x is None or target is None:
+    if target is None:
         return None
     copied = not node.attributes.get("allowzero")
     dims: list[Known] = []
     for axis, dim in enumerate(target):
         if dim is not None and dim.number == 0 and copied:
-            dims.append(x[axis] if axis < len(x) else None)
+            dims.append(x[axis] if x is not None and axis < len(x) else None)
         else:
             dims.append(dim if dim is not None and node.below(Extent.of(0), dim) else None)
-    return [_completed(x, dims)]
+    return [tuple(dims) if x is None else _completed(x, dims)]
 
 
-def _completed(x: Dims, dims: list[Known]) -> Dims:
+def _completed(x: Extents, dims: list[Known]) -> Dims:
     """The one extent that is missing, if one is, follows from the number of elements."""
-    total, rest = times(x), times(dim for dim in dims if dim is not None)
-    if dims.count(None) == 1 and total is not None and rest is not None and rest.number != 0:
-        dims[dims.index(None)] = total // rest
+    rest = times(dim for dim in dims if dim is not None)
+    if dims.count(None) == 1 and rest.number != 0:
+        dims[dims.index(None)] = times(x) // rest
     return tuple(dims)
 
 
@@ -185,7 +191,7 @@ def _tiled(node: Node) -> Sequence[Dims | None] | None:
     x, repeats = node.shape(0), node.vector(1)
     if x is None or repeats is None or len(x) != len(repeats):
         return None
-    return [tuple(None if a is None or b is None else a * b for a, b in zip(x, repeats, strict=True))]
+    return [tuple(None if count is None else dim * count for dim, count in zip(x, repeats, strict=True))]
 
 
 @_rule("Pad")
@@ -196,10 +202,9 @@ def _padded(node: Node) -> Sequence[Dims | None] | None:
     axes = node.integers(3) if node.has(3) else list(range(len(x or ())))
     if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
-    dims = list(x)
-    for place, axis in enumerate(axes):
-        dim, before, after = dims[axis], pads[place], pads[place + len(axes)]
-        dims[axis] = None if dim is None or before is None or after is None else dim + before + after
+    dims: list[Known] = list(x)
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        dims[axis] = None if before is None or after is None else x[axis] + before + after
     return [tuple(dims)]
 
 
@@ -218,7 +223,7 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     steps = node.integers(4) if node.has(4) else [1] * count
     if axes is None:
         return None
-    dims = list(x)
+    dims: list[Known] = list(x)
     for place, axis in enumerate(axes):
         dims[axis] = None
         if starts is not None and ends is not None and steps is not None:
@@ -226,9 +231,9 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(dims)]
 
 
-def _length(node: Node, dim: Known, start: Known, end: Known, step: int) -> Known:
-    """How many elements lie between two places."""
-    if dim is None or start is None or end is None:
+def _length(node: Node, dim: Extent, start: Known, end: Known, step: int) -> Known:
+    """The number of elements between two places."""
+    if start is None or end is None:
         return None
     if step < 0:
         whole = start.number == -1 and end.number is not None and end.number <= -_FAR
@@ -259,19 +264,13 @@ def _place(node: Node, dim: Extent, place: Extent) -> Known:
 
 @_rule("Concat")
 def _joined(node: Node) -> Sequence[Dims | None] | None:
-    shapes = [shape for shape in node.shapes if shape is not None]
-    if len(shapes) < len(node.shapes) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
+    shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
+    if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
     rank = len(shapes[0])
     along = node.attributes.get("axis", 1) % rank
-    dims: list[Known] = []
-    for axis in range(rank):
-        found = [shape[axis] for shape in shapes]
-        if axis == along:
-            dims.append(None if None in found else sum((dim for dim in found if dim is not None), Extent.of(0)))
-        else:
-            dims.append(min((dim for dim in found if dim is not None), key=_plainness, default=None))
-    return [tuple(dims)]
+    places = enumerate(zip(*shapes, strict=True))
+    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in places)]
 
 
 def _plainness(dim: Extent) -> tuple[bool, int]:
@@ -281,7 +280,7 @@ def _plainness(dim: Extent) -> tuple[bool, int]:
 
 @_rule("Split")
 def _split(node: Node) -> Sequence[Dims | None] | None:
-    x, count = node.shape(0), len(node.proto.output)
+    x, count = node.shape(0), len(node.outputs)
     if not x:
         return None
     axis = node.attributes.get("axis", 0)
@@ -290,7 +289,7 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     if "split" in node.attributes or node.has(1):
         given = [Extent.of(size) for size in node.attributes.get("split", [])] or node.vector(1)
         sizes = list(given) if given is not None and len(given) == count else sizes
-    elif dim is not None:
+    else:
         chunk = (dim + (count - 1)) // count if node.version >= 18 else dim // count
         sizes = [chunk] * (count - 1) + [dim - chunk * (count - 1)]
     return [tuple(size if place == axis % len(x) else old for place, old in enumerate(x)) for size in sizes]
@@ -302,11 +301,11 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     if x is None:
         return None
     axes = attributes.get("axes", list(range(len(x))))
-    dims = list(x)
+    dims: list[Known] = list(x)
     if node.has(3):
         sizes = node.vector(3)
         known = sizes is not None and len(sizes) == len(axes)
-        if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             known = False
         for place, axis in enumerate(axes):
             dims[axis] = sizes[place] if known and sizes is not None else None
@@ -314,15 +313,15 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
     if scales is None or np.size(scales) != len(axes):
         return None
-    crops = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    crops = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     for axis, scale in zip(axes, np.reshape(scales, -1).tolist(), strict=True):
-        dims[axis] = None if crops else _map_scale(dims[axis], scale)
+        dims[axis] = None if crops else _scaled(x[axis], scale)
     return [tuple(dims)]
 
 
-def _map_scale(dim: Known, scale: float) -> Known:
+def _scaled(dim: Extent, scale: float) -> Known:
     """Rounded down, which floats do exactly for whole numbers and halves of halves."""
-    if dim is None or scale <= 0:
+    if scale <= 0:
         return None
     if scale == int(scale):
         return dim * int(scale)
@@ -335,7 +334,7 @@ def _images(node: Node) -> Sequence[Dims | None] | None:
     x, image, block = node.shape(0), node.vector(1), node.integers(2)
     if x is None or len(x) != 3 or image is None or block is None:
         return None
-    return [(x[0], _map(x[1], lambda size: size // prod(block)), *image)]
+    return [(x[0], x[1] // prod(block), *image)]
 
 
 # --- out of numbers alone ----------------------------------------------------------------------------------------------
@@ -359,13 +358,13 @@ def _filled(node: Node) -> Sequence[Dims | None] | None:
 @_rule("Einsum")
 def _summed(node: Node) -> Sequence[Dims | None] | None:
     """Every letter is one extent."""
-    equation = node.attributes.get("equation", b"").decode().replace(" ", "")
+    equation = node.attributes.get("equation", "").replace(" ", "")
     inputs, arrow, output = equation.partition("->")
     if "." in equation or not arrow:
         return None
     sizes: dict[str, Extent] = {}
-    for letters, shape in zip(inputs.split(","), node.shapes, strict=True):
-        for letter, dim in zip(letters, shape or (), strict=False):
-            if dim is not None and (letter not in sizes or dim.number not in (None, 1) or sizes[letter].number == 1):
+    for index, letters in enumerate(inputs.split(",")):
+        for letter, dim in zip(letters, node.shape(index) or (), strict=False):
+            if letter not in sizes or dim.number not in (None, 1) or sizes[letter].number == 1:
                 sizes[letter] = dim
     return [tuple(sizes.get(letter) for letter in output)]

@@ -5,22 +5,22 @@
 Numbers in float tensors count where they are whole: float32 holds every extent below 2**24. Booleans are 0 and 1.
 """
 
+import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
-import onnx.helper
-import onnx.numpy_helper
 
 from layoutopt.formats import Extent
-from layoutopt.inference.symbolic.node import Elements, Known, Node, as_elements, numbers, objects, times
 from layoutopt.ir.types import Array
+from layoutopt.ops.shape_functions.node import Elements, Known, Node, as_elements, numbers, objects, times
 
 Rule: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
 """The elements of the outputs of a node, of the only one or of all; None where they are not known."""
+
+_BOOL = 9  # the number of the type of booleans in an attribute
 
 MOST = 64  # elements that a tensor is followed with: shapes, pads and window counts are far smaller
 
@@ -29,7 +29,7 @@ RULES: dict[str, Rule] = {}
 
 def elements_of(node: Node) -> list[Elements | None]:
     """What is known of the elements of every output of a node."""
-    count = len(node.proto.output)
+    count = len(node.outputs)
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
     if found is None:
@@ -38,31 +38,12 @@ def elements_of(node: Node) -> list[Elements | None]:
     return [each if each.size <= MOST else None for each in outputs] + [None] * (count - len(outputs))
 
 
-def constant_of(proto: onnx.NodeProto) -> Array | None:
-    """The numbers of a Constant node, if they are few."""
-    if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx") or len(proto.attribute) != 1:
-        return None
-    (attribute,) = proto.attribute
-    if attribute.name == "value":
-        small = prod(attribute.t.dims) <= MOST and attribute.t.data_type != onnx.TensorProto.STRING
-        return onnx.numpy_helper.to_array(attribute.t) if small else None
-    dtype = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
-    if attribute.name not in dtype:
-        return None
-    array = np.asarray(onnx.helper.get_attribute_value(attribute), dtype[attribute.name])
-    return array if array.size <= MOST else None
-
-
 def _rule(*op_types: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(op_types, rule))
         return rule
 
     return register
-
-
-def _given(node: Node, index: int = 0) -> Elements | None:
-    return node.elements[index] if index < len(node.elements) else None
 
 
 # --- where extents come from -------------------------------------------------------------------------------------------
@@ -80,8 +61,7 @@ def _shape(node: Node) -> Elements | None:
 @_rule("Size")
 def _size(node: Node) -> Elements | None:
     shape = node.shape(0)
-    total = None if shape is None else times(shape)
-    return None if total is None else objects([total], ())
+    return None if shape is None else objects([times(shape)], ())
 
 
 @_rule("ConstantOfShape")
@@ -90,7 +70,7 @@ def _constant_of_shape(node: Node) -> Elements | None:
     if shape is None or min(shape, default=0) < 0 or np.prod(shape) > MOST:
         return None
     value = node.attributes.get("value")
-    filler = np.zeros(1) if value is None else onnx.numpy_helper.to_array(value)
+    filler = np.zeros(1) if value is None else value.payload.numpy()
     return as_elements(np.full(shape, filler.reshape(-1)[0]))
 
 
@@ -103,20 +83,30 @@ def _range(node: Node) -> Elements | None:
     return as_elements(np.arange(start, limit, delta))
 
 
+@_rule("Constant")
+def _constant(node: Node) -> Elements | None:
+    """In a function, whose attributes a call gives."""
+    for name in ("value_int", "value_ints", "value_float", "value_floats"):
+        if name in node.attributes:
+            return as_elements(np.asarray(node.attributes[name]))
+    value = node.attributes.get("value")
+    return None if value is None else as_elements(value.payload.numpy())
+
+
 # --- where they are moved to -------------------------------------------------------------------------------------------
 
 
 @_rule("Identity", "Cast", "Floor", "Ceil", "Round")
 def _same(node: Node) -> Elements | None:
     """Whole numbers stay what they are; but not every number is a truth."""
-    to_bool = node.op_type == "Cast" and node.attributes.get("to") == onnx.TensorProto.BOOL
-    return None if to_bool else _given(node)
+    to_bool = node.op_type == "Cast" and node.attributes.get("to") == _BOOL
+    return None if to_bool else node.elements()
 
 
 @_rule("Squeeze", "Unsqueeze", "Reshape", "Flatten")
 def _reshaped(node: Node) -> Elements | None:
     """What the shape of the result is, others know; here it is the order that counts, so it comes as a list."""
-    given = _given(node)
+    given = node.elements()
     if given is None:
         return None
     if node.op_type in ("Squeeze", "Unsqueeze"):
@@ -135,13 +125,13 @@ def _reshaped(node: Node) -> Elements | None:
 
 @_rule("Transpose")
 def _transposed(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     return None if given is None else given.transpose(node.attributes.get("perm"))
 
 
 @_rule("Gather")
 def _gathered(node: Node) -> Elements | None:
-    given, indices = _given(node), node.constant(1)
+    given, indices = node.elements(), node.constant(1)
     if given is None or indices is None or np.size(indices) > MOST:
         return None
     taken = np.take(given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
@@ -150,7 +140,7 @@ def _gathered(node: Node) -> Elements | None:
 
 @_rule("Slice")
 def _sliced(node: Node) -> Elements | None:
-    given = _given(node)
+    given = node.elements()
     starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
     if given is None or starts is None or ends is None:
         return None
@@ -168,10 +158,10 @@ def _sliced(node: Node) -> Elements | None:
 
 @_rule("Split")
 def _split(node: Node) -> list[Elements] | None:
-    given = _given(node)
+    given = node.elements()
     if given is None:
         return None
-    axis, count = node.attributes.get("axis", 0), len(node.proto.output)
+    axis, count = node.attributes.get("axis", 0), len(node.outputs)
     sizes = node.integers(1, "split") if node.has(1) or "split" in node.attributes else None
     if sizes is None:
         if node.has(1):
@@ -185,7 +175,8 @@ def _split(node: Node) -> list[Elements] | None:
 def _joined(node: Node) -> Elements | None:
     """An unknown piece of a known length is a piece of unknown elements."""
     pieces = []
-    for index, given in enumerate(node.elements):
+    for index in range(len(node.operands)):
+        given = node.elements(index)
         if given is None:
             sizes = numbers(node.shape(index))
             if sizes is None or prod(sizes) > MOST:
@@ -197,7 +188,7 @@ def _joined(node: Node) -> Elements | None:
 
 @_rule("Expand")
 def _expanded(node: Node) -> Elements | None:
-    given, target = _given(node), node.integers(1)
+    given, target = node.elements(), node.integers(1)
     if given is None or target is None:
         return None
     shape = np.broadcast_shapes(given.shape, tuple(target))
@@ -206,7 +197,7 @@ def _expanded(node: Node) -> Elements | None:
 
 @_rule("Tile")
 def _tiled(node: Node) -> Elements | None:
-    given, repeats = _given(node), node.integers(1)
+    given, repeats = node.elements(), node.integers(1)
     if given is None or repeats is None or given.size * np.prod(repeats) > MOST:
         return None
     return np.tile(given, repeats)
@@ -214,9 +205,10 @@ def _tiled(node: Node) -> Elements | None:
 
 @_rule("Where")
 def _chosen(node: Node) -> Elements | None:
-    if any(each is None for each in node.elements) or len(node.elements) != 3:
+    given = [each for index in range(3) if (each := node.elements(index)) is not None]
+    if len(given) != 3:
         return None
-    condition, one, other = np.broadcast_arrays(*[each for each in node.elements if each is not None])
+    condition, one, other = np.broadcast_arrays(*given)
     chosen = [
         None if truth is None or truth.number is None else a if truth.number else b
         for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
@@ -229,8 +221,9 @@ def _chosen(node: Node) -> Elements | None:
 
 def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements | None:
     """Element by element, from the first operand on."""
-    result = _given(node)
-    for other in node.elements[1:]:
+    result = node.elements()
+    for index in range(1, len(node.operands)):
+        other = node.elements(index)
         if result is None or other is None:
             return None
         one, two = np.broadcast_arrays(result, other)
@@ -239,30 +232,84 @@ def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements |
     return result
 
 
-@_rule("Add")
-def _added(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a + b)
+def _never_above(one: Extent, other: Extent) -> bool:
+    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
+    low = (other - one).low()
+    return low is not None and low >= 0
 
 
-@_rule("Sub")
-def _subtracted(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a - b)
+def _largest(a: Extent, b: Extent) -> Known:
+    return a if _never_above(b, a) else b if _never_above(a, b) else None
 
 
-@_rule("Mul")
-def _multiplied(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a * b)
+def _smallest(a: Extent, b: Extent) -> Known:
+    return b if _never_above(b, a) else a if _never_above(a, b) else None
 
 
-@_rule("Neg")
-def _negated(node: Node) -> Elements | None:
-    given = _given(node)
-    return None if given is None else objects([None if each is None else -each for each in given.flat], given.shape)
+def _is_less(a: Extent, b: Extent) -> Known:
+    return Extent.of(1) if _never_above(a + 1, b) else Extent.of(0) if _never_above(b, a) else None
+
+
+def _is_equal(a: Extent, b: Extent) -> Known:
+    differ = _never_above(a + 1, b) or _never_above(b + 1, a)
+    return Extent.of(1) if a == b else Extent.of(0) if differ else None
+
+
+def _not(truth: Known) -> Known:
+    return None if truth is None or truth.number is None else Extent.of(1 - truth.number)
+
+
+_PAIRWISE: dict[str, Callable[[Extent, Extent], Known]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Max": _largest,
+    "Min": _smallest,
+    "Equal": _is_equal,
+    "Less": _is_less,
+    "Greater": lambda a, b: _is_less(b, a),
+    "LessOrEqual": lambda a, b: _not(_is_less(b, a)),
+    "GreaterOrEqual": lambda a, b: _not(_is_less(a, b)),
+}
+_REDUCTIONS = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}
+
+
+@_rule(*_PAIRWISE)
+def _computed(node: Node) -> Elements | None:
+    return _each(node, _PAIRWISE[node.op_type])
+
+
+@_rule("Neg", "Not")
+def _inverted(node: Node) -> Elements | None:
+    given = node.elements()
+    if given is None:
+        return None
+    invert: Callable[[Known], Known] = _not if node.op_type == "Not" else lambda each: None if each is None else -each
+    return objects([invert(each) for each in given.flat], given.shape)
+
+
+@_rule(*_REDUCTIONS)
+def _reduced(node: Node) -> Elements | None:
+    """Of all elements."""
+    given = node.elements()
+    if given is None or given.ndim > 1 or not given.size:
+        return None
+    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
+        return None
+    function = _PAIRWISE[_REDUCTIONS[node.op_type]]
+    total = reduce(lambda a, b: None if a is None or b is None else function(a, b), given.flat)
+    return None if total is None else objects([total], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
 
 
 @_rule("Div")
 def _divided(node: Node) -> Elements | None:
-    return _each(node, _exact if node.is_float else partial(_truncated, node))
+    return _each(node, _exact if _is_fraction(node) else partial(_truncated, node))
+
+
+def _is_fraction(node: Node) -> bool:
+    """Whether the quotients of a Div are floating-point numbers."""
+    operand = node.operand(0)
+    return operand is not None and operand.dtype is not None and operand.dtype.is_float
 
 
 def _exact(dividend: Extent, divisor: Extent) -> Known:
@@ -290,101 +337,6 @@ def _remainder(node: Node) -> Elements | None:
     if node.attributes.get("fmod"):
         return None
     return _each(node, lambda a, b: a % b if (least := node.low(b)) is not None and least > 0 else None)
-
-
-@_rule("Max")
-def _largest(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: a if _never_above(b, a) else b if _never_above(a, b) else None)
-
-
-@_rule("Min")
-def _smallest(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: b if _never_above(b, a) else a if _never_above(a, b) else None)
-
-
-@_rule("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
-def _reduced(node: Node) -> Elements | None:
-    """Of all elements."""
-    given = _given(node)
-    if given is None or given.ndim > 1 or not given.size or any(each is None for each in given.flat):
-        return None
-    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
-        return None
-    first, *others = list(given.flat)
-    for each in others:
-        match node.op_type:
-            case "ReduceProd":
-                first = first * each
-            case "ReduceSum":
-                first = first + each
-            case "ReduceMax":
-                first = first if _never_above(each, first) else each if _never_above(first, each) else None
-            case _:
-                first = first if _never_above(first, each) else each if _never_above(each, first) else None
-        if first is None:
-            return None
-    return objects([first], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
-
-
-def _never_above(one: Extent, other: Extent) -> bool:
-    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
-    low = (other - one).low()
-    return low is not None and low >= 0
-
-
-def _truth(value: bool | None) -> Known:
-    return None if value is None else Extent.of(int(value))
-
-
-def _is_less(one: Extent, other: Extent) -> bool | None:
-    return True if _never_above(one + 1, other) else False if _never_above(other, one) else None
-
-
-def _is_equal(one: Extent, other: Extent) -> bool | None:
-    if one == other:
-        return True
-    differ = _never_above(one + 1, other) or _never_above(other + 1, one)
-    return False if differ else None
-
-
-@_rule("Equal")
-def _equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_equal(a, b)))
-
-
-@_rule("Less")
-def _less(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_less(a, b)))
-
-
-@_rule("Greater")
-def _greater(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_is_less(b, a)))
-
-
-@_rule("LessOrEqual")
-def _less_or_equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_not(_is_less(b, a))))
-
-
-@_rule("GreaterOrEqual")
-def _greater_or_equal(node: Node) -> Elements | None:
-    return _each(node, lambda a, b: _truth(_not(_is_less(a, b))))
-
-
-@_rule("Not")
-def _inverted(node: Node) -> Elements | None:
-    given = _given(node)
-    if given is None:
-        return None
-    return objects(
-        [None if each is None or each.number is None else Extent.of(1 - each.number) for each in given.flat],
-        given.shape,
-    )
-
-
-def _not(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
 
 
 def array_of(elements: Elements | None, dtype: np.dtype[Any]) -> Array | None:
