@@ -122,7 +122,7 @@ def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
     assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
 
 
-@pytest.mark.parametrize("name", ["runtime.evaluate", "onnx_io.foreign", "runtime.kernels", "runtime.bake"])
+@pytest.mark.parametrize("name", ["runtime.evaluate", "inference.runtime_types", "runtime.kernels", "runtime.bake"])
 def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = import_module(f"layoutopt.{name}")
     body = "c = Constant <value_floats = [1.0, 2.0]> () d = Add (c, c) e = custom.Foo (x) y = Mul (e, d)"
@@ -131,8 +131,8 @@ def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pyt
         def broken(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        owner = module if name == "onnx_io.foreign" else module.onnxruntime
-        monkeypatch.setattr(owner, "Session" if name == "onnx_io.foreign" else "InferenceSession", broken)
+        owner = module if name == "inference.runtime_types" else module.onnxruntime
+        monkeypatch.setattr(owner, "Session" if name == "inference.runtime_types" else "InferenceSession", broken)
         blocked_channels.cache_clear()
         with pytest.raises(type(error)):
             if name == "runtime.kernels":
