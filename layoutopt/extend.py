@@ -22,7 +22,10 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
-from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.dialects.lower import Lower
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.ops import Ops
+from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Format, Layout, Part, Shape, format_system, lookup
 from layoutopt.ir.graph import Graph, Use
@@ -83,6 +86,7 @@ __all__ = [
     "Layout",
     "LayoutRule",
     "LayoutoptError",
+    "Lower",
     "Match",
     "ModelError",
     "Node",
@@ -91,6 +95,7 @@ __all__ = [
     "OpBuilder",
     "OpaqueType",
     "Operand",
+    "Ops",
     "Part",
     "Pass",
     "PassContext",

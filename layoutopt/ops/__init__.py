@@ -51,7 +51,6 @@ from layoutopt.ops.quantization import (
     is_dequantizer,
     is_in_unit,
     is_quantizer,
-    move_outward,
     respelled,
     undoes,
 )
@@ -103,7 +102,6 @@ __all__ = [
     "is_readable",
     "is_restricted",
     "is_type_conversion",
-    "move_outward",
     "padded_type",
     "physical_type",
     "register",

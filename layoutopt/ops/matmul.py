@@ -200,7 +200,7 @@ class MatMul(Contraction):
 def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
     """Two operands of float16 with as many axes: onnxruntime does not survive a Transpose in front of one that has more.
 
-    See `dialects.product_ranks`, which does the same where what stands in front belongs to another op.
+    See `dialects.passes.equalize_matmul_ranks`, which does the same where what stands in front belongs to another op.
     """
     if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
         return a, b

@@ -1,6 +1,6 @@
 """Which element types can be brought into another order at all.
 
-Where an op that moves elements does not take a type, `dialects.carrier` has it do that on a wider one. Of those here there
+Where an op that moves elements does not take a type, `dialects.promotion` has it do that on a wider one. Of those here there
 is none wider that Cast knows, or onnxruntime 1.31 has no kernels for them: nobody could check the result. What a value of
 such a type lies like, it keeps. Constants are packed ahead of time, whatever their type.
 """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
+from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 from layoutopt.errors import TargetError
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,

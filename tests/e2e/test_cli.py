@@ -8,7 +8,7 @@ import onnx
 import pytest
 from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     assert "CastData" in after and "CastData" not in before
     assert cli(*command, "all=dumps").err == ""
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
-    steps = [step["name"] for step in json.loads(cli("passes", "--json").out)["inference"]]
+    passes = json.loads(cli("passes", "--json").out)
+    steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
+    assert "lower" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
 
 
@@ -294,5 +296,6 @@ def test_passes_and_dialects(cli: Cli) -> None:
     said = cli("passes").out
     assert said.index("fold-constants") < said.index("assign-formats") < said.index("pretransform-weights")
     assert "Remove ops and constants that no output depends on." in said
+    assert said.index("pretransform-weights") < said.index("check-gain") < said.index("lower") < said.index("winograd")
     assert {"functions", "ops"} <= {each["name"] for each in json.loads(cli("dialects", "--json").out)}
     assert TARGET in cli("dialects").out

@@ -21,7 +21,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.lowering import Packed
+from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format, pack, packed_elements
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.content import pieces, representatives
@@ -143,6 +143,15 @@ def test_without_growth_there_are_no_transformed_filters() -> None:
 def test_a_table_may_take_its_place_only_within_the_total() -> None:
     result = layoutopt.optimize(shared_weights.fourier_tables(), "cpu", verify=False)
     assert sum(array.nbytes for array in constants(result.proto)) <= 128 << 10
+
+
+def test_parameters_that_are_trained_stay_separate() -> None:
+    """Equal when training begins, they need not be equal afterwards."""
+    model = shared_weights.repeated()
+    result = layoutopt.optimize(model, "ascend-910b", dialect="ascend", mode="training", verify=False)
+    assert result.report.changed
+    names = {tensor.name for tensor in model.graph.initializer}
+    assert {tensor.name for tensor in result.proto.graph.initializer} == names and len(names) > 2
 
 
 def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:

@@ -15,12 +15,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Conversion, Entry, Format, Layout, entries, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import emit, to_bytes
+from layoutopt.testing.lowering import lower
 
 DTYPES = ("float16", "int8", "int4")
 """They say what C0 is: 16, 32, 64."""
@@ -93,7 +93,7 @@ def emitted(source: Format, shape: tuple[int, ...], wanted: tuple[Format, ...]) 
     graph.inputs = [value]
     graph.outputs = [insert_cast(graph, value, Storage(format)) for format in wanted]
     graph.stage = "cast"
-    model = to_bytes(emit(DIALECTS["functions"].lower(graph)))
+    model = to_bytes(emit(lower(graph, "functions")))
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     return list(session.run(None, {session.get_inputs()[0].name: pack(numbered(shape), source)}))
 

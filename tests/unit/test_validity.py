@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 
 import layoutopt
-from layoutopt import api
+from layoutopt import onnx_io
 from layoutopt.cli import entry, exit_codes
+from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -93,7 +94,7 @@ def test_an_invalid_model_is_blamed() -> None:
 def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(layoutopt.TargetError):
         stumble(INVALID, layoutopt.TargetError("no"))
-    monkeypatch.setattr(api.arguments, "checked_pins", lambda pins: {}["missing"])
+    monkeypatch.setattr(arguments, "checked_pins", lambda pins: {}["missing"])
     with pytest.raises(KeyError):
         layoutopt.optimize(model(INVALID))
 
@@ -142,7 +143,7 @@ def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pyt
             if name == "runtime.kernel_queries":
                 blocked_channels()
             elif name == "runtime.baking":
-                module.bake(api.onnx_io.from_message(model(VALID)), packs=False)
+                module.bake(onnx_io.from_message(model(VALID)), packs=False)
             else:
                 layoutopt.optimize(model(body), "gpu-hopper", verify=False)
         monkeypatch.undo()
@@ -162,7 +163,7 @@ def test_exit_codes_of_memory_and_bugs(
         def fails(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        monkeypatch.setattr(api.onnx_io, "lift", fails)
+        monkeypatch.setattr(onnx_io, "lift", fails)
         assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
         said = capsys.readouterr().err
         assert text in said and said.count("\n") == 1

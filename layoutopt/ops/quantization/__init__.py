@@ -7,7 +7,6 @@ from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family re
     matmul,
 )
 from layoutopt.ops.quantization.crossing import undoes
-from layoutopt.ops.quantization.outward import move_outward
 from layoutopt.ops.quantization.unit import (
     IntegerUnits,
     find_units,
@@ -23,7 +22,6 @@ __all__ = [
     "is_dequantizer",
     "is_in_unit",
     "is_quantizer",
-    "move_outward",
     "respelled",
     "undoes",
 ]
