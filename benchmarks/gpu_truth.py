@@ -266,7 +266,7 @@ class Prefers:
     def __init__(self, format: Format) -> None:
         self.name, self.format = str(format), format
 
-    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         x = op.inputs[0] if op.inputs else None
         return [{Slot("in", 0): self.format}] if x is not None and x.rank == 4 else []
 
@@ -275,7 +275,7 @@ class Prefers:
         return 1.0 if x is not None and x.rank == 4 and storage is not None and storage.format != self.format else 0.0
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        return 0.0 if value.shape is None or src.format.key(value.shape) == dst.format.key(value.shape) else 0.1
+        return 0.0 if value.shape is None or src.format.same_bytes(dst.format, value.shape) else 0.1
 
 
 def forced(path: Path, format: Format) -> layoutopt.Result:

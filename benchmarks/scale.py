@@ -232,31 +232,29 @@ class Stages:
 
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
     """Optimise one model in this process, and say how long every stage took."""
-    from layoutopt import api
-    from layoutopt.bench.peak import peak_bytes
-    from layoutopt.dialects.lowering import Dialect
+    from layoutopt import api, onnx_io
+    from layoutopt.bench.peak_memory_process import peak_bytes
+    from layoutopt.driver import emission
     from layoutopt.passes import base as pass_base
     from layoutopt.planner import planning, regret
 
-    stages, lifting = Stages(), sys.modules["layoutopt.onnx_io.converter.lift"]
+    stages, inference = Stages(), sys.modules["layoutopt.inference.declarations"]
     for owner, attribute, name in (
-        (api, "_read", "read"),
-        (api.onnx_io, "lift", "lift"),
-        (lifting, "retype", "infer"),
-        (api.onnx_io, "infer_again", "infer"),
+        (api, "read", "read"),
+        (onnx_io, "lift", "lift"),
+        (inference, "infer", "infer"),
+        (onnx_io, "infer_again", "infer"),
         (planning, "propose", "candidates"),
         (planning, "Formulation", "formulate"),
         (regret, "solve", "solve"),
         (pass_base.Pipeline, "_check", "invariants"),
-        *((type(dialect), "lower", "lower") for dialect in api.DIALECTS.values() if "lower" in vars(type(dialect))),
-        (Dialect, "lower", "lower"),
-        (api.onnx_io, "emit", "emit"),
-        (api.onnx_io, "check", "check"),
-        (api.onnx_io, "fingerprint", "fingerprint"),
-        (api, "bake", "bake"),
-        (api.RemoveDead, "run", "remove-dead"),
-        (api.Gate, "judge", "verify"),
-        (api._Job, "finish", "report"),
+        (onnx_io, "emit", "emit"),
+        (onnx_io, "check", "check"),
+        (onnx_io, "fingerprint", "fingerprint"),
+        (emission, "bake", "bake"),
+        (api.EquivalenceGate, "judge", "verify"),
+        (api, "finish", "report"),
+        (api, "finish_unchanged", "report"),
     ):
         stages.wrap(owner, attribute, name)
 

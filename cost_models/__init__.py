@@ -1,4 +1,4 @@
-"""Cost models: what is wise on one hardware, in seconds, by a roofline over the numbers in a target file."""
+"""Cost models of hardware targets: roofline models of the numbers in target files, and models of other packages."""
 
 from layoutopt.cost_models.registry import find_target, load_target, target_names
 from layoutopt.cost_models.roofline import RooflineModel

@@ -1,6 +1,6 @@
-"""What kind of conversion it is: which part of the memory bandwidth one reaches depends on what moves together.
+"""Classes of conversions: the fraction of the memory bandwidth that one reaches depends on the length of contiguous runs.
 
-What stands where in a format matters only for axes with more than one element: for C = 1, NCHW and NHWC are the same bytes.
+The position of an axis in a format matters only if it has more than one element: for C = 1, NCHW and NHWC are the same bytes.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from layoutopt.ops import estimated_volume
 
 
 def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
-    """Neighbouring elements that a conversion keeps together where it transposes; infinite if it transposes nothing."""
+    """The number of contiguous elements that a conversion moves together; infinite if it has no Transpose."""
     return max(_shortest_run(*pair, shape) for pair in product(_aliases(src, shape), _aliases(dst, shape)))
 
 
 def _aliases(format: Format, shape: Shape) -> list[Format]:
-    """A plain format with the axes of extent 1 outermost, and with these innermost; any other format as it is.
+    """Formats of the same bytes: a plain format with the axes of extent 1 outermost and innermost; any other format itself.
 
-    Both have the same bytes as the format: a conversion may treat NHWC as NCHW where C = 1.
+    A conversion may treat NHWC as NCHW where C = 1.
     """
-    wide = _wide(format.order, shape) if format.is_plain else ()
+    wide = _extended_axes(format.order, shape) if format.is_plain else ()
     units = tuple(axis for axis in range(format.rank) if axis not in wide)
     return [Format.plain(units + wide), Format.plain(wide + units)] if wide and units else [format]
 
@@ -35,31 +35,31 @@ def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
 
 
 def is_unblocked(key: tuple[Any, ...], shape: Shape) -> bool:
-    """Whether a format's key is that of a plain format: NCHW16c is NHWC for C = 16."""
+    """Whether a format's key is that of a plain format, as of NCHW16c for C = 16."""
     size, *axes = key
     return bool(size == volume(shape)) and all(len(digits) < 2 for digits in axes)
 
 
 def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
-    """Whether one of two formats is plain with an axis innermost that the other one blocks."""
+    """Whether one of two formats is plain and its innermost axis is the blocked axis of the other."""
     pairs = ((one, other), (other, one))
     return any(
-        plain.is_plain and _wide(plain.order, shape)[-1:] == _wide(blocked.blocked_axes, shape)[-1:]
+        plain.is_plain and _extended_axes(plain.order, shape)[-1:] == _extended_axes(blocked.blocked_axes, shape)[-1:]
         for plain, blocked in pairs
     )
 
 
 def is_scattered(one: Format, other: Format, shape: Shape) -> bool:
-    """Whether elements have to move one by one: no kernel that reorders blocks knows these two orders."""
+    """Whether a conversion moves single elements, because no blocked reorder kernel converts between these two orders."""
     if one == other:
         return False
     plain, blocked = (one, other) if one.is_plain else (other, one)
-    orders = [_wide(order, shape) for order in _orders(blocked)]
-    return not plain.is_plain or not orders or _wide(plain.order, shape) not in orders
+    orders = [_extended_axes(order, shape) for order in _orders(blocked)]
+    return not plain.is_plain or not orders or _extended_axes(plain.order, shape) not in orders
 
 
 def _orders(format: Format) -> list[tuple[int, ...]]:
-    """The plain orders that a format with one block is made from: the block's axis in its place, or innermost."""
+    """The plain orders that a reorder kernel converts to a format with one block: its axis in place, or innermost."""
     blocked, parts = format.blocked_axes, format.parts
     if len(blocked) != 1 or len(parts) != format.rank + 1 or not parts[-1].block:
         return []
@@ -67,13 +67,13 @@ def _orders(format: Format) -> list[tuple[int, ...]]:
     return [outer, (*(axis for axis in outer if axis not in blocked), *blocked)]
 
 
-def _wide(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
-    """The axes along which there is more than one element: where the others stand changes no offset."""
+def _extended_axes(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
+    """The axes with more than one element; the positions of all other axes change no offset."""
     return tuple(axis for axis in axes if shape[axis] != 1)
 
 
-def plain_beside(*formats: Format) -> list[Format]:
-    """Plain formats by way of which a conversion between some formats may be faster."""
+def intermediate_formats(*formats: Format) -> list[Format]:
+    """Plain formats through which a conversion between the given formats may be faster."""
     rank = formats[0].rank
     own = (order for each in formats for order in ([each.order] if each.is_plain else _orders(each)))
     orders = [(*range(rank),), (0, *range(2, rank), 1), *own]
@@ -81,9 +81,9 @@ def plain_beside(*formats: Format) -> list[Format]:
 
 
 def physical_bytes(type: TensorType, format: Format) -> float:
-    """Bytes of a tensor in a format."""
+    """Bytes of a tensor in a format, padding included."""
     assert type.shape is not None
     return estimated_volume(format.padded_shape(type.shape)) * type.dtype.bits / 8
 
 
-__all__ = ["is_channels_last", "is_scattered", "is_unblocked", "physical_bytes", "plain_beside", "shortest_run"]
+__all__ = ["intermediate_formats", "is_channels_last", "is_scattered", "is_unblocked", "physical_bytes", "shortest_run"]

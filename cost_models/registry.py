@@ -1,7 +1,7 @@
-"""Targets by name: those that come with layoutopt, the machine at hand, files of the user's own, and other packages' models.
+"""Lookup of targets by name: built-in targets, this machine, target files, and cost models of other packages.
 
-A built-in target is a file `targets/<name>.toml`. Files whose names start with an underscore hold what
-several targets have in common; they are inherited, never loaded.
+A built-in target is a file `targets/<name>.toml`. Files whose names begin with an underscore contain the common part of
+several targets; they are inherited and cannot be loaded.
 """
 
 import platform
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from layoutopt.cost import CostModel, Several
-from layoutopt.cost_models.reading import read_target
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
+from layoutopt.cost_models.target_files import read_target
 from layoutopt.errors import TargetError
 from layoutopt.registry import EntryPoints, instance_of
 
@@ -31,14 +31,14 @@ def target_names() -> tuple[str, ...]:
 
 
 def find_target(text: str) -> CostModel:
-    """The cost model that a user means.
+    """The cost model of a target, or of several.
 
     Args:
-        text: what `load_target` takes, a name that an installed package gives to its cost model, or several of them with
-            commas between.
+        text: an argument of `load_target`, the name of a cost model of an installed package, or several of them separated by
+            commas.
 
     Raises:
-        TargetError: there is no such target, it is named twice, or its file is malformed.
+        TargetError: there is no such target, a target is named twice, or its file is malformed.
     """
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1:
@@ -54,7 +54,10 @@ def find_target(text: str) -> CostModel:
 
 
 def _find_one(name: str) -> CostModel:
-    if name in (HOST, *target_names()):  # before packages are looked through, which takes longer than a small model
+    if name in (
+        HOST,
+        *target_names(),
+    ):  # first, because a search of the installed packages takes longer than a small model
         return load_target(name)
     return EXTENSIONS.load(name) if name in EXTENSIONS.found else load_target(name)
 
@@ -66,7 +69,9 @@ def _accepted(found: Any) -> CostModel:
     return model
 
 
-_an_instance = instance_of(CostModel, "it needs name, dialect, kernels, kernel_seconds and conversion_seconds")
+_an_instance = instance_of(
+    CostModel, "it needs name, dialect, preferred_formats, kernel_seconds and conversion_seconds"
+)
 EXTENSIONS = EntryPoints("layoutopt.cost_models", _accepted, TargetError)
 """Cost models of installed packages."""
 
@@ -75,7 +80,7 @@ def load_target(name_or_path: str) -> RooflineModel:
     """The cost model of a target.
 
     Args:
-        name_or_path: a built-in target, `cpu` for the machine at hand, or a path that ends in `.toml`.
+        name_or_path: a built-in target, `cpu` for this machine, or a path that ends in `.toml`.
 
     Raises:
         TargetError: there is no such target, or its file is malformed.
@@ -83,14 +88,14 @@ def load_target(name_or_path: str) -> RooflineModel:
     name = host_target() if name_or_path == HOST else name_or_path
     spec = read_target(Path(name), parent_of) if name.endswith(".toml") else _builtin_spec(name)
     if name_or_path == HOST and name in _WITH_BLOCKED_KERNELS:
-        # Only for the machine at hand: a model with blocked kernels runs where the block is the same.
+        # Only for this machine: a model with blocked kernels runs only on machines with the same block size.
         spec = spec.model_copy(update={"dialect": "onnxruntime"})
     return RooflineModel(spec)
 
 
 @cache
 def _builtin_spec(name: str) -> TargetSpec:
-    """Read once: a small model is planned in less time than that takes."""
+    """The target file, read once: reading takes longer than planning a small model."""
     return read_target(builtin(name), parent_of)
 
 
@@ -98,7 +103,7 @@ def builtin(name: str) -> Path:
     """The file of a built-in target.
 
     Raises:
-        TargetError: there is none of that name.
+        TargetError: there is no target of that name.
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
@@ -109,7 +114,7 @@ def builtin(name: str) -> Path:
 
 
 def parent_of(name: str, child: Path) -> Path:
-    """The file that `inherits = name` of the file `child` means: a path is relative to the child.
+    """The file that `inherits = name` in the file `child` refers to; a path is relative to the child.
 
     Raises:
         TargetError: there is no such target.
@@ -125,10 +130,10 @@ def parent_of(name: str, child: Path) -> Path:
 
 
 def host_target() -> str:
-    """The built-in target that is nearest to the machine that this runs on.
+    """The built-in target for the processor of this machine.
 
     Raises:
-        TargetError: its processor is of a kind that no built-in target describes.
+        TargetError: no built-in target describes such a processor.
     """
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
@@ -146,7 +151,7 @@ def host_target() -> str:
 
 
 def host_name() -> str:
-    """What the processor of this machine calls itself."""
+    """The model name of this machine's processor."""
     lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if _CPUINFO.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
@@ -158,7 +163,7 @@ def host_features() -> set[str]:
         for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("flags"):
                 return set(line.partition(":")[2].split())
-    # Not Linux: numpy has looked when it chose its own kernels. Its levels are those of the x86-64 psABI.
+    # Not Linux: use the features that numpy found for its own kernels. Its levels are those of the x86-64 psABI.
     extensions: dict[str, list[str]] = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[assignment]
     found = {name.lower() for key in ("baseline", "found") for name in extensions.get(key, [])}
     return found | ({"avx2"} if "x86_v3" in found else set()) | ({"avx512f"} if "x86_v4" in found else set())

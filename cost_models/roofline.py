@@ -1,12 +1,12 @@
-"""The roofline: a kernel takes as long as its arithmetic or its memory traffic, whichever is longer.
+"""Roofline cost model: a kernel takes as long as its arithmetic or its memory traffic, whichever is longer.
 
     kernel      overhead + max(flops * padded/logical / (rate * efficiency), bytes / (bandwidth * efficiency))
-                overhead + the sum of the two, where a row says that they do not overlap
+                overhead + the sum of the two, for kernels with overlaps = false
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
     emulation   conversions of the inputs + a kernel that exists + conversions of the outputs
 
-in seconds. The bandwidth is that of the fastest memory that all the bytes fit into. Bytes are physical: lanes are read and
-written, padded channels computed. Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
+in seconds. The bandwidth is that of the fastest memory that all the bytes fit into. Bytes are physical: padding is read and
+written, padded channels are computed. Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
 52(4), 2009.
 """
 
@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
+from layoutopt.cost.model import distinct
 from layoutopt.cost_models.conversions import (
+    intermediate_formats,
     is_channels_last,
     is_scattered,
     is_unblocked,
     physical_bytes,
-    plain_beside,
     shortest_run,
 )
-from layoutopt.cost_models.kernels import BoundKernel, Formats, bind
-from layoutopt.cost_models.spec import Kernel, TargetSpec
+from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
+from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume, rule_of
@@ -32,23 +33,23 @@ from layoutopt.ops.view import View
 
 Structure: TypeAlias = tuple[Any, ...]
 
-_HIDDEN = 1.01  # what a conversion inside an emulated op costs, in casts
-_SMALL = 64  # constants of up to so many integers (axes, pads, sizes) are part of an op's structure
+_EMULATION = 1.01  # price of a conversion inside an emulated op, as a multiple of a cast
+_SMALL = 64  # integer constants of at most this many elements (axes, pads, sizes) are part of an op's structure
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel has to do, and by which row; the price follows from the row's numbers.
+    """The work of one op in one kernel.
 
     Attributes:
-        kernel: the row; None for an op that no row speaks of.
-        dtype: the element type that it works on.
-        operations: arithmetic, lanes included.
-        nbytes: read and written, lanes included.
-        is_aligned: whether extents suit the kernel.
+        kernel: the kernel; None for an op without a kernel in the target file.
+        dtype: the element type of the arithmetic.
+        operations: arithmetic operations, padding included.
+        nbytes: bytes read and written, padding included.
+        is_aligned: whether the extents have the alignment of the kernel.
     """
 
-    kernel: Kernel | None
+    kernel: KernelSpec | None
     dtype: DType
     operations: float
     nbytes: float
@@ -57,13 +58,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a roofline is made of, in seconds.
+    """The terms of a roofline estimate, in seconds.
 
     Attributes:
-        arithmetic: at the kernel's part of the peak rate.
-        traffic: at its part of the memory bandwidth.
-        overhead: however small the op is.
-        overlaps: whether arithmetic and traffic go on at the same time.
+        arithmetic: time of the arithmetic at the kernel's fraction of the peak rate.
+        traffic: time of the memory traffic at its fraction of the bandwidth.
+        overhead: constant overhead.
+        overlaps: whether arithmetic and traffic overlap.
     """
 
     arithmetic: float
@@ -73,20 +74,20 @@ class Terms:
 
     @property
     def seconds(self) -> float:
-        """The time in all."""
+        """The total time."""
         both = max(self.arithmetic, self.traffic) if self.overlaps else self.arithmetic + self.traffic
         return self.overhead + both
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What an op would cost in one kernel.
+    """The estimated cost of an op in one kernel.
 
     Attributes:
-        formats: what the kernel reads and writes; canonical where it does not say.
-        work: what the op is to it.
-        terms: how long that takes.
-        conversions: seconds to bring operands into these formats, and results out of them, all being canonical outside.
+        formats: the formats that the kernel reads and writes; canonical for operands that its row does not name.
+        work: the work of the op in the kernel.
+        terms: the terms of its time.
+        conversions: seconds to convert the operands from and the results to canonical formats.
     """
 
     formats: Formats
@@ -96,47 +97,47 @@ class Estimate:
 
 
 class RooflineModel:
-    """A cost model of the numbers in a target file. It remembers prices by structure, never by object."""
+    """A cost model of the numbers in a target file. It caches prices by the structure of ops, never by object."""
 
     def __init__(self, spec: TargetSpec) -> None:
         """Price with the numbers of `spec`."""
         self.spec = spec
-        self._profiles: dict[Structure, _Profile] = {}
+        self._caches: dict[Structure, _PriceCache] = {}
         self._conversions: dict[tuple[Any, ...], float] = {}
 
     @property
     def name(self) -> str:
-        """The target's name."""
+        """The name of the target."""
         return self.spec.name
 
     @property
     def dialect(self) -> str:
-        """The dialect that models for this target are written in unless a caller asks for another."""
+        """The default output dialect for this target."""
         return self.spec.dialect
 
     def __repr__(self) -> str:
-        """The target's name."""
+        """The constructor with the name of the target."""
         return f"RooflineModel({self.name})"
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
-        """The formats that the target's kernels for this op want, the fastest kernel first."""
-        profile = self._profile(op)
-        if profile.wishes is None:
-            profile.wishes = self._wishes(op, profile)
-        return profile.wishes
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that the target's kernels for this op require, the fastest kernel first."""
+        cache = self._cache_of(op)
+        if cache.preferred_formats is None:
+            cache.preferred_formats = self._by_speed(op, cache)
+        return cache.preferred_formats
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """How long the op takes under a signature: in a kernel that has it, or emulated if none does."""
-        profile = self._profile(op)
+        """Estimated seconds of the op under a signature, in the fastest kernel that supports it or by emulation."""
+        cache = self._cache_of(op)
         storages = (*signature.inputs, *signature.outputs)
         formats = tuple([None if storage is None else storage.format for storage in storages])
-        seconds = profile.prices.get(formats)
+        seconds = cache.prices.get(formats)
         if seconds is None:
-            seconds = profile.prices[formats] = self._price(op, signature, profile)
+            seconds = cache.prices[formats] = self._price(op, signature, cache)
         return seconds
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """How long it takes to bring a tensor from one storage into another; 0 where no byte moves."""
+        """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
         if not isinstance(value.type, TensorType) or value.type.shape is None:
             return 0.0 if src.format == dst.format else self.spec.launch.overhead.value
         key = (value.type, src, dst)
@@ -146,25 +147,24 @@ class RooflineModel:
         return seconds
 
     def _convert(self, type: TensorType, src: Storage, dst: Storage) -> float:
-        """One conversion; where its elements move one by one, up to three if they are cheaper, by way of plain orders."""
+        """Seconds of a conversion; one that moves single elements may go through up to two plain formats if that is faster."""
         assert type.shape is not None
         direct = self._convert_once(type, src, dst)
         if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format, type.shape):
             return direct
-        between = [Storage(each) for each in plain_beside(src.format, dst.format)]
+        between = [Storage(each) for each in intermediate_formats(src.format, dst.format)]
         steps = (((src, first), (first, last), (last, dst)) for first, last in product(between, repeat=2))
         return min(direct, *(sum(self._convert_once(type, *step) for step in way) for way in steps))
 
     def _convert_once(self, type: TensorType, src: Storage, dst: Storage) -> float:
         assert type.shape is not None
-        keys = src.format.key(type.shape), dst.format.key(type.shape)
-        if keys[0] == keys[1] and src.lanes <= dst.lanes:
+        if src.satisfies(dst, type.shape):
             return 0.0
         memory, launch = self.spec.memory, self.spec.launch
         if memory.short_run is not None:
             is_plain = shortest_run(src.format, dst.format, type.shape) > memory.short_run.value
         else:
-            is_plain = all(is_unblocked(key, type.shape) for key in keys)
+            is_plain = all(is_unblocked(storage.format.key(type.shape), type.shape) for storage in (src, dst))
         if is_plain:
             efficiency = memory.plain_cast_efficiency
         elif memory.scattered_cast_efficiency is not None and is_scattered(src.format, dst.format, type.shape):
@@ -177,56 +177,54 @@ class RooflineModel:
         overhead = launch.cast_overhead or launch.overhead
         return overhead.value + moved / (memory.serving(moved) * efficiency.value)
 
-    def _profile(self, op: Op) -> "_Profile":
+    def _cache_of(self, op: Op) -> "_PriceCache":
         key = structure(op)
-        profile = self._profiles.get(key)
-        if profile is None:
+        cache = self._caches.get(key)
+        if cache is None:
             rule = rule_of(op)
             rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
             known = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
             flops = rule.flops(op) if rule is not None and known else 0.0
-            profile = self._profiles[key] = _Profile(rows, flops)
-        return profile
+            cache = self._caches[key] = _PriceCache(rows, flops)
+        return cache
 
-    def _wishes(self, op: Op, profile: "_Profile") -> list[OperandFormats]:
+    def _by_speed(self, op: Op, cache: "_PriceCache") -> list[OperandFormats]:
+        """The required formats of all kernels but direct ones, which prefer none."""
         plain = canonical(op)
-        ranked = sorted(profile.rows, key=lambda row: self._run(op, profile, row, {**plain, **row.formats}))
-        wishes: dict[tuple[Any, ...], OperandFormats] = {}
-        for row in ranked:
-            if row.kernel.direct:
-                continue  # it takes what the neighbours have
-            wishes.setdefault(tuple(row.formats.items()), row.formats)
-        return list(wishes.values())
+        ranked = sorted(cache.rows, key=lambda row: self._run(op, cache, row, {**plain, **row.formats}))
+        return distinct(row.formats for row in ranked if not row.kernel.direct)
 
-    def _price(self, op: Op, signature: Signature, profile: "_Profile") -> float:
+    def _price(self, op: Op, signature: Signature, cache: "_PriceCache") -> float:
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0.0
         formats = formats_of(op, signature)
-        native = self._native(op, signature, profile, formats)
+        native = self._native(op, signature, cache, formats)
         if native:
             return min(map(self.seconds, native))
-        return min(self._emulate(op, profile, formats, *way) for way in _ways(op, profile))
+        return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
 
-    def hidden_conversions(self, op: Op, signature: Signature) -> int:
-        """How many operands are converted within the op under a signature that no kernel has, constants aside."""
+    def emulation_conversions(self, op: Op, signature: Signature) -> int:
+        """The number of operands that an emulation converts under a signature, without constants; 0 if a kernel supports it."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0
-        profile, formats = self._profile(op), formats_of(op, signature)
-        if self._native(op, signature, profile, formats):
+        cache, formats = self._cache_of(op), formats_of(op, signature)
+        if self._native(op, signature, cache, formats):
             return 0
-        return min(len(self._converted(op, formats, inner)) for _, inner in _ways(op, profile))
+        return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, cache))
 
-    def _emulate(self, op: Op, profile: "_Profile", formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
-        """Convert to what a kernel takes, run it, convert back; constants were converted ahead of time.
+    def _emulate(
+        self, op: Op, cache: "_PriceCache", formats: Formats, row: BoundKernel | None, inner: Formats
+    ) -> float:
+        """Seconds to convert to the formats of a kernel, run it, and convert back; constants were converted ahead of time.
 
-        Hidden conversions are a little dearer than casts between ops, which can be shared and seen.
+        Conversions inside an op cost a little more than casts between ops, because casts can be shared and are visible.
         """
-        return self._run(op, profile, row, inner) + _HIDDEN * sum(self._converted(op, formats, inner))
+        return self._run(op, cache, row, inner) + _EMULATION * sum(self._converted(op, formats, inner))
 
     def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
-        """What the conversions take between the formats of the operands and those of a kernel inside, of those that move."""
+        """Seconds of each conversion that moves bytes between the formats of the operands and those of the emulating kernel."""
         operands = ((slot, format, op.operand(slot)) for slot, format in formats.items())
         seconds = [
             self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
@@ -235,33 +233,33 @@ class RooflineModel:
         ]
         return [each for each in seconds if each]
 
-    def _native(self, op: Op, signature: Signature, profile: "_Profile", formats: Formats) -> list[Work]:
-        """What the op is to each kernel that takes it as it is."""
+    def _native(self, op: Op, signature: Signature, cache: "_PriceCache", formats: Formats) -> list[Work]:
+        """The work of the op in each kernel that supports the signature."""
         rule = rule_of(op)
         is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
-        native = [_work(op, profile, row, formats) for row in profile.rows if row.takes(formats, is_layout_agnostic)]
-        return native if native or profile.rows or not is_layout_agnostic else [_work(op, profile, None, formats)]
+        native = [_work(op, cache, row, formats) for row in cache.rows if row.supports(formats, is_layout_agnostic)]
+        return native if native or cache.rows or not is_layout_agnostic else [_work(op, cache, None, formats)]
 
     def work(self, op: Op, signature: Signature) -> Work | None:
-        """What the op is to the fastest kernel that takes it under a signature; None where it is emulated, or a rename."""
+        """The work of the op in the fastest kernel that supports the signature; None if the op is emulated, or a view op."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return None
-        native = self._native(op, signature, self._profile(op), formats_of(op, signature))
+        native = self._native(op, signature, self._cache_of(op), formats_of(op, signature))
         return min(native, key=self.seconds, default=None)
 
     def seconds(self, work: Work) -> float:
-        """The roofline."""
+        """The estimated time of a kernel."""
         return self.terms(work).seconds
 
     def terms(self, work: Work) -> Terms:
-        """What the roofline is made of."""
+        """The terms of the estimated time of a kernel."""
         memory, launch, kernel = self.spec.memory, self.spec.launch, work.kernel
         if kernel is None:
             rate, reached, overhead = self.spec.rate("vector", work.dtype), memory.kernel_efficiency, launch.overhead
         else:
-            odd = kernel.unaligned_efficiency
-            efficiency = kernel.efficiency if odd is None or work.is_aligned else odd
+            unaligned = kernel.unaligned_efficiency
+            efficiency = kernel.efficiency if unaligned is None or work.is_aligned else unaligned
             rate = self.spec.rate(kernel.unit, work.dtype) * efficiency.value
             reached = kernel.bandwidth_efficiency or memory.kernel_efficiency
             overhead = kernel.overhead or launch.overhead
@@ -269,48 +267,48 @@ class RooflineModel:
         return Terms(work.operations / rate, traffic, overhead.value, kernel is None or kernel.overlaps)
 
     def estimates(self, op: Op) -> list[Estimate]:
-        """What the op would cost in every kernel that the target has for it, the cheapest from canonical operands first."""
-        profile, plain = self._profile(op), canonical(op)
+        """The estimates of the op in every kernel of the target, with the cheapest for canonical operands first."""
+        cache, plain = self._cache_of(op), canonical(op)
         found = []
-        for row, formats in _ways(op, profile):
-            work = _work(op, profile, row, formats)
+        for row, formats in _emulations(op, cache):
+            work = _work(op, cache, row, formats)
             conversions = sum(self._converted(op, plain, formats))
             found.append(Estimate(formats, work, self.terms(work), conversions))
         return sorted(found, key=lambda each: each.terms.seconds + each.conversions)
 
-    def _run(self, op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> float:
-        """A kernel on operands in formats that it takes; without a row, the vector unit or memory."""
-        return self.seconds(_work(op, profile, row, formats))
+    def _run(self, op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> float:
+        """Seconds of a kernel on operands in formats that it supports; without a row, of the vector unit or memory."""
+        return self.seconds(_work(op, cache, row, formats))
 
 
-def _ways(op: Op, profile: "_Profile") -> list[tuple[BoundKernel | None, Formats]]:
-    """The kernels that an op may be emulated with, and what they take."""
+def _emulations(op: Op, cache: "_PriceCache") -> list[tuple[BoundKernel | None, Formats]]:
+    """The kernels that can emulate an op, and their formats."""
     plain = canonical(op)
-    return [(row, {**plain, **row.formats}) for row in profile.rows] or [(None, plain)]
+    return [(row, {**plain, **row.formats}) for row in cache.rows] or [(None, plain)]
 
 
-def _work(op: Op, profile: "_Profile", row: BoundKernel | None, formats: Formats) -> Work:
+def _work(op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> Work:
     nbytes = operand_bytes(op, formats)
     if row is None:
-        return Work(None, dtype_of(op), profile.flops, nbytes)
-    return Work(row.kernel, row.dtype, profile.flops * row.padding(formats), nbytes, row.aligned(formats))
+        return Work(None, dtype_of(op), cache.flops, nbytes)
+    return Work(row.kernel, row.dtype, cache.flops * row.padding(formats), nbytes, row.is_aligned(formats))
 
 
-class _Profile:
-    """What is known of all ops of one structure."""
+class _PriceCache:
+    """The cached properties of all ops of one structure."""
 
-    __slots__ = ("flops", "prices", "rows", "wishes")
+    __slots__ = ("flops", "preferred_formats", "prices", "rows")
 
     def __init__(self, rows: list[BoundKernel], flops: float) -> None:
-        """Start without prices."""
+        """Begin without prices."""
         self.rows = rows
         self.flops = flops
-        self.wishes: list[OperandFormats] | None = None
+        self.preferred_formats: list[OperandFormats] | None = None
         self.prices: dict[tuple[Format | None, ...], float] = {}
 
 
 def structure(op: Op) -> Structure:
-    """What a price depends on: kind, attributes, types, what is constant, small integer constants."""
+    """The properties that a price depends on: op type, attributes, types, which operands are constant, small constants."""
     return (
         op.kind,
         op.version,
@@ -337,7 +335,7 @@ def canonical(op: Op) -> dict[Slot, Format]:
 
 
 def formats_of(op: Op, signature: Signature) -> dict[Slot, Format]:
-    """The formats of a signature, canonical where it has none."""
+    """The formats of a signature, canonical for operands without one."""
     given = ((slot, signature[slot]) for slot in op.slots())
     return canonical(op) | {slot: storage.format for slot, storage in given if storage is not None}
 
@@ -349,7 +347,7 @@ def dtype_of(op: Op) -> DType:
 
 
 def operand_bytes(op: Op, formats: Formats) -> float:
-    """Bytes that the op reads and writes, lanes included."""
+    """Bytes that the op reads and writes, padding included."""
     total = 0.0
     for slot, format in formats.items():
         value = op.operand(slot)

@@ -1,12 +1,11 @@
-"""What a target file may say, as a schema: a number without a source is not accepted.
+"""The schema of target files; every number needs a source.
 
     name = "my-npu"                            # the file's stem by default
     inherits = "ascend-310"                    # a built-in target, or the path of another file
     rates.cube.float16 = { value = 8e12, source = "vendor's datasheet, table 3" }
 
-Units are seconds, bytes per second and arithmetic operations per second (a multiply-add being two).
-Efficiencies are fractions of a peak. Numbers that nobody has published begin with
-`estimate:` or `measured:`.
+Units are seconds, bytes per second and arithmetic operations per second (a multiply-add counts as two).
+Efficiencies are fractions of a peak. Sources of unpublished numbers begin with `estimate:` or `measured:`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from layoutopt.cost_models.templates import check
+from layoutopt.cost_models.format_templates import check
 from layoutopt.errors import FormatError
 from layoutopt.ir.types import DType
 from layoutopt.ops import rules
@@ -80,12 +79,12 @@ def _strided(value: bool | str) -> bool | str:
 
 
 def _several(value: Any) -> Any:
-    """One string stands for a list of one."""
+    """A tuple; one string is a tuple of one."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 def _rows(value: Any) -> Any:
-    """TOML has lists for tuples."""
+    """A tuple of a TOML array of tables."""
     if isinstance(value, dict):
         raise ValueError("expected rows, found a table; write [[...]] with two brackets")
     return tuple(value) if isinstance(value, list) else value
@@ -106,35 +105,35 @@ class _Model(BaseModel):
 
 
 class Rate(_Model):
-    """A positive quantity per second, or a duration in seconds, and where the number is from."""
+    """A positive rate per second, or a duration in seconds, and the source of the number."""
 
     value: float = Field(gt=0, allow_inf_nan=False)
     source: Text
 
 
 class Duration(_Model):
-    """A time in seconds that may be 0, and where the number is from."""
+    """A time in seconds that may be 0, and the source of the number."""
 
     value: float = Field(ge=0, allow_inf_nan=False)
     source: Text
 
 
 class Fraction(_Model):
-    """A part of a peak, above 0 and at most 1, and where the number is from."""
+    """A fraction of a peak, above 0 and at most 1, and the source of the number."""
 
     value: float = Field(gt=0, le=1)
     source: Text
 
 
 class Count(_Model):
-    """A number of elements, and where the number is from."""
+    """A number of elements, and the source of the number."""
 
     value: int = Field(ge=1)
     source: Text
 
 
 class Bytes(_Model):
-    """How much fits into a memory, and where the number is from."""
+    """The capacity of a memory in bytes, and the source of the number."""
 
     value: int = Field(ge=1)
     source: Text
@@ -144,11 +143,11 @@ Sourced = Rate | Duration | Fraction | Count | Bytes
 
 
 class Level(_Model):
-    """A memory between the units and main memory: what an op or a conversion moves comes from there if all of it fits.
+    """A cache: it serves an op or a conversion if all bytes that these move fit into it.
 
     Attributes:
-        name: what people call it.
-        capacity: in bytes, of what one op may count on.
+        name: the name of the cache, such as "L2".
+        capacity: the bytes that are available to one op.
         bandwidth: peak bytes per second, reads and writes together.
     """
 
@@ -162,16 +161,16 @@ class Memory(_Model):
 
     Attributes:
         bandwidth: peak, reads and writes together.
-        kernel_efficiency: what an op that is bound by memory reaches.
-        plain_cast_efficiency: what a conversion between unblocked formats reaches.
-        blocked_cast_efficiency: what a conversion from or to a blocked format reaches.
-        channels_last_cast_efficiency: the same where the blocked axis is the innermost one of the plain format, as it is
-            in NHWC; that of other blocked formats when absent.
-        scattered_cast_efficiency: the same where neither order of the plain format is that of the other's unblocked axes,
-            or both are blocked, so that single elements move; as above when absent.
-        short_run: what counts as a blocked format in conversions: runs of at most so many elements on one of the two sides,
-            whatever the formats are called; blocks when absent.
-        level: caches, in any order; main memory serves everything when absent.
+        kernel_efficiency: the fraction that a memory-bound op reaches.
+        plain_cast_efficiency: the fraction that a conversion between unblocked formats reaches.
+        blocked_cast_efficiency: the fraction that a conversion from or to a blocked format reaches.
+        channels_last_cast_efficiency: the same if the blocked axis is the innermost axis of the plain format, as in NHWC;
+            `blocked_cast_efficiency` by default.
+        scattered_cast_efficiency: the same if single elements move, because both formats are blocked or the order of the plain
+            format is not one of the blocked format; `blocked_cast_efficiency` by default.
+        short_run: the largest number of contiguous elements that a conversion moves together and is still priced like one of a
+            blocked format; by default the formats decide.
+        level: caches, in any order; without them main memory serves everything.
     """
 
     bandwidth: Rate
@@ -184,46 +183,46 @@ class Memory(_Model):
     level: Annotated[tuple[Level, ...], BeforeValidator(_rows)] = ()
 
     def serving(self, nbytes: float) -> float:
-        """Peak bytes per second of the fastest memory that so many bytes fit into."""
+        """Peak bytes per second of the fastest memory that `nbytes` fit into."""
         levels = (level.bandwidth.value for level in self.level if nbytes <= level.capacity.value)
         return max(levels, default=self.bandwidth.value)
 
 
 class Launch(_Model):
-    """What every op and every conversion costs, however small.
+    """The constant overhead of every op and every conversion.
 
     Attributes:
         overhead: of an op.
-        cast_overhead: of a conversion; that of an op when absent.
+        cast_overhead: of a conversion; that of an op by default.
     """
 
     overhead: Duration
     cast_overhead: Duration | None = None
 
 
-class Kernel(_Model):
-    """One row: kernels that exist, in which formats, and how near to the peak they come.
+class KernelSpec(_Model):
+    """A row of a target file: a group of existing kernels, their formats, and their efficiency.
 
     Attributes:
-        family: of the op's layout rule.
-        ops: op types; all of the family when absent.
-        variant: of the op, `dense` or `depthwise` for example; all when absent.
+        family: the families of layout rules.
+        ops: op types; by default all of the family.
+        variant: variants of the op, for example `dense` or `depthwise`; by default all.
         dtypes: element types of the operand x (or a).
-        results: element types of the result; all when absent.
-        formats: of the operands that the kernel is particular about.
-        strided: a matrix product with leading dimensions and transposed operands; with a pointer for each matrix of a batch
-            if this is "pointers", with any number of strides if it is "modes". Formats then say which axes have stride 1.
-        direct: in place of formats: any in which the op is the same op on the arrays as they lie.
-        unit: which peak rate it works against.
+        results: element types of the result; by default all.
+        formats: the required formats of operands.
+        strided: true for a matrix product with leading dimensions and transposed operands, "pointers" for one with a pointer
+            per matrix of a batch, "modes" for any number of strides. Formats then declare the axes of stride 1.
+        direct: instead of formats: all formats in which the op is the same op on the physical arrays.
+        unit: the unit whose peak rate limits the kernel.
         efficiency: fraction of that peak.
-        bandwidth_efficiency: fraction of the memory bandwidth; the target's when absent.
-        align: what the unit-stride extents of the activations must be multiples of; in elements.
-        unaligned_efficiency: fraction of the peak where they are not.
-        max_channels: the kernel is for at most so many input channels.
-        channel_multiple: it is for input channels in multiples of this.
-        min_batch: it is for at least so many samples.
-        overhead: what it costs however small; the target's when absent.
-        overlaps: whether arithmetic and memory traffic go on at the same time, as in a roofline, or one after the other.
+        bandwidth_efficiency: fraction of the memory bandwidth; by default that of the target.
+        align: the divisor that the unit-stride extents of the activations should have, in elements.
+        unaligned_efficiency: fraction of the peak if they do not have it.
+        max_channels: the largest number of input channels.
+        channel_multiple: a divisor of the number of input channels.
+        min_batch: the smallest batch size.
+        overhead: the constant overhead; by default that of the target.
+        overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
     """
 
     family: Families
@@ -262,14 +261,14 @@ class TargetSpec(_Model):
     """A hardware target.
 
     Attributes:
-        name: what users call it.
-        family: what kind of processor it is.
-        description: one line for people.
-        dialect: what models are written in unless a caller asks for another.
-        memory: bandwidth and how much of it is reached.
-        launch: fixed costs.
+        name: the name of the target.
+        family: the kind of processor.
+        description: one line of text.
+        dialect: the default output dialect.
+        memory: bandwidth and the fractions of it that are reached.
+        launch: constant overheads.
         rates: peak operations per second, by unit and element type. The unit `vector` has at least float32.
-        c0: what `{C0}` is in the kernels' formats, by element type; `default` for those not named.
+        c0: the value of `{C0}` in the kernels' formats, by element type; `default` for all others.
         kernel: the kernels.
     """
 
@@ -281,7 +280,7 @@ class TargetSpec(_Model):
     launch: Launch
     rates: dict[Text, dict[DTypeName, Rate]]
     c0: dict[str, Count] = Field(default_factory=dict)
-    kernel: Annotated[tuple[Kernel, ...], BeforeValidator(_rows)] = ()
+    kernel: Annotated[tuple[KernelSpec, ...], BeforeValidator(_rows)] = ()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -302,22 +301,22 @@ class TargetSpec(_Model):
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
-        """Every key that the schema has."""
-        models: tuple[type[BaseModel], ...] = (cls, Memory, Level, Launch, Kernel, Rate)
+        """All keys of the schema."""
+        models: tuple[type[BaseModel], ...] = (cls, Memory, Level, Launch, KernelSpec, Rate)
         return frozenset(key for model in models for key in model.model_fields)
 
     def block(self, dtype: DType) -> int:
-        """What `{C0}` stands for, in elements; 1 if the target has no blocks."""
+        """The value of `{C0}` in elements; 1 if the target has no blocks."""
         count = self.c0.get(dtype.label, self.c0.get("default"))
         return count.value if count is not None else 1
 
     def rate(self, unit: str, dtype: DType) -> float:
-        """Peak operations per second; that of the vector unit's float32 where none is given."""
+        """Peak operations per second; by default that of the vector unit for float32."""
         rate = self.rates.get(unit, {}).get(dtype.label, self.rates["vector"]["float32"])
         return rate.value
 
     def numbers(self) -> Iterator[tuple[str, Sourced]]:
-        """Every number with its key path."""
+        """All numbers with their key paths."""
         queue: list[tuple[str, Any]] = [("", self)]
         while queue:
             path, node = queue.pop()
@@ -337,7 +336,7 @@ __all__ = [
     "Count",
     "Duration",
     "Fraction",
-    "Kernel",
+    "KernelSpec",
     "Launch",
     "Level",
     "Memory",

@@ -10,21 +10,19 @@ from pathlib import Path
 import zoo
 
 import layoutopt
-from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
-from layoutopt.ops import estimated_volume
+from layoutopt.extend import Format, Op, Signature, Slot, Storage, Value, elements
 
 
 class Toy:
-    """A cost model is any object with these members: here convolutions like NHWC and everything else does not care."""
+    """A cost model is any object with these members; here convolutions are fast in NHWC, and other ops have no preference."""
 
     name = "toy"
     dialect = "functions"
 
-    def kernels(self, op: Op) -> Sequence[dict[Slot, Format]]:
+    def preferred_formats(self, op: Op) -> Sequence[dict[Slot, Format]]:
         nhwc, ohwi = Format.parse("NHWC"), Format.parse("OHWI")
-        wish = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
-        return [wish] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
+        preferred = {Slot("in", 0): nhwc, Slot("in", 1): ohwi, Slot("out", 0): nhwc}
+        return [preferred] if op.op_type == "Conv" and op.inputs[0] is not None and op.inputs[0].rank == 4 else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         x = signature.inputs[0] if signature.inputs else None
@@ -33,9 +31,7 @@ class Toy:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
-        return (
-            0.0 if src.format.key(value.shape) == dst.format.key(value.shape) else 1e-9 * estimated_volume(value.shape)
-        )
+        return 0.0 if src.format.same_bytes(dst.format, value.shape) else 1e-9 * elements(value.shape)
 
 
 def main() -> None:

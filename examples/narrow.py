@@ -1,4 +1,4 @@
-"""Networks in narrower numbers: in half precision, quantised by onnxruntime's quantiser, and as onnxruntime saves them."""
+"""Variants of networks: in float16, quantised by onnxruntime, and as onnxruntime saves them."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,11 +10,11 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
-_STAY = {"Resize": (2,), "Upsample": (1,)}  # inputs that are float32 whatever the image is
+_STAY = {"Resize": (2,), "Upsample": (1,)}  # inputs that are float32 for every type of the image
 
 
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model with float16 in the place of float32 everywhere."""
+    """The model with float16 instead of float32."""
     half = onnx.ModelProto()
     half.CopyFrom(model)
     graph = half.graph
@@ -45,7 +45,7 @@ def _narrow(tensor: TensorProto) -> TensorProto:
 
 
 def lively(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model with filters that neither swell nor drown a signal, so that what is rounded still tells inputs apart."""
+    """The model with filters rescaled to keep the magnitude of signals, so that rounded values still depend on the inputs."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type != "Conv" or node.input[1] not in tensors:
@@ -61,7 +61,7 @@ def lively(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _noise(generator: np.random.Generator, given: onnxruntime.NodeArg) -> np.ndarray:
-    """Small numbers, or small indices; dimensions without a number are 1."""
+    """Small random numbers, or small indices; symbolic dimensions are 1."""
     shape = [dim if isinstance(dim, int) else 1 for dim in given.shape]
     if given.type == "tensor(int64)":
         return generator.integers(0, 2, shape)
@@ -69,7 +69,7 @@ def _noise(generator: np.random.Generator, given: onnxruntime.NodeArg) -> np.nda
 
 
 class _Noise(CalibrationDataReader):
-    """A few random inputs."""
+    """Calibration data: random inputs."""
 
     def __init__(self, path: Path) -> None:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -83,7 +83,7 @@ class _Noise(CalibrationDataReader):
 
 
 def quantized(path: Path, *, per_channel: bool, folder: Path) -> Path:
-    """A model with its convolutions, products and most else between QuantizeLinear and DequantizeLinear."""
+    """The model in QDQ form, quantised by onnxruntime."""
     target = folder / f"{path.stem}_{'per_channel' if per_channel else 'per_tensor'}.onnx"
     source = folder / f"{path.stem}_lively.onnx"
     onnx.save(lively(onnx.load(path)), source)
@@ -100,7 +100,7 @@ def quantized(path: Path, *, per_channel: bool, folder: Path) -> Path:
 
 
 def saved(path: Path, level: str, folder: Path) -> Path:
-    """A model as onnxruntime saves it at an optimisation level."""
+    """The model as onnxruntime saves it at an optimisation level."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)

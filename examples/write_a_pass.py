@@ -2,8 +2,8 @@
 
     python examples/write_a_pass.py
 
-The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options; whether it
-changed the graph is read off the graph, and if it breaks an invariant it is caught by name.
+The pass reports constants that many ops share. A pass is a frozen dataclass whose fields are its options. The pipeline detects
+from the graph whether the pass changed it, and names the pass if it breaks an invariant.
 """
 
 import tempfile
@@ -13,10 +13,7 @@ from pathlib import Path
 import zoo
 
 import layoutopt
-from layoutopt import Pass, PassContext
-from layoutopt.ir import Graph
-from layoutopt.ir.text import to_text
-from layoutopt.passes import DEFAULT_PIPELINE
+from layoutopt.extend import Graph, Pass, PassContext, default_pipeline, to_text
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,8 @@ class NoteSharedWeights(Pass):
 
 
 def main() -> None:
-    passes = DEFAULT_PIPELINE.passes
-    pipeline = replace(DEFAULT_PIPELINE, passes=(NoteSharedWeights(most=10), *passes))
+    default = default_pipeline("inference")
+    pipeline = replace(default, passes=(NoteSharedWeights(most=10), *default.passes))
 
     def watch(moment: str, step: Pass, graph: Graph) -> None:
         if (moment, step.name) == ("after", "cancel-casts"):

@@ -1,11 +1,10 @@
-"""Why a blocked tensor is not safe for every op: the lanes, and what layoutopt does about them.
+"""Why blocked tensors are not safe for every op: padding, and how layoutopt treats it.
 
 python examples/zero_padding.py
 
-17 channels in blocks of 16 leave 15 lanes. oneDNN's convention is that they hold zeros: whoever reads a tensor relies on
-it, whoever
-writes one keeps it. An elementwise function with f(0) != 0 that runs over the memory as it lies breaks it without an error, and
-the next op that sums over channels counts the garbage.
+17 channels in blocks of 16 have 15 padding elements. oneDNN's convention is that padding is zero: every reader of a tensor
+relies on it, and every writer keeps it. An elementwise function with f(0) != 0 that runs over the physical array violates the
+convention without an error, and the next op that sums over channels includes the padding.
 """
 
 import numpy as np
@@ -18,14 +17,14 @@ CHANNELS = 17
 
 
 def by_hand() -> None:
-    """The hazard, on a plain numpy buffer."""
+    """The fault, on a numpy buffer."""
     md = MemoryDescriptor.with_tag((1, CHANNELS, 2, 2), "f32", "nChw16c")
     x = np.random.default_rng(0).normal(size=md.dims).astype(np.float32)
     memory = md.pack(x)
     print(f"{md.nelems} elements in {md.size // md.itemsize}, padded to {md.padded_dims}")
 
     def sum_of_blocks(memory: np.ndarray) -> float:
-        """A reduction that trusts the convention: it adds all that is there."""
+        """A reduction that relies on the convention: it adds all physical elements."""
         return float(memory.sum())
 
     for name, function in (("tanh, f(0) = 0", np.tanh), ("exp, f(0) = 1", np.exp)):
@@ -33,12 +32,12 @@ def by_hand() -> None:
         print(f"  {name}: the sum should be {wanted:.2f} and is {found:.2f}")
 
     healed = np.exp(memory)
-    md.write(healed, np.exp(x))  # what a primitive of oneDNN does: zeros into the padding
-    print(f"  exp, lanes zeroed again: {sum_of_blocks(healed):.2f}")
+    md.write(healed, np.exp(x))  # as a primitive of oneDNN does: writes zeros into the padding
+    print(f"  exp, padding set to zero: {sum_of_blocks(healed):.2f}")
 
 
 def model() -> ModelProto:
-    """A convolution, an Exp with garbage in its lanes, and a sum over channels."""
+    """A convolution, an Exp with nonzero padding, and a convolution that sums over channels."""
     made = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[1,17,56,56] x) => (float[1,17,56,56] y) {'
         " a = Conv <pads = [1,1,1,1]> (x, w) b = Exp(a) y = Conv <pads = [1,1,1,1]> (b, w) }"
@@ -49,11 +48,11 @@ def model() -> ModelProto:
 
 
 def planned() -> None:
-    """The same in a plan: what lanes hold is part of the contract between ops."""
+    """The same ops in a plan: the padding state is part of the storage of every value."""
     result = layoutopt.optimize(model(), "ascend-910b")
     for op in result.report.ops:
         print(f"  {op.kind}: {', '.join(filter(None, op.inputs))} -> {', '.join(filter(None, op.outputs))}")
-    print("  the filter is zero where the lanes are, so that finite garbage counts for nothing; no mask was bought")
+    print("  the filter is zero in the padding, so finite padding of the input has no effect; no mask is needed")
     print(f"  equal to the original: {result.report.verification.status}")
 
 

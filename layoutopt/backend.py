@@ -8,7 +8,7 @@
 
     suite = onnx.backend.test.BackendTest(Hopper, __name__)
 
-Whatever onnxruntime makes of a model, it has to make of the optimised one: ONNX's own test suite is a judge of layoutopt.
+A case of ONNX's test suite must pass if and only if it passes in onnxruntime without layoutopt.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from layoutopt.runtime.session import Session
 
 
 class Prepared(onnx.backend.base.BackendRep):
-    """A model that is loaded."""
+    """A loaded model."""
 
     def __init__(self, model: bytes) -> None:
-        """Load a serialised model into onnxruntime, as it is."""
+        """Load a serialised model into onnxruntime."""
         self._session = Session(model, threads=1)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """All outputs, in order.
+        """Run the model, and return all outputs in order.
 
         Args:
-            inputs: arrays in the order of the model's inputs, or by name; initializers are no inputs. One array will do for
-                one input.
-            kwargs: other backends' options, which are ignored.
+            inputs: arrays in the order of the model's inputs, or by name; initializers are not inputs. A single array is
+                accepted for one input.
+            kwargs: options of other backends, which are ignored.
         """
         names = [each.name for each in self._session.get_inputs()]
         if not isinstance(inputs, dict):
@@ -47,12 +47,12 @@ class Prepared(onnx.backend.base.BackendRep):
 
 
 class Backend(onnx.backend.base.Backend):
-    """Optimises a model with layoutopt and runs it in onnxruntime. Subclasses say for what.
+    """Optimises a model with layoutopt, and runs it in onnxruntime. Subclasses set target and dialect.
 
     Attributes:
         target: as in `layoutopt.optimize`.
-        dialect: as in `layoutopt.optimize`; None for the target's own.
-        verify: whether the optimised model is compared with the original on random inputs too.
+        dialect: as in `layoutopt.optimize`; None for the default of the target.
+        verify: whether to compare the optimised model with the original on random inputs as well.
     """
 
     target: ClassVar[str | CostModel] = "cpu"
@@ -61,25 +61,25 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether it runs on a device, `CPU` or `CUDA:1`: whatever a model is optimised for, it runs on the processor."""
+        """Whether models run on a device; only `CPU`, for every target."""
         return device.split(":")[0] == "CPU"
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Optimise a model and load it.
+        """Optimise and load a model.
 
         Args:
-            model: the model, which is not changed.
+            model: the model; it is not modified.
             device: the processor.
-            kwargs: `target`, `dialect` and `verify` in place of those of the class; others, which the test suite hands on, are
+            kwargs: `target`, `dialect` and `verify` override those of the class; others, which the test suite passes, are
                 ignored.
 
         Raises:
-            LayoutoptError: as `layoutopt.optimize` does.
+            LayoutoptError: an error of `layoutopt.optimize`.
         """
         del device
         options = {name: kwargs.get(name, getattr(cls, name)) for name in ("target", "dialect", "verify")}
-        # The caller runs it on inputs of its own; that a model cannot be run on random ones is no error here.
+        # The caller provides inputs, so a model that does not run on random inputs is not an error here.
         return Prepared(optimize(model, **options, allow_unverified=True).proto.SerializeToString())
 
     @classmethod
@@ -91,14 +91,14 @@ class Backend(onnx.backend.base.Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run a model of one node, whose inputs are arrays.
+        """Run a model of one node.
 
         Args:
             node: the node.
-            inputs: an array for every input that has a name.
+            inputs: an array for every named input.
             device: the processor.
-            outputs_info: element type and shape of every output; they are inferred.
-            kwargs: `opset_version` of the node's domain, by default the first in which the operator is as it is now; and
+            outputs_info: ignored; types of outputs are inferred.
+            kwargs: `opset_version` of the node's domain, by default the version of the latest change of the operator; and
                 those of `prepare`.
         """
         del outputs_info

@@ -107,7 +107,7 @@ class UnverifiedError(LayoutoptError):
 
 
 class ExtensionError(LayoutoptError):
-    """An extension cannot be used: an entry point of an installed package, or a library of kernels."""
+    """An extension (an entry point or a library of kernels) cannot be used."""
 
     exit_code = 12
 

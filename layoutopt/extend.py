@@ -5,7 +5,7 @@ when it first needs them. A command is then run as before: no option names the p
 
 | group | the object | part |
 |---|---|---|
-| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | layout rule |
+| `layoutopt.ops` | a class that derives from `LayoutRule`, or a module that registers such classes | ops |
 | `layoutopt.patterns` | a class that derives from `FusionPattern`, or a module that registers such classes | fusion pattern |
 | `layoutopt.passes` | a class that derives from `Pass`, or an instance of one; `before` or `after` gives its place | pass |
 | `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | way to write formats in ONNX |
@@ -22,7 +22,10 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
-from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.dialects.lower import Lower
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.ops import Ops
+from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Format, Layout, Part, Shape, format_system, lookup
 from layoutopt.ir.graph import Graph, Use
@@ -66,6 +69,8 @@ from layoutopt.ops.interfaces.pads import PadFolding, Pads, ZeroPadOp
 from layoutopt.ops.interfaces.resampling import AveragingOp, ExtentChange
 from layoutopt.ops.operands import chosen_signature, padded_output, present, present_type, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PADDING_REFUSED, PaddingTransfer
+from layoutopt.ops.shape_functions import Equivalent, Node, Operand, TypeFunction, type_function
+from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import FusionPattern, Match, register_pattern
 from layoutopt.patterns.base import multiple, number, only_reader, other_input, result_of
@@ -91,6 +96,7 @@ __all__ = [
     "DType",
     "Dialect",
     "Entry",
+    "Equivalent",
     "ExtensionError",
     "ExtentChange",
     "Format",
@@ -108,13 +114,17 @@ __all__ = [
     "LayoutoptError",
     "LinearMap",
     "LinearMapOp",
+    "Lower",
     "Match",
     "ModelError",
+    "Node",
     "OneAxis",
     "Op",
     "OpBuilder",
     "OpaqueType",
+    "Operand",
     "OperandFormats",
+    "Ops",
     "PadFolding",
     "PaddingTransfer",
     "Pads",
@@ -132,12 +142,14 @@ __all__ = [
     "Storage",
     "TargetError",
     "TensorType",
+    "TypeFunction",
     "Use",
     "Value",
     "X",
     "Y",
     "ZeroPadOp",
     "chosen_signature",
+    "default_pipeline",
     "estimated_volume",
     "format_system",
     "kernel_libraries",
@@ -159,5 +171,6 @@ __all__ = [
     "shape_of",
     "signature_of",
     "to_text",
+    "type_function",
     "write_plain",
 ]

@@ -1,17 +1,18 @@
-"""The default pipeline: every pass, in the order in which the passes run."""
+"""The passes before lowering, one per file, in the order in which they run; `Dialect.passes` has those behind it."""
 
-from typing import Any
+from typing import Any, get_args
 
-from layoutopt.errors import ExtensionError
 from layoutopt.passes.absorb_casts import AbsorbCasts
 from layoutopt.passes.assign_formats import AssignFormats
 from layoutopt.passes.base import Mode, Pass, Pipeline
 from layoutopt.passes.cancel_casts import CancelCasts
+from layoutopt.passes.check_gain import CheckGain
 from layoutopt.passes.convert_integers import ConvertIntegers
 from layoutopt.passes.fold_affines import FoldAffines
 from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
 from layoutopt.passes.fold_pads import FoldPads
+from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
 from layoutopt.passes.insert_casts import InsertCasts
 from layoutopt.passes.isolate_units import IsolateUnits
 from layoutopt.passes.measure_sizes import MeasureSizes
@@ -24,10 +25,10 @@ from layoutopt.passes.remove_dead import RemoveDead
 from layoutopt.passes.share_casts import ShareCasts
 from layoutopt.passes.share_constants import ShareConstants
 from layoutopt.registry import EntryPoints, instance_of
-from layoutopt.registry.entry_points import package_of
 
 _SIMPLIFY: tuple[Pass, ...] = (
     ShareConstants(),
+    HoistFromQdqGroups(),
     IsolateUnits(),
     FoldConstants(),
     MeasureSizes(),
@@ -73,18 +74,22 @@ EXTENSIONS = EntryPoints("layoutopt.passes", _placed)
 
 
 def default_pipeline(mode: Mode) -> Pipeline:
-    """The pipeline of a mode, with the passes of installed packages that have a place in it.
+    """The pipeline of a mode up to lowering, with the passes of installed packages that have a place in it.
 
     Raises:
-        ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.
+        ExtensionError: a pass of a package cannot be loaded.
     """
-    added = EXTENSIONS.load_all()
-    known = {each.name for each in (*DEFAULT_PIPELINE.passes, *TRAINING_PIPELINE.passes, *added.values())}
-    for name, each in added.items():
-        if (place := each.before or each.after) not in known:
-            where = f"package {package_of(EXTENSIONS.found[name])}: pass {each.name}"
-            raise ExtensionError(f"no pass '{place}' to run next to", where=where, hint="see layoutopt passes")
-    return (DEFAULT_PIPELINE if mode == "inference" else TRAINING_PIPELINE).extended(list(added.values()))
+    return (DEFAULT_PIPELINE if mode == "inference" else TRAINING_PIPELINE).extended([*EXTENSIONS.load_all().values()])
+
+
+def extensions_behind_lowering() -> dict[str, Pass]:
+    """The passes of installed packages, by entry point, that have a place in no mode's pipeline up to lowering.
+
+    Raises:
+        ExtensionError: a pass of a package cannot be loaded.
+    """
+    placed = {id(each) for mode in get_args(Mode) for each in default_pipeline(mode).passes}
+    return {name: each for name, each in EXTENSIONS.load_all().items() if id(each) not in placed}
 
 
 __all__ = [
@@ -93,11 +98,13 @@ __all__ = [
     "AbsorbCasts",
     "AssignFormats",
     "CancelCasts",
+    "CheckGain",
     "ConvertIntegers",
     "FoldAffines",
     "FoldBroadcasts",
     "FoldConstants",
     "FoldPads",
+    "HoistFromQdqGroups",
     "InsertCasts",
     "IsolateUnits",
     "MeasureSizes",
@@ -110,4 +117,5 @@ __all__ = [
     "ShareCasts",
     "ShareConstants",
     "default_pipeline",
+    "extensions_behind_lowering",
 ]

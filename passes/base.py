@@ -1,7 +1,8 @@
 """Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
-A pass is a frozen dataclass: its fields are its options, `run` changes the graph. Whether it changed something is read off the
-graph's version, never reported. Between passes the graph is verified, so a pass that breaks an invariant is caught by name.
+A pass is a frozen dataclass: its fields are its options, `run` changes the graph. The graph's version shows whether it changed
+something. Between passes the invariants of the graph are checked, so the error names the pass that breaks one; an exception
+that a pass raises has a note with the name of the pass.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
 from layoutopt.cost import CostModel
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -59,6 +60,10 @@ class PassContext:
         defer: makes a constant that is computed whenever it is read, given whether it is larger than what it is computed
             from; None where all constants may be held.
         growth: how many bytes constants may grow by.
+        is_rewritten: whether a pass has changed the graph whose change alone is a reason to rewrite the model.
+        unchanged: the reason for which the model stays as it is, once a pass has found one; the passes behind it do not run.
+        lowered: the graph of plain ops and function calls that `lower` made; the passes behind it run on this graph.
+        block: the number of channels in a block of the lowered graph's arrays; 0 if its kernels take no blocks.
     """
 
     cost_model: CostModel
@@ -78,6 +83,10 @@ class PassContext:
     notes: list[Note] = field(default_factory=list)
     defer: Callable[[Graph, Value, bool], Data | None] | None = None
     growth: Growth = field(default_factory=Growth)
+    is_rewritten: bool = False
+    unchanged: str = ""
+    lowered: Graph | None = None
+    block: int = 0
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""
@@ -160,17 +169,32 @@ class Pipeline:
             if watch is not None:
                 watch("before", step, graph)
             versions, start = _versions(graph), perf_counter()
-            for each in [graph] if step.is_whole else reversed(region_tree(graph)):
-                step.run(each, context)
-            results.append(PassResult(step.name, _versions(graph) != versions, perf_counter() - start))
+            _run(step, graph, context)
+            if context.lowered is not None:
+                graph = context.lowered
+            result = PassResult(step.name, _versions(graph) != versions, perf_counter() - start)
+            results.append(result)
+            context.is_rewritten |= result.changed and step.is_reason
             self._check(graph, f"pass {step.name}")
             if watch is not None:
                 watch("after", step, graph)
+            if context.unchanged:
+                break
         return results
 
     def _check(self, graph: Graph, culprit: str) -> None:
         if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
             raise InvariantError(str(broken), where=culprit, hint="this is a bug in the pass; please report it")
+
+
+def _run(step: Pass, graph: Graph, context: PassContext) -> None:
+    """Run one pass; an exception gets a note with the names of the pass and of the graph."""
+    for each in [graph] if step.is_whole else reversed(region_tree(graph)):
+        try:
+            step.run(each, context)
+        except Exception as error:
+            error.add_note(f"in pass {step.name}, graph {each.name!r}")
+            raise
 
 
 def _versions(graph: Graph) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from layoutopt.cost import CostModel, sized
-from layoutopt.cost.growth import NOTABLE, Account
+from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
@@ -101,12 +101,12 @@ class _Budget:
     """What folded weights may add to the file, where the weights before stay: others read them, or they are narrower.
 
     Attributes:
-        account: the bytes.
+        budget: the bytes.
         cost_model: prices the ops that would be saved.
         room: bytes of folded constants that may still be held in memory.
     """
 
-    account: Account
+    budget: PassBudget
     cost_model: CostModel
     room: int = _HELD
 
@@ -114,7 +114,7 @@ class _Budget:
     def of(cls, graph: Graph, context: PassContext, name: str) -> Self:
         """The budget of a pass on one graph."""
         remaining = context.growth.limit - stored_bytes(graph.root.nest())
-        return cls(Account(context.growth, name, remaining), sized(context.cost_model, context.sizes))
+        return cls(PassBudget(context.growth, name, remaining), sized(context.cost_model, context.sizes))
 
     def held(self, array: Array) -> ArrayData | None:
         """An array as a constant that is held; None if there is no room for it."""
@@ -133,7 +133,7 @@ class _Budget:
         if growth <= NOTABLE:
             return True
         seconds = self.cost_model.kernel_seconds(op, canonical_signature(op))
-        return self.account.buy(op.name or op.kind, growth, seconds)
+        return self.budget.request(op.name or op.kind, growth, seconds)
 
 
 def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget) -> str:

@@ -19,7 +19,6 @@ from layoutopt.ir.content import LARGE
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
-from layoutopt.ops.interfaces.shape_query import ShapeQuery
 from layoutopt.ops.region_ops import inline_region, region_rule
 from layoutopt.passes.base import Pass, PassContext
 
@@ -85,14 +84,12 @@ class FoldConstants(Pass):
         return found
 
     def _fold_shapes(self, graph: Graph) -> bool:
-        """Replace what follows from the types of the operands alone. Returns whether there was something."""
+        """Replace results whose elements type inference has found. Returns whether there was something."""
         found = False
         for op in graph.ops:
-            rule = rule_of(op)
-            result = rule.result_from_types(op) if isinstance(rule, ShapeQuery) else None
             folded: dict[str, Value] = {}
             for value in op.outputs:
-                array = result if result is not None or value is None else value.known
+                array = value.known if value is not None else None
                 if array is None or value is None or not graph.is_read(value) or graph.is_output(value):
                     continue
                 type = TensorType(DType.of(array), array.shape)

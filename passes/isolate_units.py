@@ -1,10 +1,7 @@
-"""Give every QDQ group its own DequantizeLinear, and move data-movement ops out of it, to the integers.
+"""Gives every QDQ group its own DequantizeLinear.
 
 before: q -> DequantizeLinear -> d -> Conv ... , d -> Add ...
 after:  q -> DequantizeLinear -> Conv ...       q -> DequantizeLinear -> Add ...
-
-before: q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
-after:  q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p
 
 What is dequantised and quantised again by the same numbers is what it was.
 """
@@ -14,23 +11,22 @@ from dataclasses import dataclass
 from layoutopt.cost import sized
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
-from layoutopt.ops import hoist_data_movement, is_dequantizer, is_lossless_round_trip
+from layoutopt.ops import is_dequantizer, is_lossless_round_trip
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import integers_of
 
 
 @dataclass(frozen=True, slots=True)
 class IsolateUnits(Pass):
-    """Give each QDQ group its own DequantizeLinear and hoist reshapes out of it, if the planner prices QDQ groups."""
+    """Give each QDQ group its own DequantizeLinear, and remove a DequantizeLinear the QuantizeLinear that undoes it."""
 
     name = "isolate-units"
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Names first, as a unit is not seen before they are out of the way."""
+        """Skip graphs whose QDQ groups stay as the model has them."""
         if context.whole_units:
             return
-        hoist_data_movement(graph, only_views=True)
         for op in graph.ops:
             _drop_pair(graph, op)
         integers = integers_of([graph], sized(context.cost_model, context.sizes))

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
-from layoutopt.cost.growth import Account
+from layoutopt.cost.size_growth import PassBudget
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.deferred import stored, stored_bytes
 from layoutopt.ir.graph import Graph
@@ -37,10 +37,10 @@ class PretransformWeights(Pass):
         nest = graph.nest()
         casts = [_Cast(each, op, source) for each in nest for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in nest for value in each.values if value.data is not None)
-        account = Account(context.growth, self.name, context.growth.limit - stored_bytes(nest))
-        prices = _seconds(graph, casts, context) if _total(casts) > account.remaining else dict.fromkeys(casts, 1.0)
+        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(nest))
+        prices = _seconds(graph, casts, context) if _total(casts) > budget.remaining else dict.fromkeys(casts, 1.0)
         for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
-            if account.buy(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
+            if budget.request(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
                 _pack(cast)
             else:
                 context.note(self, cast.copy.name, "it is converted at run time: the file may not grow by another copy")

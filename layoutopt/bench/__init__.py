@@ -1,23 +1,23 @@
-"""How much faster is one model than another, and is that more than noise?
+"""Benchmark: times models against each other and tests whether the difference is more than noise.
 
     from layoutopt.bench import bench
     report = bench(["model.onnx", "out.onnx"], threads=1)
     report.models[1].speed_up      # median of the rounds, quartiles, confidence interval, verdict
 
-All models run in one process, in turns, on the same random inputs. A ratio is taken within each round, where whatever else the
-machine does meets both; what is reported is the median of the ratios, never without its spread.
+All models run in one process, in turns, on the same random inputs. Ratios are taken within each round, in which other load of
+the machine affects both models; the report has the median of the ratios with its confidence interval and quartiles.
 
-Names are loaded when they are first used: the process that measures memory needs one runtime and nothing else.
+Modules are loaded on first use, because the process that measures memory should load only one runtime.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layoutopt.bench.report import BenchReport
-    from layoutopt.bench.run import bench
+    from layoutopt.bench.bench_report import BenchReport
+    from layoutopt.bench.benchmark import bench
 
-_HOMES = {"BenchReport": "layoutopt.bench.report", "bench": "layoutopt.bench.run"}
+_HOMES = {"BenchReport": "layoutopt.bench.bench_report", "bench": "layoutopt.bench.benchmark"}
 
 __all__ = ["BenchReport", "bench"]
 

@@ -1,7 +1,7 @@
-"""What is measured of each model: memory, creation, timed rounds, profile.
+"""Measurements of each model: memory, session creation, timed rounds, profile.
 
-Rounds come in blocks. A block makes the sessions of all models anew, so that none has the better place in memory all along;
-it runs them in turns while all are alive. A process of its own measures memory, a session of its own is profiled.
+Rounds come in blocks. A block creates new sessions of all models, so that no model keeps a better memory placement throughout,
+and runs them in turns. Memory is measured in a separate process, profiles in separate sessions.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from layoutopt.bench.inputs import Feed
-from layoutopt.bench.memory import measure_memory
-from layoutopt.bench.paired import Action, IsOver, Rounds, in_rounds
-from layoutopt.bench.report import Memory, Profile
+from layoutopt.bench.bench_inputs import Feed
+from layoutopt.bench.bench_report import Memory, Profile
+from layoutopt.bench.interleaved import Action, IsOver, Rounds, in_rounds
+from layoutopt.bench.peak_memory import measure_memory
 from layoutopt.bench.runtimes import Runtime, Session, first_run, open_session
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
@@ -21,14 +21,14 @@ from layoutopt.onnx_io.interface import Interface
 
 Progress: TypeAlias = Callable[[str], None]
 
-BLOCKS = 6  # the fewest that have a confidence interval of 95 %
-FEWEST, MOST = 2, 1_000  # rounds in a block, where their number follows from the time
-PROFILED = (3, 20, 2.0)  # runs with profiling: at least, at most, and the seconds after which it is enough
+BLOCKS = 6  # the smallest number with a confidence interval of 95 %
+FEWEST, MOST = 2, 1_000  # rounds in a block of limited time
+PROFILED = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model in a runtime, and what it is run on."""
+    """A model, its runtime and its inputs."""
 
     label: str
     path: Path
@@ -38,14 +38,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What is known of all entries, in their order.
+class Measurements:
+    """The measurements of all entries, in their order.
 
     Attributes:
-        created: seconds for a session, a round per block.
-        timed: seconds for a run, block by block.
-        results: names, types and shapes of what came out.
-        profiles: of the kernels.
+        created: seconds to create a session, one round per block.
+        timed: seconds per run, block by block.
+        results: names, types and shapes of the outputs, as text.
+        profiles: time per op type.
     """
 
     created: list[Rounds]
@@ -54,8 +54,8 @@ class Measured:
     profiles: list[Profile]
 
 
-def weigh(entries: Sequence[Entry], threads: int, progress: Progress) -> list[Memory | ModelError]:
-    """The memory of each, in a process of its own, or why it cannot be loaded or run."""
+def measure_memories(entries: Sequence[Entry], threads: int, progress: Progress) -> list[Memory | ModelError]:
+    """The peak memory of each entry in a separate process, or the error of loading or running it."""
     found: list[Memory | ModelError] = []
     for entry in entries:
         progress(f"measuring the memory of {entry.path.name}")
@@ -68,14 +68,14 @@ def weigh(entries: Sequence[Entry], threads: int, progress: Progress) -> list[Me
 
 def measure(
     entries: Sequence[Entry], threads: int, warm_up: int, limits: Sequence[IsOver], progress: Progress
-) -> Measured:
-    """Measure everything but the memory.
+) -> Measurements:
+    """Measure session creation, runs and profiles.
 
     Args:
-        entries: what to measure.
-        threads: of each runtime.
-        warm_up: rounds of each block that do not count.
-        limits: when each block is over.
+        entries: the models.
+        threads: threads of each runtime.
+        warm_up: untimed rounds of each block.
+        limits: the end condition of each block.
         progress: called with the name of each step.
 
     Raises:
@@ -89,16 +89,16 @@ def measure(
     for entry in entries:
         progress(f"profiling {entry.label}")
         profiles.append(_profile(entry, threads))
-    return Measured([each[0] for each in blocks], [each[1] for each in blocks], blocks[-1][2], profiles)
+    return Measurements([each[0] for each in blocks], [each[1] for each in blocks], blocks[-1][2], profiles)
 
 
 def by_time(seconds: float) -> list[IsOver]:
-    """Blocks that take so many seconds together, and have two rounds at least."""
+    """End conditions of blocks that take `seconds` together, with at least two rounds each."""
     return [lambda done, passed: done >= MOST or (done >= FEWEST and passed >= seconds / BLOCKS)] * BLOCKS
 
 
 def by_count(rounds: int) -> list[IsOver]:
-    """Blocks that have so many rounds together."""
+    """End conditions of blocks that have `rounds` rounds together."""
     blocks = min(BLOCKS, rounds)
     return [_after(rounds * (block + 1) // blocks - rounds * block // blocks) for block in range(blocks)]
 
@@ -110,12 +110,12 @@ def _after(rounds: int) -> IsOver:
 def _block(
     entries: Sequence[Entry], threads: int, warm_up: int, limit: IsOver, starts_last: bool
 ) -> tuple[Rounds, Rounds, list[list[str]]]:
-    """Creation, timed rounds, and what came out, in words."""
+    """Session creation, timed rounds, and the outputs as text."""
     sessions: dict[str, Session] = {}
     created = in_rounds([_creation(sessions, entry, threads) for entry in entries], _after(1), starts_last=starts_last)
-    results = [_words(entry, sessions[entry.label]) for entry in entries]
+    results = [_output_texts(entry, sessions[entry.label]) for entry in entries]
     actions = [_run(sessions[entry.label], entry.feed) for entry in entries]
-    in_rounds(actions, _after(warm_up - 1))  # the first was for the results
+    in_rounds(actions, _after(warm_up - 1))  # the first warm-up run gave the results
     return created, in_rounds(actions, limit, starts_last=starts_last), results
 
 
@@ -135,18 +135,18 @@ def _run(session: Session, feed: Feed) -> Action:
         begin = perf_counter()
         outputs = session.run(feed)
         passed = perf_counter() - begin
-        del outputs  # not in the time of the next
+        del outputs  # outside of the next run's time
         return passed
 
     return run
 
 
-def _words(entry: Entry, session: Session) -> list[str]:
+def _output_texts(entry: Entry, session: Session) -> list[str]:
     outputs = first_run(entry.runtime, session, entry.feed, entry.path)
-    return [_word(name, value) for name, value in zip(entry.interface.outputs, outputs, strict=True)]
+    return [_output_text(name, value) for name, value in zip(entry.interface.outputs, outputs, strict=True)]
 
 
-def _word(name: str, value: Any) -> str:
+def _output_text(name: str, value: Any) -> str:
     return f"{name} {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}"
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import openvino
 
-from layoutopt.bench.profile import by_op, summary
-from layoutopt.bench.report import Profile
+from layoutopt.bench.bench_report import Profile
+from layoutopt.bench.op_profile import by_op, profile_of
 from layoutopt.ir.types import Array
-from layoutopt.runtime.utf8_path import utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 
 class OpenVino:
@@ -19,7 +19,7 @@ class OpenVino:
     version = str(openvino.__version__).partition("-")[0]
 
     def __init__(self) -> None:
-        """Load the plugin, so that no session has to."""
+        """Load the plugin once for all sessions."""
         self._core = openvino.Core()
         self._core.get_property("CPU", "FULL_DEVICE_NAME")
 
@@ -28,7 +28,7 @@ class OpenVino:
         return OpenVinoSession(self._core, model, _config(threads))
 
     def open_profiled(self, model: Path, threads: int, folder: Path) -> "OpenVinoSession":
-        """Compile one with counters; they are in memory."""
+        """Compile a model with performance counters, which are kept in memory."""
         return OpenVinoSession(self._core, model, {**_config(threads), "PERF_COUNT": True})
 
 
@@ -42,14 +42,14 @@ class OpenVinoSession:
         self._runs = 0
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
-        """Run it; inputs are read and outputs left where they are."""
+        """Run the model without copies of inputs and outputs."""
         self._runs += 1
         return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
 
     def profile(self, skipped: int) -> Profile:
-        """The counters, which are means of all runs."""
+        """The performance counters, which are means over all runs."""
         ran = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
-        return summary(by_op(((each.node_type, each.real_time.total_seconds()) for each in ran), 1), self._runs)
+        return profile_of(by_op(((each.node_type, each.real_time.total_seconds()) for each in ran), 1), self._runs)
 
 
 def _config(threads: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What runs a model. onnxruntime at its defaults: only the number of threads and the log level are set."""
+"""Runtimes of the benchmark. onnxruntime has its default options except for the number of threads and the log level."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 import onnxruntime
 
-from layoutopt.bench.profile import read_profile
-from layoutopt.bench.report import Profile
+from layoutopt.bench.bench_report import Profile
+from layoutopt.bench.op_profile import read_profile
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import raise_if_out_of_memory
-from layoutopt.runtime.utf8_path import utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
-"""The names that `load_runtime` knows."""
+"""The names of the runtimes."""
 
 _REASON = 200  # characters
 
@@ -25,32 +25,32 @@ class Session(Protocol):
     """A model that is ready to run."""
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
-        """Run it; the values of its outputs."""
+        """The values of the outputs."""
 
 
 class ProfiledSession(Session, Protocol):
-    """A model that keeps a record of its kernels."""
+    """A model with profiling."""
 
     def profile(self, skipped: int) -> Profile:
-        """What the kernels took, without the first `skipped` runs where the runtime tells runs apart."""
+        """The time per op type, without the first `skipped` runs if the runtime records runs separately."""
 
 
 class Runtime(Protocol):
-    """A way to run models; what goes wrong is its own exception."""
+    """A runtime, which raises its own exceptions."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the runtime."""
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """The version of the runtime."""
 
     def open(self, model: Path, threads: int) -> Session:
-        """Make a session."""
+        """Create a session."""
 
     def open_profiled(self, model: Path, threads: int, folder: Path) -> ProfiledSession:
-        """Make one with profiling on; `folder` is for files and outlives it."""
+        """Create a session with profiling; `folder` is for its files and exists longer than the session."""
 
 
 class OnnxRuntime:
@@ -60,11 +60,11 @@ class OnnxRuntime:
     version = str(onnxruntime.__version__)
 
     def open(self, model: Path, threads: int) -> "OnnxSession":
-        """Make a session."""
+        """Create a session."""
         return OnnxSession(model, _options(threads))
 
     def open_profiled(self, model: Path, threads: int, folder: Path) -> "OnnxSession":
-        """Make one that writes a profile."""
+        """Create a session that writes a profile."""
         options = _options(threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
@@ -80,12 +80,12 @@ class OnnxSession:
             self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
     def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
-        """Run it."""
+        """The values of the outputs."""
         outputs: Sequence[Any] = self._session.run(None, feed)
         return outputs
 
     def profile(self, skipped: int) -> Profile:
-        """End profiling and read what has been written."""
+        """End profiling, and read the written profile."""
         return read_profile(json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8")), skipped)
 
 
@@ -100,7 +100,7 @@ def load_runtime(name: str) -> Runtime:
     """A runtime by name.
 
     Raises:
-        LayoutoptError: it is not installed, or there is none of this name.
+        LayoutoptError: there is no such runtime, or it is not installed.
     """
     if name == "onnxruntime":
         return OnnxRuntime()
@@ -115,7 +115,7 @@ def load_runtime(name: str) -> Runtime:
 
 
 def open_session(runtime: Runtime, model: Path, threads: int) -> Session:
-    """Make a session.
+    """Create a session.
 
     Raises:
         ModelError: the runtime cannot load the model.
@@ -129,10 +129,10 @@ def open_session(runtime: Runtime, model: Path, threads: int) -> Session:
 
 
 def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], model: Path) -> Sequence[Any]:
-    """Run a model that may not be able to.
+    """The outputs of the first run of a model.
 
     Raises:
-        ModelError: it is not.
+        ModelError: the runtime cannot run the model.
     """
     try:
         return session.run(feed)
@@ -143,7 +143,7 @@ def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], mod
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, in short; OpenVINO begins with the places in its own sources."""
+    """The message of an error, shortened and without the source locations that OpenVINO puts first."""
     lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from ", "Check 'false' "))]
-    says = " ".join(" ".join(lines).split()) or type(error).__name__
-    return says if len(says) <= _REASON else f"{says[: _REASON - 3]}..."
+    text = " ".join(" ".join(lines).split()) or type(error).__name__
+    return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."

@@ -20,7 +20,7 @@ from layoutopt.calibrate.case import Case
 from layoutopt.calibrate.fit import Roofline, Sample, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
 from layoutopt.cost_models.conversions import is_channels_last, is_unblocked, physical_bytes
-from layoutopt.cost_models.spec import Duration, Fraction, Kernel, Launch, Memory, Rate
+from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
 from layoutopt.ir.types import TensorType
 
 Group: TypeAlias = int | str
@@ -206,7 +206,7 @@ class _Numbers:
             cast_overhead = Duration(value=_round(found), source=self._said("the median of the groups of conversions"))
         return Launch(overhead=overhead, cast_overhead=cast_overhead)
 
-    def _row(self, number: int, row: Kernel) -> Kernel:
+    def _row(self, number: int, row: KernelSpec) -> KernelSpec:
         found = self.fits.get(number)
         if found is None:
             return row

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from layoutopt.cost_models import TargetSpec
-from layoutopt.cost_models.spec import Kernel
+from layoutopt.cost_models.spec import KernelSpec
 
 
 def profile_text(spec: TargetSpec, base: TargetSpec, description: str) -> str:
@@ -33,7 +33,7 @@ def profile_text(spec: TargetSpec, base: TargetSpec, description: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(kernel: Kernel) -> list[str]:
+def _row(kernel: KernelSpec) -> list[str]:
     said = kernel.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     keys = {name: said.pop(name) for name in list(said) if not isinstance(said[name], dict) or name == "formats"}
     return [f"{name} = {_value(value)}" for name, value in keys.items()] + _numbers(

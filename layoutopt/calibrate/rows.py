@@ -4,7 +4,7 @@ A target that does not tell them apart prices them by the memory bandwidth alone
 """
 
 from layoutopt.cost_models import TargetSpec
-from layoutopt.cost_models.spec import Fraction, Kernel
+from layoutopt.cost_models.spec import Fraction, KernelSpec
 
 _UNKNOWN = Fraction(value=1.0, source="estimate: bound by memory")
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...] | None], ...] = (
@@ -22,7 +22,7 @@ def with_rows(spec: TargetSpec) -> TargetSpec:
     """The target with all rows that can be fitted, in their order."""
     present = {(kernel.family, kernel.ops) for kernel in spec.kernel if kernel.direct}
     added = tuple(
-        Kernel(family=family, ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=_UNKNOWN)
+        KernelSpec(family=family, ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=_UNKNOWN)
         for family, ops in _ROWS
         if (family, ops) not in present
     )

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import onnxruntime
 
-from layoutopt.bench.paired import confined
+from layoutopt.bench.interleaved import pinned
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.case import Case
 from layoutopt.calibrate.fitting import Measured, fit_target, held_out, sort_out
@@ -71,7 +71,7 @@ def calibrate(
     grid = cases(base.block(DType.FLOAT32), quick)
     with State(state, conditions) as kept:
         known = len([case for case in grid if case.key in kept.seconds])
-        with confined(threads):
+        with pinned(threads):
             _measure(grid, kept, quick, progress)
         assert kept.idle is not None
         progress("fitting")

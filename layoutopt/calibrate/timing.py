@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 import onnxruntime
 
-from layoutopt.bench.paired import Action, in_rounds
+from layoutopt.bench.interleaved import Action, in_rounds
 from layoutopt.calibrate.case import Case, chain
 from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory

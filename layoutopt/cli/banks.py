@@ -28,7 +28,8 @@ def banks(
 
     The count is the number of passes in which a warp writes the matrix, and loads it for the tensor cores.
     """
-    from layoutopt.cli.rendering.banks import parse_operand, print_banks
+    from layoutopt.cli.options.operands import parse_operand
+    from layoutopt.cli.rendering.banks import print_banks
 
     shape = parse_shape("--extent", extent) if extent is not None else None
     print_banks(parse_operand(layout, dtype, shape, stride), as_json)

@@ -62,21 +62,36 @@ def bench(
         raise UsageError("not a time", where=f"--seconds {seconds:g}", hint="give a number above 0")
     dims = assignments.parse_dim_sizes(dim or [])
 
-    from layoutopt.cli.rendering.bench import time_models
+    from layoutopt.bench.benchmark import bench as run_benchmark
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.rendering.bench import print_bench
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.errors import DimensionError, InputError
     from layoutopt.runtime.custom_ops import kernel_libraries
+    from layoutopt.sample_inputs import read_inputs
 
-    with kernel_libraries(custom_ops or ()):
-        time_models(
-            models,
-            json,
-            with_ops=profile,
-            force=force,
-            threads=threads,
-            runs=runs,
-            seconds=seconds,
-            warm_up=warm_up,
-            seed=seed,
-            dims=dims,
-            inputs=inputs,
-            runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
-        )
+    given = read_inputs(inputs) if inputs is not None else {}
+    reads = [*models, *([inputs] if inputs is not None else [])]
+    record = JsonRecord(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
+    with kernel_libraries(custom_ops or ()), ProgressLine() as progress:
+        try:
+            report = run_benchmark(
+                models,
+                threads=threads,
+                runs=runs,
+                seconds=seconds,
+                warm_up=warm_up,
+                seed=seed,
+                dims=dims,
+                inputs=given,
+                runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+                progress=progress,
+            )
+        except (DimensionError, InputError) as error:
+            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
+            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+    record.write(report)
+    if not record.is_printed:
+        with after_writing(record.files):
+            print_bench(report, profile)

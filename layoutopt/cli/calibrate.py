@@ -1,10 +1,12 @@
 """`layoutopt calibrate`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
+from layoutopt.cli.exit_codes import CalibrationInterruptedError, UsageError
 from layoutopt.cli.options.force import Force
 
 _STATE = (
@@ -34,6 +36,42 @@ def calibrate(
     predicts the other third: median error and rank correlation. Takes one to two minutes on an idle machine,
     ten seconds with --quick.
     """
-    from layoutopt.cli.rendering.calibrate import write_calibration
+    if output.suffix != ".toml":
+        hint = "use a name that ends in .toml, as --target requires"
+        raise UsageError("not a target file", where=f"-o {output}", hint=hint)
 
-    write_calibration(output, resume, json, quick=quick, threads=threads, force=force)
+    from layoutopt.calibrate import calibrate as run_calibration
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.rendering.calibrate import print_calibration
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.files import Kind, Overwrite, is_same_file, write_text
+
+    state = resume or output.with_suffix(".state")
+    if is_same_file(state, output):
+        raise UsageError("that is the target file", where=f"--resume {resume}", hint="name another file")
+    rule = Overwrite(force=force)
+    rule.check(output, Kind.TARGET)
+    (rule if resume is None else Overwrite()).check(state, Kind.MEASUREMENTS)
+    record = JsonRecord(json, output, state, kind="another file of the calibration", force=force)
+    if resume is None:
+        state.unlink(missing_ok=True)  # left over from an interrupted run
+    with ProgressLine() as progress:
+        try:
+            report = run_calibration(state, quick=quick, threads=threads, progress=progress).report
+        except KeyboardInterrupt:
+            hint = f"continue with {_command_to_resume(output, state, quick, threads)}"
+            raise CalibrationInterruptedError("interrupted; the measurements are stored", hint=hint) from None
+    write_text(output, report.profile, Kind.TARGET, rule)
+    record.write(report)
+    if resume is None:
+        state.unlink(missing_ok=True)
+    if not record.is_printed:
+        with after_writing([output, *record.files]):
+            print_calibration(report, output)
+
+
+def _command_to_resume(output: Path, state: Path, quick: bool, threads: int) -> str:
+    fields = ["layoutopt", "calibrate", "-o", str(output), *(["--quick"] if quick else [])]
+    fields += ["--threads", str(threads)] if threads != 1 else []
+    return shlex.join([*fields, "--resume", str(state)])

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from layoutopt.cli.exit_codes import UnfitError
 from layoutopt.cli.options.custom_ops import CustomOps
 from layoutopt.cli.options.force import Force
 
@@ -29,11 +30,47 @@ def check(
     asks onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
     asks onnxruntime for every kernel that layoutopt emits. The exit code is 10 if something does not fit.
     """
-    from layoutopt.cli.rendering.check import report_kernels, report_model
     from layoutopt.runtime.custom_ops import kernel_libraries
 
     with kernel_libraries(custom_ops or ()):
         if model is None:
-            report_kernels(show_all, json, force=force)
+            _check_kernels(show_all, json, force=force)
         else:
-            report_model(model, show_all, json, force=force)
+            _check_model(model, show_all, json, force=force)
+
+
+def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool) -> None:
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.rendering.check import model_record, print_model
+    from layoutopt.cli.rendering.progress import ProgressLine
+    from layoutopt.report.fitness import check_model
+
+    record = JsonRecord(json, model, force=force)
+    with ProgressLine() as progress:
+        fitness = check_model(model, progress)
+    record.write(model_record(model, fitness))
+    if not record.is_printed:
+        with after_writing(record.files):
+            print_model(model, fitness, show_all)
+    if fitness.problems:
+        problem, hint = next(iter(fitness.problems.items()))
+        raise UnfitError(problem, where=str(model), hint=hint)
+
+
+def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
+    from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.json_record import JsonRecord
+    from layoutopt.cli.rendering.check import kernels_record, print_kernels
+    from layoutopt.report.fitness import check_kernels, this_machine
+
+    record = JsonRecord(json, force=force)
+    machine, found = this_machine(), check_kernels()
+    record.write(kernels_record(machine, found))
+    if not record.is_printed:
+        with after_writing(record.files):
+            print_kernels(machine, found, show_all)
+    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_there)
+    if missing:
+        problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
+        raise UnfitError(problem, hint="install a version that has them")

@@ -103,7 +103,8 @@ def _report_error(error: BaseException, settings: Settings) -> int:
         _print_error(f"{error.filename}: {what}" if error.filename else what)
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # stdout of --help, or a temporary folder
         return OutputError.exit_code if is_full else LayoutoptError.exit_code
-    what = ": ".join(filter(None, (type(error).__name__, str(error))))
+    notes = getattr(error, "__notes__", [])
+    what = ", ".join([": ".join(filter(None, (type(error).__name__, str(error)))), *notes])
     _print_error(f"{what}; rerun with {TRACEBACK}=1 or layoutopt --traceback for a traceback", "internal error")
     return exit_codes.INTERNAL
 

@@ -29,6 +29,12 @@ class UnfitError(LayoutoptError):
     exit_code: ClassVar[int] = 10
 
 
+class CalibrationInterruptedError(LayoutoptError):
+    """`calibrate` was interrupted with Ctrl-C; the measurements so far are stored."""
+
+    exit_code: ClassVar[int] = INTERRUPTED
+
+
 class StdoutError(LayoutoptError):
     """Stdout cannot be written."""
 

@@ -12,7 +12,7 @@ from layoutopt.cli.options.shapes import parse_shape
 
 def formats(
     name: Annotated[
-        str | None, Argument(metavar="NAME", help="A name like NC1HWC0, or a format string like NCHW16c.")
+        str | None, Argument(metavar="NAME", help="A name like NC1HWC0, or a notation like NCHW16c.")
     ] = None,
     shape: Annotated[
         str | None, Option("--shape", metavar="1,17,5,4", help="The logical shape of a tensor in the format.")

@@ -31,6 +31,7 @@ def inspect(
     printed, unless --target is given.
     """
     from layoutopt.cli.files.after_writing import after_writing
+    from layoutopt.cli.files.pictures import require_drawing
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
@@ -39,6 +40,7 @@ def inspect(
     rule = Overwrite((model,), None, force)
     if plot is not None:
         rule.check(plot, Kind.PICTURE)
+        require_drawing()
     dims = assignments.parse_dim_ranges(dim or [])
     found = inspect_model(model, target, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):

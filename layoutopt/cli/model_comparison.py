@@ -12,12 +12,11 @@ from layoutopt.errors import VerificationError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.sizes import Dims
 from layoutopt.report.stamp import KEY
-from layoutopt.sample_inputs import InputSet, prepared
+from layoutopt.sample_inputs import InputSet, prepare_inputs
 from layoutopt.verification import Comparison, Verification
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.files import verify_files
-from layoutopt.verification.verdict import concluded
-from layoutopt.verification.verify import Request
+from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def compare_models(
         models = [onnx_io.read(path, strict=strict) for path in (original, rewritten)]
         graphs = [onnx_io.lift(model, strict=strict) for model in models]  # an invalid model may crash onnxruntime
         repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
-        samples, _ = prepared(original, graphs[0], dims, inputs)
+        samples, _ = prepare_inputs(original, graphs[0], dims, inputs)
         pins = recorded_pins(models[1].metadata_props)
         verdicts = []
         for number in range(rounds):
@@ -127,4 +126,4 @@ def with_tolerance(verdict: Verification, tolerance: float) -> Verification:
         return verdict
     limit = Difference(tolerance, tolerance)
     comparisons = (replace(each, limit=limit) for each in verdict.comparisons)
-    return concluded(comparisons, verdict.sensitive, verdict.sizes)
+    return Verification.of(comparisons, verdict.sensitive, verdict.sizes)

@@ -99,14 +99,16 @@ def optimize(
     from layoutopt.cli.rendering.optimize import print_summary
     from layoutopt.cli.rendering.progress import ProgressLine
     from layoutopt.cli.rendering.warnings import repairs_of, warn, warn_of_repairs, warnings_of
-    from layoutopt.cost.growth import MAX_GROWTH
+    from layoutopt.cost.size_growth import MAX_GROWTH
+    from layoutopt.driver.pipeline import pipeline_for
     from layoutopt.files import Overwrite
     from layoutopt.sample_inputs import read_inputs
 
     given = [read_inputs(path) for path in inputs or []]
     outputs = Outputs(model, None if dry_run else output, report, external_data, force=force)
     outputs.check()
-    watch = parse_dumps(dump_ir or [], mode.value, Overwrite((model, *(inputs or [])), output, force))
+    pipeline = pipeline_for(mode.value, target, dialect)
+    watch = parse_dumps(dump_ir or [], pipeline, Overwrite((model, *(inputs or [])), output, force))
     with ProgressLine(is_silent=quiet or watch.uses_stderr) as progress:
         result = api.optimize(
             model,

@@ -1,11 +1,11 @@
-"""What a cost model is: a judge of what is wise on one hardware. Its unit is the second.
+"""Cost models: estimated times of ops and conversions on one target, in seconds.
 
-A cost model never decides whether something is legal; it prices what the layout rules list. It may price anything: a
-signature that no kernel has costs what its emulation costs, not infinity.
+Layout rules decide which signatures are legal; a cost model only prices them. Its prices are finite: a signature without a
+kernel costs as much as its emulation, conversions included.
 """
 
-from layoutopt.cost.model import CostModel, Emulating
+from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating, emulation_conversions
 from layoutopt.cost.several import Several
 from layoutopt.cost.sized import SizedCostModel, sized
 
-__all__ = ["CostModel", "Emulating", "Several", "SizedCostModel", "sized"]
+__all__ = ["CostModel", "CostModelWrapper", "Emulating", "Several", "SizedCostModel", "emulation_conversions", "sized"]

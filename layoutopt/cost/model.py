@@ -1,10 +1,9 @@
-"""What a cost model is: a judge of what is wise on one hardware. Its unit is the second.
+"""The interface of cost models.
 
-A cost model never decides whether something is legal; it prices what the layout rules list. It may price anything: a
-signature that no kernel has costs what its emulation costs, not infinity.
+Layout rules decide which signatures are legal; a cost model only prices them, in seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from layoutopt.ir.types import Op, Signature, Storage, Value
@@ -17,25 +16,57 @@ class CostModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The target's name, `gpu-hopper` for example."""
+        """The name of the target, for example `gpu-hopper`."""
 
     @property
     def dialect(self) -> str:
-        """The dialect that models for this target are written in unless a caller asks for another."""
+        """The default output dialect for this target."""
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
-        """The formats that the target's kernels for this op want, each as formats of some of its operands."""
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that the target's kernels for this op require, one mapping of operands to formats per kernel."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """How long the op takes under a signature."""
+        """Estimated seconds of the op under a signature."""
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """How long it takes to bring a tensor from one storage into another; 0 where no byte moves."""
+        """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
 
 
 @runtime_checkable
 class Emulating(Protocol):
-    """A cost model that knows what conversions it prices within ops that no kernel takes as they are."""
+    """A cost model that counts the conversions within emulated ops, which no kernel supports as they are."""
 
-    def hidden_conversions(self, op: Op, signature: Signature) -> int:
-        """How many operands are converted within the op, constants aside."""
+    def emulation_conversions(self, op: Op, signature: Signature) -> int:
+        """The number of operands that are converted within the op, without constants."""
+
+
+def emulation_conversions(model: CostModel, op: Op, signature: Signature) -> int:
+    """The number of operands that are converted within the op; 0 for a model that does not count them."""
+    return model.emulation_conversions(op, signature) if isinstance(model, Emulating) else 0
+
+
+def distinct(formats: Iterable[OperandFormats]) -> list[OperandFormats]:
+    """The formats of several kernels without duplicates, in order."""
+    return list({tuple(each.items()): each for each in formats}.values())
+
+
+class CostModelWrapper:
+    """Base class of cost models that change the prices of another one for the same target."""
+
+    def __init__(self, model: CostModel) -> None:
+        """Wrap `model`."""
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The name of the target."""
+        return self._model.name
+
+    @property
+    def dialect(self) -> str:
+        """The default output dialect for this target."""
+        return self._model.dialect
+
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that the target's kernels for this op require."""
+        return self._model.preferred_formats(op)

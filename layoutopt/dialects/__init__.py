@@ -1,7 +1,8 @@
-"""How a planned graph is spelled in ONNX. A new dialect is one file and one line here, or an entry point of a package."""
+"""Dialects, which write planned graphs in ONNX. A new dialect is one file and one line here, or an entry point of a package."""
 
 from layoutopt.dialects.ascend import Ascend
 from layoutopt.dialects.functions import Functions
+from layoutopt.dialects.lower import Lower
 from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops
@@ -13,4 +14,4 @@ EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of
 
 DIALECTS = Registry({dialect.name: dialect for dialect in (Functions(), Ascend(), OnnxRuntime(), Ops())}, EXTENSIONS)
 
-__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "OnnxRuntime", "Ops"]
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops"]

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.carrier import carrier, code_of
 from layoutopt.dialects.extents import ExtentsAtRunTime
+from layoutopt.dialects.promotion import code_of, promoted_type
 from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose, product
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import physical_type
@@ -56,7 +56,7 @@ class OpBuilder:
         self._opset = opset
         self._prefix = prefix
         self._count = 0
-        self._carried: dict[Value, Value] = {}
+        self._promoted: dict[Value, Value] = {}
         self.ops: list[Op] = []
         self.constants: list[Value] = []
         self.outputs: dict[int, Value] = {}
@@ -178,7 +178,7 @@ class OpBuilder:
         type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
         if extent < old:
             return self._slice(value, axis, extent, type)
-        if value.type.dtype not in _PADDED and carrier(value.type.dtype, "Pad", self._opset) is None:
+        if value.type.dtype not in _PADDED and promoted_type(value.type.dtype, "Pad", self._opset) is None:
             missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
             return result
@@ -240,16 +240,16 @@ class OpBuilder:
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Value:
         """An op that moves elements; on a wider element type where it does not take this one."""
-        wide = carrier(type.dtype, op_type, self._opset)
+        wide = promoted_type(type.dtype, op_type, self._opset)
         if wide is None:
             (result,) = self.op(op_type, [value, *rest], [type], attributes)
             return result
-        source = self._carried.get(value)
+        source = self._promoted.get(value)
         if source is None or source.dtype is not wide:
             source = self._cast(value, wide)
         (moved,) = self.op(op_type, [source, *rest], [TensorType(wide, type.shape)], attributes)
         result = self._cast(moved, type.dtype)
-        self._carried[result] = moved
+        self._promoted[result] = moved
         return result
 
     def _cast(self, value: Value, dtype: DType) -> Value:

@@ -10,15 +10,17 @@ so the values in its body have none.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Dialect, write_plain
-from layoutopt.dialects.shield import shield
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
+from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
+from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
-from layoutopt.ops import hoist_data_movement, rule_of
+from layoutopt.ops import rule_of
+from layoutopt.passes import HoistFromQdqGroups
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}
 _VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
@@ -45,13 +47,7 @@ class Functions(Dialect):
     """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
 
     name = "functions"
-
-    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
-        """The lowered graph; `graph` is not changed. Ops that are more than one op on arrays leave no names inside of units."""
-        lowered = super().lower(graph, growth)
-        for each in lowered.nest():
-            hoist_data_movement(each, only_views=True)
-        return lowered
+    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=True), *COMPACT)
 
     def label(self, op: Op) -> Label:
         """CastData with both formats; any other op with the formats of its first operands in its name, and the signature."""
@@ -69,7 +65,7 @@ class Functions(Dialect):
         if not builder.ops or (rule is not None and rule.is_layout_agnostic(op, op.signature)):
             write_plain(graph, op, builder, outputs)
             return
-        shield(graph, builder)
+        stop_qdq_propagation(graph, builder)
         label = self.label(op)
         draft = _draft(graph, op, builder, label.says)
         function = _find_or_add(graph, label, draft)

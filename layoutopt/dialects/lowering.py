@@ -6,62 +6,20 @@ dialects and stands here. Constants are packed when they are read, so lowering a
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.product_ranks import even_ranks
-from layoutopt.dialects.shield import shield
-from layoutopt.formats import Format, Shape, pack, packed_elements, packed_view
+from layoutopt.dialects.packed import Packed
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
+from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
+from layoutopt.dialects.write_plain import first_name, write_plain
+from layoutopt.formats import Format, Shape
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Data, Op, Slot, TensorType, Value
-from layoutopt.ops import (
-    LayoutRule,
-    X,
-    Y,
-    canonical_signature,
-    estimated_extent,
-    estimated_volume,
-    is_canonical,
-    physical_type,
-    rule_of,
-)
+from layoutopt.ir.types import Op, Slot, TensorType, Value
+from layoutopt.ops import LayoutRule, X, Y, canonical_signature, estimated_volume, is_canonical, physical_type, rule_of
 from layoutopt.ops.region_ops import ControlFlow, region_rule, region_tree
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A constant in a format: packed every time it is read, held by nobody.
-
-    Attributes:
-        data: what is packed.
-        format: the format.
-        shape: of the array.
-        nbytes: how large that is.
-    """
-
-    data: Data
-    format: Format
-    shape: Shape
-    nbytes: int
-
-    def numpy(self) -> Array:
-        """The physical array."""
-        return pack(self.data.numpy(), self.format).reshape([estimated_extent(dim) for dim in self.shape])
-
-    def view(self) -> Array:
-        """The physical array, one axis per part, as a view of the logical one if no axis is padded."""
-        return packed_view(self.data.numpy(), self.format)
-
-    def of(self, data: Data, nbytes: int) -> "Packed":
-        """Another constant of that shape in this format."""
-        return Packed(data, self.format, self.shape, nbytes)
-
-    def elements_at(self, places: Array) -> Array:
-        """The elements at places of the flattened physical array."""
-        return packed_elements(self.data.numpy(), self.format, places)
+from layoutopt.passes.base import Pass
 
 
 class Dialect(ABC):
@@ -72,11 +30,13 @@ class Dialect(ABC):
         is_native: whether it is for onnxruntime alone, on one kind of machine.
         keeps_units: whether quantised units stay as they are, since the runtime does better with them than with what could be
             written in other formats.
+        passes: run on the lowered graph, in this order.
     """
 
     name: str
     is_native: bool = False
     keeps_units: bool = False
+    passes: tuple[Pass, ...] = (EqualizeMatmulRanks(), *COMPACT)
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -101,14 +61,8 @@ class Dialect(ABC):
         del op, builder
         return False
 
-    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
-        """The lowered graph; `graph` is not changed.
-
-        Args:
-            graph: the planned graph.
-            growth: the ledger that rewrites which grow constants pay from; without it there is no limit.
-        """
-        del growth
+    def lower(self, graph: Graph) -> Graph:
+        """The lowered graph, before the dialect's passes have run; `graph` is not changed."""
         main = Graph(graph.name, graph.opsets, graph.origin)
         main.metadata = dict(graph.metadata)
         scanned = _scanned(graph)
@@ -118,10 +72,7 @@ class Dialect(ABC):
             bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
         callers = [Slot("in", index) for index in range(len(graph.inputs))]
         callers += [Slot("out", index) for index in range(len(graph.outputs))]
-        lowered = _Lowering(self, graph, main, bodies, callers).run()
-        for each in lowered.nest():
-            even_ranks(each)
-        return lowered
+        return _Lowering(self, graph, main, bodies, callers).run()
 
 
 class _Lowering:
@@ -151,6 +102,7 @@ class _Lowering:
         for op in source.ops:
             self._lower(op)
         target.outputs = [self._output(index, value) for index, value in enumerate(source.outputs)]
+        target.stage = "lowered"
         return target
 
     def _output(self, index: int, value: Value) -> Value:
@@ -167,7 +119,7 @@ class _Lowering:
         )
         builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
         builder.set_output(0, builder.reshape(result, bare))
-        shield(self.target, builder)
+        stop_qdq_propagation(self.target, builder)
         write_plain(self.target, op, builder, [exposed])
         return exposed
 
@@ -209,7 +161,7 @@ class _Lowering:
             self.target.add_op(copy)
             return
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
-        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or _first_name(op), self.dialect.shape)
+        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
         if not self.dialect.native(op, builder):
             if rule is None:
                 self._convert(op, builder)
@@ -227,7 +179,7 @@ class _Lowering:
         scanned = {place.slot for crossing in rule.boundary_values(op) for place in crossing.ports if place.hidden_axes}
         storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
         formats = {slot: storage.format for slot, storage in storages.items()}
-        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or _first_name(op), self.dialect.shape)
+        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
         operands = (
             builder.input(index) if Slot("in", index) in scanned else builder.raw(index) for index in range(len(inputs))
         )
@@ -303,41 +255,3 @@ def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:
     storages = {} if op.signature is None else {X: op.signature.inputs[0], Y: op.signature.outputs[0]}
     return {slot: storage.format for slot, storage in storages.items() if storage is not None}
-
-
-def _first_name(op: Op) -> str:
-    return next((value.name for value in op.outputs if value is not None), op.op_type)
-
-
-def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-    """Put the recorded ops into the graph as they are; their last results become the outputs."""
-    final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
-    values: dict[Value, Value | None] = {}
-    for constant in builder.constants:
-        values[constant] = graph.new_value(constant.name, constant.type, data=constant.data)
-    recorded = list(builder.ops)
-    produced = {value for each in recorded for value in each.outputs if value is not None}
-    for source, result in final.items():
-        if source not in produced and result is not None:
-            # Nothing to do but the name: the output is an input, under other axes.
-            recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
-            values[result] = result
-    for number, each in enumerate(recorded):
-        for value in each.outputs:
-            if value is not None and value not in values:
-                target = final.get(value)
-                values[value] = target if target is not None else graph.new_value(value.name, value.type)
-        copy = Op(
-            each.op_type,
-            tuple(value and values.get(value, value) for value in each.inputs),
-            tuple(value and values[value] for value in each.outputs),
-            domain=each.domain,
-            version=each.version,
-            name=op.name if len(recorded) == 1 else f"{op.name or _first_name(op)}/{number}",
-            attributes=each.attributes,
-            bodies=each.bodies,
-            captured=each.captured,
-            order=(*op.order, number),
-            origin=each.origin,
-        )
-        graph.add_op(copy)

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
+from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import hoist_data_movement
+from layoutopt.passes import HoistFromQdqGroups
 
 
 class Ops(Dialect):
@@ -17,13 +18,7 @@ class Ops(Dialect):
     """
 
     name = "ops"
-
-    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
-        """The lowered graph; `graph` is not changed."""
-        lowered = super().lower(graph, growth)
-        for each in lowered.nest():
-            hoist_data_movement(each, only_views=False)
-        return lowered
+    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=False), *COMPACT)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """The recorded ops as they are."""

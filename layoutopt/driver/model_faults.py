@@ -11,12 +11,12 @@ from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.sizes import Dims
-from layoutopt.runtime.choice import loads
+from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
-from layoutopt.sample_inputs import SampleInputs, inputs_for
+from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
 from layoutopt.verification import Verification
+from layoutopt.verification.original_runs import Budget, load_and_run
 from layoutopt.verification.runnable import Runnable, Source
-from layoutopt.verification.runs import Budget, load_and_run
 
 _HINT = "export the model again"
 
@@ -86,7 +86,7 @@ def _refusal(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims:
             verdict = run_alone(model, None, _inputs_of(model, dims))
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = _run_once(source, inputs_for(source, dims))
+            verdict = _run_once(source, sample_inputs_for(source, dims))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""

@@ -1,11 +1,11 @@
-"""Filters of Ascend that are no order of the parts of axes: they mix axes within a block, or hold zeros between elements.
+"""Filter formats of Ascend outside the format algebra: they mix axes within a block, or hold zeros between elements.
 
     FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, each a diagonal block
     FRACTAL_Z_C04            (ceil(4*H*W/C0), N1, 16, C0) at most 4 channels: 4*H*W is what is cut into C0
     C1HWNCoC0                (C1, H, W, N, C0, C0)        depthwise: every C0 channels are the diagonal of a square
 
 Sources: Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc (shapes), MindSpore
-mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwToC1hwncoc0: the order of the elements).
+mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwToC1hwncoc0: element order).
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ N0 = 16
 
 
 class FilterStorage(Protocol):
-    """Where the elements of a filter (N, C, H, W) lie; the rest of the memory is zero."""
+    """The offsets of the elements of a filter (N, C, H, W) in memory that is zero elsewhere."""
 
     def physical_shape(self, shape: Extents) -> tuple[int, ...]:
-        """The extents of the memory."""
+        """The shape of the memory."""
 
     def offsets(self, shape: Extents) -> Index:
-        """The offset of every element, as an array of the logical shape."""
+        """The offset of every element as an array of the logical shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class GroupedFractalZ:
     """FRACTAL_Z of a convolution with groups; N counts the output channels of all groups, C the input channels of one.
 
     Args:
-        groups: of the convolution; with 1 it is FRACTAL_Z.
+        groups: the groups of the convolution; with 1 the format is FRACTAL_Z.
         c0: input channels of a fractal.
     """
 
@@ -48,7 +48,7 @@ class GroupedFractalZ:
     c0: int = 16
 
     def gathered(self, shape: Extents) -> int:
-        """How many groups share fractals: as few as fill them, so that no more zeros are stored than have to be."""
+        """The number of groups that share fractals: the smallest that fills them, which stores the fewest zeros."""
         n, c = self._of_a_group(shape)
         return min(lcm(self.c0 // gcd(c, self.c0), N0 // gcd(n, N0)), self.groups)
 
@@ -94,7 +94,7 @@ class FractalZC04:
         return -(-4 * shape[2] * shape[3] // self.c0), -(-shape[0] // N0), N0, self.c0
 
     def offsets(self, shape: Extents) -> Index:
-        """The four channels of a pixel lie together, then the pixels of a row."""
+        """Channel, then column, then row, from the innermost outwards: the four channels of a pixel are contiguous."""
         _, columns, _, _ = self.physical_shape(shape)
         output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
         place = (row * shape[3] + column) * 4 + channel
@@ -128,11 +128,11 @@ class C1HWNCoC0:
 
 
 def pack_filter(array: Array, storage: FilterStorage) -> Array:
-    """The memory of a filter, zeros where no element lies.
+    """The memory of a filter, zero where no element is stored.
 
     Args:
         array: of shape (N, C, H, W), any dtype.
-        storage: how it lies.
+        storage: its format.
 
     Raises:
         FormatError: the storage is not for such a shape.

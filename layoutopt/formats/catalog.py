@@ -1,11 +1,11 @@
-"""The formats that people know by name, each with the system that uses it and the source of its definition.
+"""Catalogue of named formats, each with the system that uses it and the source of its definition.
 
-A name is only a spelling: `lookup` turns it into a Format and forgets it. {C0} stands for a number of
-elements that depends on the dtype, so the names of Ascend need one.
+`lookup` turns a name into a Format, which does not keep the name. {C0} stands for a number of elements that depends on the
+dtype, so the names of Ascend need one.
 
-Left out is what the grammar cannot say: FRACTAL_Z with groups, FRACTAL_Z_C04 and C1HWNCoC0, which mix axes
-within a block or hold zeros (`formats.ascend` has them as arrays, the dialect `ascend` writes them), and the
-swizzled layouts of CUTLASS, which are a layout followed by an exchange of offset bits.
+Formats outside the grammar are left out: FRACTAL_Z with groups, FRACTAL_Z_C04 and C1HWNCoC0, which mix axes within a block
+or hold zeros (`formats.ascend` has them as arrays, the dialect `ascend` writes them), and the swizzled layouts of CUTLASS,
+which are a layout followed by a permutation of offset bits.
 """
 
 import difflib
@@ -28,35 +28,35 @@ _TENSOR = "CUTLASS include/cutlass/layout/tensor.h"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name of a format.
+    """A named format.
 
     Args:
-        name: as its system writes it.
-        system: who calls it so.
-        spelling: in the grammar of `Format.parse`, possibly with the placeholder {C0}.
+        name: the name in its system.
+        system: the system, such as "oneDNN".
+        notation: the format in the grammar of `Format.parse`, possibly with the placeholder {C0}.
         axes: the letters of the logical axes, in ONNX order.
-        note: what to know about it.
-        source: where it is defined.
+        note: its use or its constraints.
+        source: the file that defines it.
     """
 
     name: str
     system: str
-    spelling: str
+    notation: str
     axes: str
     note: str
     source: str
 
     def format(self, dtype: str | None = None) -> Format:
-        """The format, for tensors of a dtype if the spelling depends on it.
+        """The format, for tensors of a dtype if the notation depends on it.
 
         Raises:
             FormatError: the format depends on the dtype, and none is given.
         """
-        if "{C0}" not in self.spelling:
-            return Format.parse(self.spelling, self.axes)
+        if "{C0}" not in self.notation:
+            return Format.parse(self.notation, self.axes)
         if dtype is None:
             raise FormatError("depends on the dtype", where=self.name, hint="give one, like float16")
-        return Format.parse(self.spelling.replace("{C0}", str(c0(dtype))), self.axes)
+        return Format.parse(self.notation.replace("{C0}", str(c0(dtype))), self.axes)
 
 
 def format_system(system: str, source: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
@@ -65,12 +65,12 @@ def format_system(system: str, source: str, *rows: tuple[str, str, str, str]) ->
     Args:
         system: its name, `oneDNN` for example.
         source: the document or file that defines the formats.
-        rows: of each format its name, its spelling, the letters of its logical axes in ONNX order, and a note.
+        rows: of each format its name, its notation, the letters of its logical axes in ONNX order, and a note.
 
     Raises:
-        FormatError: a spelling does not follow the grammar.
+        FormatError: a notation does not follow the grammar.
     """
-    return tuple(Entry(name, system, spelling, axes, note, source) for name, spelling, axes, note in rows)
+    return tuple(Entry(name, system, notation, axes, note, source) for name, notation, axes, note in rows)
 
 
 _ENTRIES = (
@@ -200,7 +200,7 @@ _ENTRIES = (
     *format_system(
         "TVM",
         "TVM python/tvm/topi/nn/conv2d.py",
-        ("NCHW16c", "NCHW16c", "NCHW", "any number is accepted: it is a spelling"),
+        ("NCHW16c", "NCHW16c", "NCHW", "any number is accepted: the name is a notation"),
         ("OIHW16i16o", "OIHW16i16o", "OIHW", "filters of NCHW16c"),
     ),
 )
@@ -238,15 +238,15 @@ def entries() -> tuple[Entry, ...]:
 
 
 def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Format:
-    """The format that a name or a spelling stands for.
+    """The format with a name or a notation.
 
-    Names of the catalogue come first, exactly as written and then in any case. Everything else is read as a
-    spelling, in which the lower-case tags of oneDNN (`nChw8c`, `acdb`) are as good as upper-case letters.
+    Names of the catalogue take precedence, first exactly as written and then ignoring case. Any other text is parsed as a
+    notation, in which the lower-case tags of oneDNN (`nChw8c`, `acdb`) are equivalent to upper-case letters.
 
     Args:
-        name: a name of the catalogue, or a spelling.
+        name: a name of the catalogue, or a notation.
         dtype: the element type, like `float16`, for names whose blocks depend on it.
-        axes: the letters of the logical axes, where they do not follow from the name.
+        axes: the letters of the logical axes, if they do not follow from the name.
 
     Raises:
         FormatError: there is no such format, or it depends on a dtype and none is given.
@@ -254,11 +254,11 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
     template = _TEMPLATE.fullmatch(name)
     entry = _named(f"{template[1]}32>" if template else name)
     if entry and template:
-        entry = replace(entry, spelling=entry.spelling.replace("32", template[2]))
+        entry = replace(entry, notation=entry.notation.replace("32", template[2]))
     if entry and axes in (None, entry.axes):
         return entry.format(dtype)
     try:
-        return Format.parse(_spelling(name), axes)
+        return Format.parse(_notation(name), axes)
     except FormatError as error:
         names = [entry.name for entry in entries()]
         close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.upper(), names, n=1)
@@ -266,10 +266,10 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
 
 
 def c0(dtype: str) -> int:
-    """The elements in Ascend's innermost block: 32 bytes of types of up to 16 bits, else 16 elements.
+    """The number of elements in Ascend's innermost block: 32 bytes for types of up to 16 bits, otherwise 16 elements.
 
     Source: K0 of the platform table `[DtypeMKN]`, the same from Ascend 310 to 910B: 16, but 32 for int8, 64
-    for int4. Chips whose cube computes float32 have 8 for it; a target's own table says so.
+    for int4. Chips whose cube unit computes float32 have 8 for it, as their target tables declare.
 
     Raises:
         FormatError: the dtype has no known width.
@@ -305,6 +305,6 @@ def _find(among: tuple[Entry, ...], name: str) -> Entry | None:
     return next(exact, None) or next(folded, None)
 
 
-def _spelling(tag: str) -> str:
-    """A tag of oneDNN in our letters: what has no number is an outer part, whatever its case."""
+def _notation(tag: str) -> str:
+    """A tag of oneDNN in upper-case letters for outer parts: a letter without a number is an outer part in either case."""
     return _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)

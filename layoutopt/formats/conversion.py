@@ -1,15 +1,14 @@
 """A Conversion copies one logical tensor from one Format to another.
 
-It is a pair of formats, never a permutation: what it does to bytes follows from the shape. Its shortest
-spelling in array operations is found on *digits*. Each part of either format covers a run of digits of its
-axis, and the common refinement of the spans of both formats cuts the axis into atoms that both only reorder:
+It is a pair of formats, not a permutation: its effect on bytes depends on the shape. Its shortest sequence of array
+operations is found on *digits*. Each part of either format covers a range of digits of its axis, and the common
+refinement of the spans of both formats cuts the axis into atoms that both formats only reorder:
 
     NCHW16c -> NCHW8c:   N C16 H W 2 8   ->   N C16 2 H W 8         one Transpose, between two Reshapes
 
-What remains is the padded extent of a blocked axis. It may change where the outer digits of the axis stand
-together: on the source side before the Transpose, or on the destination side after it, in multiples of what
-lies further in. Where neither works, or the two formats have no common refinement, the chain goes through a
-format in which those axes, or all of them, are whole.
+The padded extent of a blocked axis may change too: on the source side before the Transpose, or on the destination side
+after it, in multiples of the span of the outermost digit on that side. Where neither works, or the two formats have no
+common refinement, the conversion goes through an intermediate format in which those axes, or all axes, are not blocked.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +18,7 @@ from itertools import pairwise, product
 from typing import Self
 
 from layoutopt.errors import FormatError
+from layoutopt.formats.digits import Digit
 from layoutopt.formats.extent import Dim
 from layoutopt.formats.format import Format, Shape, quotient
 from layoutopt.formats.pack import Array
@@ -37,15 +37,15 @@ class Conversion:
     dst: Format
 
     def __post_init__(self) -> None:
-        """Check that both formats can be of one tensor."""
+        """Check that both formats have the same rank."""
         if self.src.rank != self.dst.rank:
             raise FormatError(f"{self.src} and {self.dst} have different ranks", hint="convert one logical tensor")
 
     def then(self, other: Self) -> Self:
-        """This conversion followed by another one.
+        """The composition of this conversion and another one.
 
         Raises:
-            FormatError: the other one does not start from the format in which this one ends.
+            FormatError: the source format of `other` is not the destination format of this conversion.
         """
         if other.src != self.dst:
             raise FormatError(f"a conversion to {self.dst} cannot be followed by one from {other.src}")
@@ -53,42 +53,41 @@ class Conversion:
 
     @property
     def inverse(self) -> Self:
-        """The conversion back."""
+        """The conversion from `dst` to `src`."""
         return type(self)(self.dst, self.src)
 
     def is_identity(self, shape: Shape) -> bool:
-        """Whether both formats put a tensor of this shape into the same bytes.
+        """Whether both formats store a tensor of this shape as the same bytes.
 
         Raises:
             FormatError: one of the formats does not fit the shape.
         """
-        return self.src == self.dst or self.src.key(shape) == self.dst.key(shape)
+        return self.src.same_bytes(self.dst, shape)
 
     def moves(self, shape: Shape) -> bool:
         """Whether bytes move: the opposite of `is_identity`."""
         return not self.is_identity(shape)
 
-    def steps(self, shape: Shape, *, trust_lanes: bool = False) -> tuple[Step, ...]:
-        """The chain of array operations that converts with the fewest copies; a Reshape is none.
+    def steps(self, shape: Shape, *, padding_is_zero: bool = False) -> tuple[Step, ...]:
+        """The array operations that convert with the fewest copies; a Reshape is no copy.
 
-        Lanes that the destination adds are zero. An axis that both formats pad to the same extent keeps its
-        lanes as they are; otherwise the source's lanes are cut off first, unless they are trusted.
+        Padding that the destination adds is zero. An axis that both formats pad to the same extent keeps the values of its
+        padding; otherwise the source's padding is cut off first, unless it is zero anyway.
 
         Args:
             shape: the logical shape; axes that neither format blocks may be symbolic.
-            trust_lanes: the source's lanes are known to be zero and may serve as those of the destination.
+            padding_is_zero: whether the source's padding is zero and may become padding of the destination.
 
         Returns:
-            The steps, from the physical shape of `src` to that of `dst`; none if they are the same bytes and
-            shape.
+            The steps from the physical shape of `src` to that of `dst`; none if bytes and physical shape are the same.
 
         Raises:
             FormatError: one of the formats does not fit the shape.
         """
-        return _shortest(self, shape, trust_lanes)
+        return _shortest(self, shape, padding_is_zero)
 
-    def apply(self, physical: Array, shape: tuple[int, ...], *, trust_lanes: bool = False) -> Array:
-        """Run the steps on the memory of a tensor, in numpy.
+    def apply(self, physical: Array, shape: tuple[int, ...], *, padding_is_zero: bool = False) -> Array:
+        """The physical array of `dst` for a physical array of `src`, computed with numpy.
 
         Raises:
             FormatError: a format does not fit the shape, or the array is not the source's memory of it.
@@ -96,171 +95,168 @@ class Conversion:
         expected = self.src.physical_shape(shape)
         if physical.shape != expected:
             raise FormatError(f"an array of shape {physical.shape} is given, not {expected}", where=str(self.src))
-        for step in self.steps(shape, trust_lanes=trust_lanes):
+        for step in self.steps(shape, padding_is_zero=padding_is_zero):
             physical = run(step, physical)
         return physical
 
 
-@dataclass(frozen=True, slots=True)
-class _Digit:
-    """A level of an axis at one place in memory: `extent` steps of `span` elements."""
-
-    axis: int
-    span: int
-    extent: Dim
-
-
-_View = tuple[_Digit, ...]
+_View = tuple[Digit, ...]
+"""Digits of all axes in memory order."""
 
 
 @lru_cache(maxsize=1 << 14)
-def _shortest(conversion: Conversion, shape: Shape, trust: bool) -> tuple[Step, ...]:
-    """The steps of a conversion; cached, since a model asks for the same few over and over."""
+def _shortest(conversion: Conversion, shape: Shape, padding_is_zero: bool) -> tuple[Step, ...]:
+    """The steps of a conversion; cached, since a model has many equal conversions."""
     src, dst = conversion.src, conversion.dst
     if conversion.is_identity(shape):
         chain = Chain(src.physical_shape(shape))
         chain.reshape(dst.physical_shape(shape))
         return chain.steps
-    passages = [_Passage.make(conversion, shape, lean=lean, trust=trust) for lean in (False, True)]
-    chains = [passage.steps() for passage in passages if not passage.stubborn]
-    detours = product((src, dst), (passages[-1].stubborn, range(src.rank))) if not chains else ()
-    for fmt, axes in detours:
-        whole = fmt.without_blocks(axes)
-        halves = Conversion(src, whole), Conversion(whole, dst)
-        steps = [step for half in halves for step in _shortest(half, shape, trust)]
+    attempts = [
+        _TransposePlan.make(conversion, shape, merges=merges, padding_is_zero=padding_is_zero)
+        for merges in (False, True)
+    ]
+    chains = [attempt.steps() for attempt in attempts if not attempt.inconvertible]
+    intermediates = product((src, dst), (attempts[-1].inconvertible, range(src.rank))) if not chains else ()
+    for fmt, axes in intermediates:
+        unblocked = fmt.without_blocks(axes)
+        halves = Conversion(src, unblocked), Conversion(unblocked, dst)
+        steps = [step for half in halves for step in _shortest(half, shape, padding_is_zero)]
         chains.append(Chain(src.physical_shape(shape), steps).steps)
     return min(chains, key=_effort)
 
 
 @dataclass(frozen=True, slots=True)
-class _Passage:
-    """How one Transpose converts: the digits on both sides, and the extent of every axis on its way through.
+class _TransposePlan:
+    """A conversion by one Transpose, with resized axes on both sides of it.
 
-    A lean passage joins digits that continue each other and drops those of extent 1; any other takes the
-    parts as they are. `have`, `kept` and `want` are the extents of the axes in the source, after the source's
-    lanes are cut off, and in the destination, `moved` those in between; `stubborn` are the axes that one
-    Transpose cannot convert.
+    Attributes:
+        conversion: the formats.
+        shape: the logical shape.
+        views: the digits of the source and the destination.
+        source: the padded extents of the axes in the source.
+        kept: those of them that are kept: without the source's padding, unless it is zero.
+        transposed: the extents of the axes in the Transpose.
+        destination: the padded extents of the axes in the destination.
+        inconvertible: the axes that one Transpose cannot convert.
+        merges: whether digits that continue each other are merged and digits of extent 1 dropped.
     """
 
     conversion: Conversion
     shape: Shape
     views: tuple[_View, _View]
-    have: Shape
+    source: Shape
     kept: Shape
-    want: Shape
-    moved: Shape
-    stubborn: tuple[int, ...]
-    lean: bool
+    transposed: Shape
+    destination: Shape
+    inconvertible: tuple[int, ...]
+    merges: bool
 
     @classmethod
-    def make(cls, conversion: Conversion, shape: Shape, *, lean: bool, trust: bool) -> Self:
-        """The passage for one shape."""
+    def make(cls, conversion: Conversion, shape: Shape, padding_is_zero: bool, *, merges: bool) -> Self:
+        """The plan for one shape."""
         src, dst = conversion.src, conversion.dst
-        have, want = src.padded_shape(shape), dst.padded_shape(shape)
-        resized = {axis for axis, (old, new) in enumerate(zip(have, want, strict=True)) if old != new}
-        views = _view(src, shape, resized, lean), _view(dst, shape, resized, lean)
-        kept = tuple(map(_smaller, have, want)) if trust else shape
-        moved = [_moved(axis, sizes, views) for axis, sizes in enumerate(zip(have, kept, want, strict=True))]
-        stubborn = tuple(axis for axis, dim in enumerate(moved) if dim is None)
-        through = tuple(dim for dim in moved if dim is not None)
-        return cls(conversion, shape, views, have, kept, want, through, stubborn, lean)
+        source, destination = src.padded_shape(shape), dst.padded_shape(shape)
+        resized = {axis for axis, (old, new) in enumerate(zip(source, destination, strict=True)) if old != new}
+        views = _view(src, shape, resized, merges), _view(dst, shape, resized, merges)
+        kept = tuple(map(_smaller, source, destination)) if padding_is_zero else shape
+        sizes = zip(source, kept, destination, strict=True)
+        extents = [_transposed_extent(axis, each, views) for axis, each in enumerate(sizes)]
+        inconvertible = tuple(axis for axis, dim in enumerate(extents) if dim is None)
+        transposed = tuple(dim for dim in extents if dim is not None)
+        return cls(conversion, shape, views, source, kept, transposed, destination, inconvertible, merges)
 
     def steps(self) -> tuple[Step, ...]:
         """Resize on the source side, transpose, resize on the destination side."""
         src, dst = self.views
         chain = Chain(self.conversion.src.physical_shape(self.shape))
-        chain.reshape(_extents(src, self.have))
-        chain.resize(_extents(src, self.moved), _extents(src, self.kept))
+        chain.reshape(_extents(src, self.source))
+        chain.resize(_extents(src, self.transposed), _extents(src, self.kept))
         runs = self._runs()
         chain.reshape(tuple(extent for _, extent in runs))
         chain.transpose(tuple(sorted(range(len(runs)), key=lambda index: runs[index][0])))
-        chain.reshape(_extents(dst, self.moved))
-        chain.resize(_extents(dst, self.want), _extents(dst, self.kept))
+        chain.reshape(_extents(dst, self.transposed))
+        chain.resize(_extents(dst, self.destination), _extents(dst, self.kept))
         chain.reshape(self.conversion.dst.physical_shape(self.shape))
         return chain.steps
 
     def _runs(self) -> list[tuple[int, Dim]]:
-        """What the Transpose moves, in source order: the place in the destination, and the extent."""
-        grid = [_grid(axis, self.views) for axis in range(len(self.moved))]
-        place = {atom: index for index, atom in enumerate(_atoms(self.views[1], grid, self.moved))}
+        """The axes of the Transpose in source order: the position in the destination, and the extent."""
+        spans = [_common_spans(axis, self.views) for axis in range(len(self.transposed))]
+        position = {atom: index for index, atom in enumerate(_atoms(self.views[1], spans, self.transposed))}
         runs: list[tuple[int, Dim]] = []
         follower = -1
-        for atom in _atoms(self.views[0], grid, self.moved):
-            last = runs[-1][1] if self.lean and place[atom] == follower else ""
+        for atom in _atoms(self.views[0], spans, self.transposed):
+            last = runs[-1][1] if self.merges and position[atom] == follower else ""
             if isinstance(last, int) and isinstance(atom.extent, int):
                 runs[-1] = runs[-1][0], last * atom.extent
             else:
-                runs.append((place[atom], atom.extent))
-            follower = place[atom] + 1
+                runs.append((position[atom], atom.extent))
+            follower = position[atom] + 1
         return runs
 
 
-def _view(fmt: Format, shape: Shape, resized: Collection[int], lean: bool) -> _View:
-    """The digits of a format in memory order; a lean view keeps one of each axis that is resized."""
-    parts = zip(fmt.parts, fmt.spans, fmt.physical_shape(shape), strict=True)
-    view: list[_Digit] = []
-    for digit in (_Digit(part.axis, span, extent) for part, span, extent in parts):
-        if lean and digit.extent == 1 and not (digit.axis in resized and digit.span == 1):
+def _view(fmt: Format, shape: Shape, resized: Collection[int], merges: bool) -> _View:
+    """The digits of a format in memory order, merged if `merges` is set; every resized axis keeps at least one digit."""
+    if not merges:
+        return fmt.digits(shape)
+    view: list[Digit] = []
+    for digit in fmt.digits(shape):
+        if digit.extent == 1 and not (digit.axis in resized and digit.span == 1):
             continue
-        if lean and view and (joint := _joint(view[-1], digit)):
-            view[-1] = joint
+        if view and (joined := view[-1].joined(digit)):
+            view[-1] = joined
         else:
             view.append(digit)
     return tuple(view)
 
 
-def _joint(outer: _Digit, inner: _Digit) -> _Digit | None:
-    """Two digits side by side as one; None if the inner one does not continue the outer one."""
-    if isinstance(outer.extent, str) or isinstance(inner.extent, str):
-        return None
-    if outer.axis != inner.axis or outer.span != inner.span * inner.extent:
-        return None
-    return _Digit(inner.axis, inner.span, outer.extent * inner.extent)
+def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_View, _View]) -> Dim | None:
+    """The extent of an axis in the Transpose; None if one Transpose cannot convert the axis.
 
+    An axis is cut and padded in multiples of the span of its outermost digit, on one of the two sides.
 
-def _moved(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_View, _View]) -> Dim | None:
-    """The extent with which an axis goes through the Transpose; None if it cannot.
-
-    An axis is cut and filled in multiples of what lies within its outermost digit, on one of the two sides.
+    Args:
+        axis: the axis.
+        sizes: its extents in the source, kept of the source, and in the destination.
+        views: the digits of the source and the destination.
     """
-    have, kept, want = sizes
-    spans = _grid(axis, views)
-    if any(outer % inner for outer, inner in pairwise(spans)):
+    source, kept, destination = sizes
+    if any(outer % inner for outer, inner in pairwise(_common_spans(axis, views))):
         return None
-    if isinstance(have, str) or isinstance(want, str) or isinstance(kept, str) or have == want:
-        return have
+    if isinstance(source, str) or isinstance(destination, str) or isinstance(kept, str) or source == destination:
+        return source
     grains = [max(digit.span for digit in view if digit.axis == axis) for view in views]
-    sides = zip((want, have), grains, strict=True)
+    sides = zip((destination, source), grains, strict=True)
     return min((size for size, grain in sides if size % grain == 0 == kept % grain), default=None)
 
 
-def _grid(axis: int, views: tuple[_View, _View]) -> list[int]:
+def _common_spans(axis: int, views: tuple[_View, _View]) -> list[int]:
     """The spans of an axis on either side, the largest first."""
     return sorted({digit.span for view in views for digit in view if digit.axis == axis}, reverse=True)
 
 
-def _atoms(view: _View, grid: Sequence[Sequence[int]], sizes: Shape) -> Iterator[_Digit]:
-    """The digits of a view, cut at the spans of the grid."""
-    above = _spans_above(view)
-    for digit, larger in zip(view, above, strict=True):
-        spans = grid[digit.axis]
+def _atoms(view: _View, common_spans: Sequence[Sequence[int]], sizes: Shape) -> Iterator[Digit]:
+    """The digits of a view, cut at the common spans of every axis."""
+    for digit, larger in zip(view, _spans_above(view), strict=True):
+        spans = common_spans[digit.axis]
         start = 0 if larger is None else spans.index(larger) + 1
         for index in range(start, spans.index(digit.span) + 1):
             outer = sizes[digit.axis] if index == 0 else spans[index - 1]
-            yield _Digit(digit.axis, spans[index], quotient(outer, spans[index]))
+            yield Digit(digit.axis, spans[index], quotient(outer, spans[index]))
 
 
 def _extents(view: _View, sizes: Shape) -> Shape:
-    """The extents of the digits when the axes have these sizes: the outermost digit of each axis adapts."""
+    """The extents of the digits for axes of the given sizes, which determine the outermost digit of each axis."""
     digits = zip(view, _spans_above(view), strict=True)
     return tuple(quotient(sizes[each.axis], each.span) if larger is None else each.extent for each, larger in digits)
 
 
 def _spans_above(view: _View) -> list[int | None]:
     """For each digit the span of the next more significant one of its axis; None for the outermost one."""
-    spans = [sorted({each.span for each in view if each.axis == digit.axis}) for digit in view]
-    places = [own.index(digit.span) + 1 for digit, own in zip(view, spans, strict=True)]
-    return [own[place] if place < len(own) else None for own, place in zip(spans, places, strict=True)]
+    spans = [{each.span for each in view if each.axis == digit.axis} for digit in view]
+    larger = ([span for span in own if span > digit.span] for digit, own in zip(view, spans, strict=True))
+    return [min(each, default=None) for each in larger]
 
 
 def _smaller(left: Dim, right: Dim) -> Dim:
@@ -268,6 +264,6 @@ def _smaller(left: Dim, right: Dim) -> Dim:
 
 
 def _effort(steps: Sequence[Step]) -> tuple[int, int, int]:
-    """Fewest copies first, then fewest steps, then fewest transposed axes."""
+    """The sort key of a conversion: the number of copies, then of steps, then of transposed axes."""
     copies = sum(not isinstance(step, Reshape) for step in steps)
     return copies, len(steps), sum(len(step.perm) for step in steps if isinstance(step, Transpose))

@@ -1,15 +1,15 @@
-"""Extents that are computed: integer polynomials in named dimensions and rounded quotients, each in one normal form.
+"""Symbolic extents: integer polynomials in named dimensions with floor division, in a normal form.
 
     H*W        2*N+1        (H+3)//4        N*((H+3)//4)*((W+3)//4)
 
-A symbolic dimension of a shape is the text of one. Equal texts are equal numbers, whatever the dimensions are; most
-equal numbers have equal texts, since sums are collected, factors sorted, and quotients reduced:
+A symbolic dimension of a shape is the text of such an expression. Equal texts are equal numbers for all values of the names;
+most equal expressions have equal texts, since sums are collected, factors sorted, and quotients reduced:
 
     (k q + r) // k  =  q + r // k          (A // m + c) // k  =  (A + m c) // (m k)
     (a b) // (a c)  =  b // c              (-a) // k  =  -((a + k-1) // k)
 
-Products of sums are not multiplied out, so that the factors of a product stay visible. Names that are no plain words
-stand in quotes. A name that begins with "?" is a dimension of which nothing is known.
+Products of sums are not expanded, so that factors stay visible. Names that are not plain words are quoted. A name that
+begins with "?" is an anonymous dimension, such as one that depends on values.
 """
 
 import re
@@ -24,16 +24,16 @@ from typing import TypeAlias, Union
 from layoutopt.errors import FormatError
 
 Dim = int | str
-"""The extent of one axis; a string is the text of a symbolic one: a name, or what is computed from names."""
+"""The extent of one axis; a string is the text of a symbolic extent: a name, or an expression of names."""
 
 UNKNOWN = "?"
-"""What the names of dimensions begin with that nobody has named."""
+"""Prefix of the names of anonymous dimensions."""
 
 Atom: TypeAlias = Union[str, "Ratio", "Extent"]
-"""A factor: a name, a rounded quotient, or a sum."""
+"""A factor: a name, a floor division, or a sum."""
 
 Product: TypeAlias = tuple[Atom, ...]
-"""Factors, in the order of their texts."""
+"""Factors, sorted by their texts."""
 
 _WORD = r"[A-Za-z_?][\w.?\[\]]*"
 _QUOTED = r"'(?:[^']|'')*'"
@@ -41,25 +41,25 @@ _TOKEN = re.compile(rf"\s*(?:(\d+)|({_WORD}|{_QUOTED})|(//|[-+*()]))")
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in texts."""
+    """A name as part of an expression: quoted unless it is a plain word."""
     return name if re.fullmatch(_WORD, name) else "'" + name.replace("'", "''") + "'"
 
 
 def unquoted(dim: str) -> str | None:
-    """The name that a text is; None if it is more than a name."""
+    """The name in a text that is a single name; None for other expressions."""
     if re.fullmatch(_WORD, dim):
         return dim
     return dim[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, dim) else None
 
 
 def is_unknown(dim: Dim) -> bool:
-    """Whether a dimension is one that nobody has named."""
+    """Whether a dimension is anonymous."""
     return isinstance(dim, str) and dim.lstrip("'").startswith(UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient, rounded down."""
+    """A floor division."""
 
     dividend: "Extent"
     divisor: "Extent"
@@ -70,22 +70,22 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A sum of products with their coefficients, in the order of the products' texts; none is zero."""
+    """A sum of products with non-zero coefficients, sorted by the products' texts."""
 
     terms: tuple[tuple[Product, int], ...]
 
     @classmethod
     def of(cls, dim: Dim) -> "Extent":
-        """Read a dimension.
+        """The extent of a dimension.
 
         Raises:
-            FormatError: the text is not that of an extent.
+            FormatError: the text is not an expression.
         """
         return _sum({(): dim}) if isinstance(dim, int) else _read(dim)
 
     @property
     def number(self) -> int | None:
-        """The number that it is, if no dimension is left in it."""
+        """The value of a constant extent; None if it has names."""
         if not self.terms:
             return 0
         factors, coefficient = self.terms[0]
@@ -93,12 +93,12 @@ class Extent:
 
     @property
     def dim(self) -> Dim:
-        """It as a dimension of a shape."""
+        """The extent as a dimension of a shape."""
         return str(self) if self.number is None else self.number
 
     @property
     def factors(self) -> tuple[int, Product]:
-        """The number and the factors whose product it is."""
+        """The integer and the factors whose product is the extent."""
         if len(self.terms) < 2:
             return (self.terms[0][1], self.terms[0][0]) if self.terms else (0, ())
         content = gcd(*(coefficient for _, coefficient in self.terms))
@@ -107,11 +107,11 @@ class Extent:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names in it, as they stand in texts."""
+        """The names in the expression, quoted where necessary."""
         return frozenset(name for factors, _ in self.terms for factor in factors for name in _names(factor))
 
     def low(self, bounds: Mapping[str, int] = MappingProxyType({}), named: int = 0) -> int | None:
-        """What it is never below, if no name is below its bound, or else `named`; None if nothing is known."""
+        """A lower bound, given those of names (by default `named`); None if there is none."""
         total = 0
         for factors, coefficient in self.terms:
             lows = [_low(factor, bounds, named) for factor in factors]
@@ -122,7 +122,7 @@ class Extent:
         return total
 
     def at(self, sizes: Mapping[str, int]) -> int | None:
-        """What it is where the names in it have these sizes; None if one of them has none, or a divisor is 0."""
+        """The value for the given sizes of names; None if a size is missing or a divisor is 0."""
         total = 0
         for factors, coefficient in self.terms:
             found = [_at(factor, sizes) for factor in factors]
@@ -149,7 +149,7 @@ class Extent:
         return _sum({_ordered((*these, *those)): number * times})
 
     def __floordiv__(self, other: Union["Extent", int]) -> "Extent":
-        """The quotient, rounded down. A divisor with dimensions in it is taken as positive.
+        """Floor division; a symbolic divisor is assumed to be positive.
 
         Raises:
             ZeroDivisionError: the divisor is 0.
@@ -175,7 +175,7 @@ class Extent:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of some dimensions."""
+    """The product of dimensions."""
     whole = Extent.of(1)
     for dim in dims:
         whole = whole * Extent.of(dim)
@@ -184,7 +184,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 @lru_cache(maxsize=1 << 14)
 def factors(dim: str) -> tuple[int, tuple[str, ...]]:
-    """The number and the texts of the factors whose product a symbolic dimension is."""
+    """The integer and the texts of the factors whose product is a symbolic dimension."""
     number, found = Extent.of(dim).factors
     return number, tuple(map(str, found))
 
@@ -205,7 +205,7 @@ def _without(factors: Product, gone: Counter[Atom]) -> Product:
 
 
 def _sum(terms: Mapping[Product, int]) -> Extent:
-    """Products that are one sum each are taken apart, and what all have in common is taken out."""
+    """The sum of products in normal form: products that are a single sum are expanded, common factors are factored out."""
     flat: Counter[Product] = Counter()
     for factors, coefficient in terms.items():
         only = factors[0] if len(factors) == 1 else None
@@ -220,7 +220,7 @@ def _sum(terms: Mapping[Product, int]) -> Extent:
 
 
 def _common(products: Iterable[Product]) -> Counter[Atom]:
-    """The factors that all products have."""
+    """The common factors of all products."""
     counted = [Counter(each) for each in products]
     shared = counted[0] if counted else Counter[Atom]()
     for each in counted[1:]:
@@ -229,7 +229,7 @@ def _common(products: Iterable[Product]) -> Counter[Atom]:
 
 
 def _quotient(extent: Extent, divisor: int) -> Extent:
-    """What is a multiple of the divisor comes out of the brackets; a quotient of a quotient is one quotient."""
+    """The floor division in normal form: multiples of the divisor are divided exactly, nested divisions become one."""
     whole = _sum({factors: coefficient // divisor for factors, coefficient in extent.terms})
     rest = {factors: coefficient % divisor for factors, coefficient in extent.terms if coefficient % divisor}
     constant = rest.pop((), 0)
@@ -249,7 +249,7 @@ def _quotient(extent: Extent, divisor: int) -> Extent:
     return whole + _sum({(Ratio(_sum({**rest, (): constant}), Extent.of(divisor)),): 1})
 
 
-# --- what it is made of ------------------------------------------------------------------------------------------------
+# --- atoms ------------------------------------------------------------------------------------------------
 
 
 def _names(atom: Atom) -> frozenset[str]:
@@ -289,7 +289,7 @@ def _at(atom: Atom, sizes: Mapping[str, int]) -> int | None:
 
 @lru_cache(maxsize=1 << 14)
 def _text(extent: Extent) -> str:
-    """The terms from the last one to the first, so that the constant comes last."""
+    """The expression with its terms from last to first, so that the constant comes last."""
     texts: list[str] = []
     for factors, coefficient in reversed(extent.terms):
         lonely = len(extent.terms) == 1 and len(factors) == coefficient == 1
@@ -310,7 +310,7 @@ def _read(text: str) -> Extent:
 
 
 class _Reader:
-    """Reads the grammar.
+    """Recursive-descent parser of the grammar.
 
     quotient = sum [// sum]      sum = [-] product {+|- product}      product = atom {* atom}
     atom = number | name | (quotient)
@@ -321,7 +321,7 @@ class _Reader:
         self._place = 0
 
     def whole(self) -> Extent:
-        """All of the text."""
+        """The extent that the whole text denotes."""
         extent = self._quotient()
         if self._text[self._place :].strip():
             raise self._error()
@@ -332,7 +332,7 @@ class _Reader:
         return dividend // self._sum() if self._take("//") else dividend
 
     def _sum(self) -> Extent:
-        """All terms at once, so that a text is read as what it was written from."""
+        """A sum of terms, normalised at once so that parsing is the inverse of printing."""
         terms: Counter[Product] = Counter()
         sign = -1 if self._take("-") else 1
         while sign:
@@ -368,7 +368,7 @@ class _Reader:
         return True
 
     def _error(self) -> FormatError:
-        return FormatError("not an extent", where=self._text, hint="spell it like H*W, (H+3)//4, or 'any name'")
+        return FormatError("not an extent", where=self._text, hint="write it like H*W, (H+3)//4, or 'any name'")
 
 
 __all__ = ["UNKNOWN", "Dim", "Extent", "factors", "is_unknown", "product", "quoted", "unquoted"]

@@ -1,23 +1,22 @@
-"""A Format: in which order the elements of a tensor lie in memory, whatever its shape.
+"""A Format: the order of a tensor's elements in memory, independent of its shape.
 
 A format is a sequence of *parts*, outermost first. A part is one level of one logical axis: the outer part,
 or an inner block of b elements. `NCHW16c` has the parts N, C, H, W, 16c: channels are cut into blocks of 16,
-and the 16 channels of a block lie side by side. A coordinate x of an axis is thereby written in a mixed radix
-system,
+and the 16 channels of a block are adjacent. A coordinate x of an axis is thereby a number in a mixed radix system,
 
     x = digit_0 * span_0 + digit_1 * span_1 + ...      span_i = product of all less significant blocks of the axis
 
-and memory is the row-major array of all digits, in the order of the parts. The digits of an axis may stand in
-any order: the outer part is the most significant wherever it stands, and blocks are read from left to right as
-major to minor unless they say how far apart their elements are:
+and memory is the row-major array of all digits, in the order of the parts. The digits of an axis may have any
+order: the outer part is the most significant digit at any position, and blocks are ordered from left to right as
+major to minor unless they declare the distance of their elements:
 
-    NHW2cC          the even channels, then the odd ones: what a channel shuffle of two groups leaves
+    NHW2cC          the even channels, then the odd ones: the result of a channel shuffle of two groups
     NC2_1c3_2cHW    blocks of six channels, in each the even ones (2 apart) before the odd ones (1 further)
 
-When an extent is no multiple of the blocks of its axis, it is rounded up; the elements that this adds have no
-logical counterpart and are called lanes.
+An extent that is no multiple of the blocks of its axis is rounded up; the physical elements that this adds have no
+logical counterpart and are called padding.
 
-Axes are positions; letters exist only in spellings.
+Axes are positions; letters exist only in the notation.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,21 +25,22 @@ from functools import lru_cache
 from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
+from layoutopt.formats.digits import Digit
 from layoutopt.formats.extent import Dim, factors
-from layoutopt.formats.spelling import read, write
+from layoutopt.formats.notation import parse_levels, write_levels
 
 Shape = tuple[Dim, ...]
 """The extents of a tensor, one per axis."""
 
 Volume = tuple[int, tuple[str, ...]]
-"""A product of extents: the known factor, and the symbolic ones in alphabetical order, each no product itself."""
+"""A product of extents: the integer factor, and the symbolic factors in alphabetical order, none of them a product."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _remembered(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Keep the results of a pure function: a model has thousands of tensors, but few formats and shapes."""
+def _memoised(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Cache the results of a pure function: a model has thousands of tensors, but few formats and shapes."""
     return cast(Callable[_P, _R], lru_cache(maxsize=1 << 14)(function))
 
 
@@ -51,7 +51,7 @@ class Part:
     Attributes:
         axis: the position of the axis.
         block: the number of elements of an inner block; 0 for the outer part.
-        step: how far apart these elements are; 0 if that is the product of the axis's blocks to the right.
+        step: the distance of these elements along the axis; 0 for the product of the axis's blocks to the right.
     """
 
     axis: int
@@ -61,10 +61,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An order of parts, outermost first; positional, hashable, and canonical on construction.
+    """An order of parts, outermost first; positional, hashable, and normalised on construction.
 
     Blocks of one element are dropped, neighbours of one axis that continue each other are merged, so that `4c4c` is
-    `16c`, and steps that are the product of the blocks to the right are not said.
+    `16c`, and steps that equal the product of the blocks to the right become 0.
 
     Raises:
         FormatError: the parts do not name each of the axes 0 .. rank-1 by exactly one outer part, or the blocks of an
@@ -75,17 +75,17 @@ class Format:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the parts and bring them into their one canonical form."""
-        parts, hashed = _canonical(self.parts)
+        """Check and normalise the parts."""
+        parts, hashed = _normalised(self.parts)
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "_hash", hashed)
 
     def __hash__(self) -> int:
-        """Computed once: formats are looked up far more often than they are made."""
+        """The hash, computed on construction: formats are looked up far more often than they are made."""
         return self._hash
 
     @classmethod
-    @_remembered
+    @_memoised
     def canonical(cls, rank: int) -> Self:
         """The row-major format of a tensor of `rank` axes, the one that ONNX assumes."""
         return cls.plain(range(rank))
@@ -97,17 +97,17 @@ class Format:
 
     @classmethod
     def parse(cls, text: str, axes: str | None = None) -> Self:
-        """Read a spelling such as `NCHW16c`.
+        """The format of a notation such as `NCHW16c`.
 
         Args:
-            text: the spelling; `scalar` is the format of rank 0.
+            text: the notation; `scalar` is the format of rank 0.
             axes: the letters of the logical axes in their order, `"NCHW"`. By default they follow from those
                 used: feature maps (NCHW), filters (GOIHW, KCRS), matrices (MN), one letter, or A, B, C, ...
 
         Raises:
-            FormatError: the spelling does not follow the grammar, or its letters are not those of the axes.
+            FormatError: the text does not follow the grammar, or its letters are not those of the axes.
         """
-        return cls(tuple(Part(*level) for level in read(text, axes)))
+        return cls(tuple(Part(*level) for level in parse_levels(text, axes)))
 
     @property
     def rank(self) -> int:
@@ -115,7 +115,7 @@ class Format:
         return len(self.order)
 
     @property
-    @_remembered
+    @_memoised
     def order(self) -> tuple[int, ...]:
         """The axes of the outer parts, outermost first."""
         return tuple(part.axis for part in self.parts if not part.block)
@@ -126,57 +126,57 @@ class Format:
         return len(self.parts) == self.rank
 
     @property
-    @_remembered
+    @_memoised
     def is_canonical(self) -> bool:
         """Whether this is the row-major format."""
         return self.is_plain and self.order == tuple(range(self.rank))
 
     @property
-    @_remembered
+    @_memoised
     def blocked_axes(self) -> tuple[int, ...]:
         """The axes that have inner blocks, ascending."""
         return tuple(sorted(self._blocks()))
 
     @property
-    @_remembered
+    @_memoised
     def spans(self) -> tuple[int, ...]:
-        """For each part, how many elements of its axis one step of it covers."""
+        """For each part the number of elements of its axis that one step covers."""
         return tuple(_spans(self.parts))
 
     @property
-    @_remembered
+    @_memoised
     def logical_order(self) -> tuple[int, ...]:
         """The indices of the parts, axis by axis, those of each axis from major to minor."""
         spans = self.spans
         return tuple(sorted(range(len(spans)), key=lambda index: (self.parts[index].axis, -spans[index])))
 
     def block(self, axis: int) -> int:
-        """The product of the blocks of `axis`, to which its extent is rounded up; 1 if it has none."""
+        """The product of the blocks of `axis`, to a multiple of which its extent is rounded up; 1 without blocks."""
         return self._blocks().get(axis, 1)
 
-    @_remembered
+    @_memoised
     def name(self, axes: str | None = None) -> str:
-        """The spelling with the letters `axes`, by default those of a feature map; `parse` reads it back.
+        """The notation with the letters `axes`, by default those of a feature map; `parse` is the inverse.
 
         Raises:
             FormatError: the number of letters is not the rank.
         """
-        return write(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
+        return write_levels(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
 
     def __str__(self) -> str:
-        """The spelling with the default letters."""
+        """The notation with the default letters."""
         return self.name()
 
-    @_remembered
+    @_memoised
     def fits(self, shape: Shape) -> bool:
-        """Whether a tensor of this shape can have the format: equal ranks, known extents where blocked."""
+        """Whether a tensor of this shape can have the format: equal ranks, static extents of blocked axes."""
         return len(shape) == self.rank and not any(isinstance(shape[axis], str) for axis in self.blocked_axes)
 
     def check(self, shape: Shape) -> None:
-        """Refuse a shape that does not fit.
+        """Raise an error if a shape does not fit.
 
         Raises:
-            FormatError: the format does not fit the shape; the message says why.
+            FormatError: the format does not fit the shape, with the reason.
         """
         if len(shape) != self.rank:
             raise FormatError(f"has {self.rank} axes, the shape {shape} has {len(shape)}", where=str(self))
@@ -187,7 +187,7 @@ class Format:
                 hint="give that axis a fixed extent",
             )
 
-    @_remembered
+    @_memoised
     def padded_shape(self, shape: Shape) -> Shape:
         """The logical shape with every axis rounded up to a multiple of its blocks.
 
@@ -198,9 +198,9 @@ class Format:
         blocks = self._blocks()
         return tuple(_round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape))
 
-    @_remembered
+    @_memoised
     def physical_shape(self, shape: Shape) -> Shape:
-        """The extents of the parts, outermost first: what the memory is a row-major array of.
+        """The extents of the parts, outermost first: the shape of the row-major array in memory.
 
         Raises:
             FormatError: the format does not fit the shape.
@@ -208,7 +208,17 @@ class Format:
         padded, blocks = self.padded_shape(shape), self._blocks()
         return tuple(part.block or quotient(padded[part.axis], blocks.get(part.axis, 1)) for part in self.parts)
 
-    def lanes(self, shape: Shape) -> int:
+    @_memoised
+    def digits(self, shape: Shape) -> tuple[Digit, ...]:
+        """The digits of a tensor of this shape in memory order, one per part.
+
+        Raises:
+            FormatError: the format does not fit the shape.
+        """
+        levels = zip(self.parts, self.spans, self.physical_shape(shape), strict=True)
+        return tuple(Digit(part.axis, span, extent) for part, span, extent in levels)
+
+    def padding_elements(self, shape: Shape) -> int:
         """Number of physical elements without a logical counterpart.
 
         Raises:
@@ -216,26 +226,26 @@ class Format:
         """
         (stored, symbols), (logical, _) = volume(self.padded_shape(shape)), volume(shape)
         if symbols:
-            raise FormatError(f"the number of lanes depends on {symbols}", where=str(self), hint="ask has_lanes")
+            raise FormatError(f"the padding depends on {symbols}", where=str(self), hint="call has_padding")
         return stored - logical
 
-    @_remembered
-    def has_lanes(self, shape: Shape) -> bool:
-        """Whether some physical element has no logical counterpart; symbolic extents are taken as not zero.
+    @_memoised
+    def has_padding(self, shape: Shape) -> bool:
+        """Whether some physical element has no logical counterpart; symbolic extents are assumed not to be zero.
 
         Raises:
             FormatError: the format does not fit the shape.
         """
         return self.padded_shape(shape) != shape and 0 not in shape
 
-    @_remembered
+    @_memoised
     def key(self, shape: Shape) -> tuple[object, ...]:
         """The normal form of the offsets of a tensor of this shape: equal keys, equal bytes.
 
-        Along one axis the offset of x is a sum of digits of x times physical strides. The key lists those
+        Along one axis the offset of x is a sum of digits of x times physical strides. The key lists these
         (span, stride) pairs per axis, without digits that are always 0 and with digits joined that continue
-        each other, and the size of the memory. Two formats have equal keys exactly if every element has the
-        same offset in both and their memories are equally large; NCHW and NHWC have for H = W = 1.
+        each other, and the size of the memory. Two formats have equal keys if and only if every element has the
+        same offset in both and their memories have equal sizes, as of NCHW and NHWC for H = W = 1.
 
         Raises:
             FormatError: the format does not fit the shape.
@@ -244,18 +254,26 @@ class Format:
         size = volume(physical)
         digits: list[list[tuple[int, Volume]]] = [[] for _ in shape if size[0]]
         for index in self.logical_order:
-            part, span = self.parts[index], self.spans[index]
-            dim = shape[part.axis]
+            axis, span = self.parts[index].axis, self.spans[index]
+            dim = shape[axis]
             if not size[0] or (not isinstance(dim, str) and dim <= span):
                 continue
             factor, symbols = stride = volume(physical[index + 1 :])
-            pairs = digits[part.axis]
+            pairs = digits[axis]
             if pairs and pairs[-1][1] == (factor * (pairs[-1][0] // span), symbols):
                 pairs.pop()
             pairs.append((span, stride))
         return (size, *map(tuple, digits))
 
-    def relabel(self, perm: Sequence[int]) -> Self:
+    def same_bytes(self, other: Self, shape: Shape) -> bool:
+        """Whether both formats store a tensor of this shape as the same bytes.
+
+        Raises:
+            FormatError: one of the formats does not fit the shape.
+        """
+        return self == other or self.key(shape) == other.key(shape)
+
+    def propagate_transpose(self, perm: Sequence[int]) -> Self:
         """The format in which the same bytes are Transpose(x, perm), whose axis j is axis perm[j] of x.
 
         Raises:
@@ -266,7 +284,7 @@ class Format:
         return self._renamed({axis: new for new, axis in enumerate(perm)})
 
     def restrict(self, axes: Sequence[int]) -> Self:
-        """The format that is left of this one when only `axes` are kept, renumbered in ascending order.
+        """The format of the given axes alone, renumbered in ascending order; the parts of all other axes are dropped.
 
         Raises:
             FormatError: there is no such axis.
@@ -295,7 +313,7 @@ class Format:
 
 
 def volume(dims: Iterable[Dim]) -> Volume:
-    """The product of some extents; the symbols do not matter once a factor is 0."""
+    """The product of extents; without symbols if a factor is 0."""
     number = 1
     symbols: list[str] = []
     for dim in dims:
@@ -308,29 +326,29 @@ def volume(dims: Iterable[Dim]) -> Volume:
     return number, tuple(sorted(symbols)) if number else ()
 
 
-def known(dims: Iterable[Dim]) -> tuple[int, ...]:
-    """Extents of which none may be symbolic.
+def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Extents as integers.
 
     Raises:
-        FormatError: one is.
+        FormatError: an extent is symbolic.
     """
     dims = tuple(dims)
     if any(isinstance(dim, str) for dim in dims):
-        raise FormatError(f"the extents {dims} are not all known", hint="give the symbolic ones a value")
+        raise FormatError(f"the extents {dims} are not all static", hint="give the symbolic ones a value")
     return tuple(int(dim) for dim in dims)
 
 
 def quotient(dim: Dim, block: int) -> Dim:
-    """How often `block` goes into an extent; a symbolic extent stands for itself."""
+    """The extent divided by `block`, rounded down; a symbolic extent is returned unchanged."""
     return dim if isinstance(dim, str) else dim // block
 
 
-@_remembered
-def _canonical(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
-    """The canonical form of the parts of a format, and its hash.
+@_memoised
+def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
+    """The normal form of the parts of a format, and its hash.
 
     Raises:
-        FormatError: they are those of no format.
+        FormatError: the parts are not those of a format.
     """
     outer = [part.axis for part in parts if not part.block]
     if sorted(outer) != list(range(len(outer))):
@@ -344,12 +362,12 @@ def _canonical(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
             digits[-1] = Part(part.axis, last.block * part.block, span)
         elif part.block != 1:
             digits.append(Part(part.axis, part.block, span if part.block else 0))
-    canonical = _unsaid(digits)
-    return canonical, hash(canonical)
+    normalised = _without_default_steps(digits)
+    return normalised, hash(normalised)
 
 
 def _spans(parts: Sequence[Part]) -> list[int]:
-    """For each part, how many elements of its axis one step of it covers.
+    """For each part the number of elements of its axis that one step covers.
 
     Raises:
         FormatError: the blocks of an axis are not the digits of a number.
@@ -370,8 +388,8 @@ def _spans(parts: Sequence[Part]) -> list[int]:
     return [span if part.block else reach.get(part.axis, 1) for span, part in zip(spans, parts, strict=True)]
 
 
-def _unsaid(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts without those steps that are the product of the blocks to the right."""
+def _without_default_steps(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts with 0 for the steps that equal the product of the blocks to the right."""
     reach: dict[int, int] = {}
     found: list[Part] = []
     for part in reversed(parts):

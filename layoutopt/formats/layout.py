@@ -2,7 +2,7 @@
 
     offset(x) = sum over the parts of  digit(x) * stride        digit(x) = x[axis] // span % extent
 
-The strides have to nest: ordered by size, each is larger than the largest offset that the smaller ones reach
+The strides must nest: ordered by size, each is larger than the largest offset that the smaller ones reach
 together. Then no two elements share an offset, and dividing by the strides from the largest to the smallest
 inverts the function. Offsets, strides and capacities count elements, not bytes.
 """
@@ -16,18 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.format import Format, known
+from layoutopt.formats.digits import Digit
+from layoutopt.formats.format import Format, static_shape
 
 Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each element of a tensor lies in memory.
+    """The offset of each element of a tensor in memory.
 
     Args:
         format: the order of the parts.
-        shape: the logical shape, all extents known.
+        shape: the logical shape, without symbolic extents.
         strides: in elements, one per part.
 
     Raises:
@@ -53,16 +54,16 @@ class Layout:
     @classmethod
     def packed(cls, format: Format, shape: Sequence[int]) -> Self:
         """The layout without gaps: row-major over the parts."""
-        return cls.padded(format, shape, known(format.physical_shape(tuple(shape))))
+        return cls.padded(format, shape, static_shape(format.physical_shape(tuple(shape))))
 
     @classmethod
     def padded(cls, format: Format, shape: Sequence[int], physical_extents: Sequence[int]) -> Self:
         """The row-major layout within a larger memory, of `physical_extents`, one per part.
 
         Raises:
-            FormatError: an extent is smaller than the tensor needs.
+            FormatError: an extent is smaller than that of the tensor.
         """
-        needed, given = known(format.physical_shape(tuple(shape))), tuple(physical_extents)
+        needed, given = static_shape(format.physical_shape(tuple(shape))), tuple(physical_extents)
         if len(given) != len(needed) or any(have < need for have, need in zip(given, needed, strict=True)):
             raise FormatError(f"the extents {given} do not hold {needed}", where=str(format), hint="enlarge them")
         strides = tuple(math.prod(dim or 1 for dim in given[index + 1 :]) for index in range(len(given)))
@@ -80,12 +81,12 @@ class Layout:
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
-        """The extents of the parts, lanes included, gaps not."""
-        return known(self.format.physical_shape(self.shape))
+        """The extents of the parts, with padding and without gaps between them."""
+        return static_shape(self.format.physical_shape(self.shape))
 
     @property
     def capacity(self) -> int:
-        """Elements of the memory that holds the tensor, lanes and gaps included, as in CUTLASS."""
+        """Elements of the memory that holds the tensor, with padding and gaps, as in CUTLASS."""
         if 0 in self.shape:
             return 0
         return max(
@@ -98,10 +99,10 @@ class Layout:
         return tuple(stride * itemsize for stride in self.strides)
 
     def offset(self, *coords: ArrayLike) -> Index:
-        """The offsets of the elements at some coordinates.
+        """The offsets of the elements at the given coordinates.
 
         Args:
-            coords: one integer or integer array per logical axis; they broadcast against each other.
+            coords: one integer or integer array per logical axis, broadcastable against each other.
 
         Raises:
             FormatError: not one coordinate per axis, or a coordinate outside the shape.
@@ -113,25 +114,25 @@ class Layout:
             if np.any((coord < 0) | (coord >= dim)):
                 raise FormatError(f"a coordinate of axis {axis} is outside 0 .. {dim - 1}", where=str(self.format))
         total = np.zeros(np.broadcast_shapes(*(coord.shape for coord in arrays)), np.int64)
-        for axis, span, extent, stride in self._digits():
-            total += arrays[axis] // span % extent * stride
+        for digit, stride in zip(self._digits(), self.strides, strict=True):
+            total += arrays[digit.axis] // digit.span % max(1, int(digit.extent)) * stride
         return total
 
     def inverse(self, offset: ArrayLike) -> tuple[Index, ...]:
-        """The coordinates of the elements at some offsets, one array per logical axis.
+        """The coordinates of the elements at the given offsets, one array per logical axis.
 
         Raises:
-            FormatError: at one of the offsets is no element but a lane, a gap, or nothing; ask `holds` first.
+            FormatError: an offset is that of padding or a gap, or is out of range; see `holds`.
         """
         coords, held = self._decode(offset)
         if not held.all():
             raise FormatError(
-                "an offset holds no element of the tensor", where=str(self.format), hint="ask holds first"
+                "an offset holds no element of the tensor", where=str(self.format), hint="check it with holds first"
             )
         return coords
 
     def holds(self, offset: ArrayLike) -> NDArray[np.bool_]:
-        """Whether there is an element at each of some offsets, and not a lane, a gap, or nothing."""
+        """Whether each of the given offsets is that of a logical element, not of padding or a gap, and in range."""
         return self._decode(offset)[1]
 
     def _decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
@@ -140,19 +141,16 @@ class Layout:
         coords = [np.zeros_like(rest) for _ in self.shape]
         digits = self._digits()
         for stride, extent, index in self._descending():
-            axis, span, _, _ = digits[index]
-            digit, rest = np.divmod(rest, stride)
-            held &= digit < extent
-            coords[axis] += digit * span
+            number, rest = np.divmod(rest, stride)
+            held &= number < extent
+            coords[digits[index].axis] += number * digits[index].span
         held &= rest == 0
         for coord, dim in zip(coords, self.shape, strict=True):
             held &= coord < dim
         return tuple(coords), np.asarray(held)
 
-    def _digits(self) -> list[tuple[int, int, int, int]]:
-        """Axis, span, extent and stride of each part; parts of extent 0 read as 1, they are never reached."""
-        parts = zip(self.format.parts, self.format.spans, self.physical_shape, self.strides, strict=True)
-        return [(part.axis, span, max(1, extent), stride) for part, span, extent, stride in parts]
+    def _digits(self) -> tuple[Digit, ...]:
+        return self.format.digits(self.shape)
 
     def _descending(self) -> list[tuple[int, int, int]]:
         """Stride, extent and index of the parts that have more than one element, the largest stride first."""

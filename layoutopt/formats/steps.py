@@ -1,14 +1,14 @@
-"""The array operations that a conversion is made of, as values: Pad, Reshape, Transpose, Slice.
+"""The array operations that a conversion consists of: Pad, Reshape, Transpose, Slice.
 
-They work on physical arrays, one axis per part of a format. `before` and `after` are the shapes of the
-argument and of the result; extents that no step touches may be symbolic.
+Operands are physical arrays with one axis per part of a format. `before` and `after` are the shapes of the operand and
+the result; extents that no step changes may be symbolic.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layoutopt.formats.extent import Dim
-from layoutopt.formats.format import Shape, known
+from layoutopt.formats.format import Shape, static_shape
 from layoutopt.formats.pack import Array, resize
 
 
@@ -23,7 +23,7 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """Read the same elements in the same order under other extents."""
+    """Give the same elements in the same order another shape."""
 
     before: Shape
     after: Shape
@@ -31,7 +31,7 @@ class Reshape:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Axis i of the result is axis `perm[i]` of the argument."""
+    """Permute the axes: axis i of the result is axis `perm[i]` of the operand."""
 
     before: Shape
     after: Shape
@@ -52,21 +52,21 @@ Step = Pad | Reshape | Transpose | Slice
 
 
 def run(step: Step, array: Array) -> Array:
-    """Do one step on an array of shape `step.before`, all of it known."""
+    """The result of one step on an array of shape `step.before`, without symbolic extents."""
     match step:
         case Transpose():
             return array.transpose(step.perm)
         case Reshape():
-            return array.reshape(known(step.after))
+            return array.reshape(static_shape(step.after))
         case _:
-            return resize(array, known(step.after))
+            return resize(array, static_shape(step.after))
 
 
 class Chain:
-    """Steps under construction: none that changes nothing, and neighbours of one kind as one."""
+    """A sequence of steps under construction, without identities and with neighbours of one kind merged."""
 
     def __init__(self, shape: Shape, steps: Iterable[Step] = ()) -> None:
-        """Start with an array of this shape, and with some steps."""
+        """Begin with an array of this shape, and append `steps`."""
         self.shape = shape
         self._steps: list[Step] = []
         for step in steps:
@@ -78,16 +78,16 @@ class Chain:
         return tuple(self._steps)
 
     def reshape(self, shape: Shape) -> None:
-        """Read the elements under other extents."""
+        """Append a Reshape."""
         self._append(Reshape(self.shape, shape))
 
     def transpose(self, perm: tuple[int, ...]) -> None:
-        """Reorder the axes."""
+        """Append a Transpose, unless it is the identity."""
         if perm != tuple(range(len(perm))):
             self._append(Transpose(self.shape, tuple(self.shape[axis] for axis in perm), perm))
 
     def resize(self, shape: Shape, kept: Shape) -> None:
-        """Cut the axes that change down to the extents `kept`, and fill them up with zeros."""
+        """Append a Slice of the axes that change to the extents `kept`, and a Pad with zeros to `shape`."""
         changes = zip(self.shape, shape, kept, strict=True)
         cut = tuple(old if old == new else keep for old, new, keep in changes)
         self._append(Slice(self.shape, cut, cut))

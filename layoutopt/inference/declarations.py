@@ -6,33 +6,37 @@ element types it is different: where they contradict each other, ONNX Runtime re
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TypeAlias
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
-from layoutopt.inference.onnx_inference import check_structure
-from layoutopt.inference.retype import give_type, retype
+from layoutopt.inference.driver import Inference, infer
+from layoutopt.inference.merge import Type
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import OpaqueType, TensorType, Value
-from layoutopt.onnx_io.converter.emit import Emission
+from layoutopt.ir.types import TensorType, Value
 from layoutopt.onnx_io.converter.values import forget_declared_shape
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 from layoutopt.onnx_io.reader.repair import Repair
 from layoutopt.onnx_io.schema import find_schema
-from layoutopt.onnx_io.writer.weightless import stand_in
-
-Type: TypeAlias = TensorType | OpaqueType
 
 
 def infer_with_declarations(graph: Graph, names: DimNames) -> None:
-    """Check the structure of a graph and infer the types of its values; a wrong declared shape is an error.
+    """Infer the types of the values of a graph; a wrong declared shape is an error.
 
     Raises:
-        ModelError: onnx's checker refuses the graph, or types contradict each other.
+        ModelError: types contradict each other.
     """
-    emission = Emission(graph)
-    check_structure(stand_in(emission.model))
-    retype(graph, names, emission)
+    infer(graph, names, _declared(graph)).commit()
+
+
+def infer_again(graph: Graph) -> None:
+    """Infer types after more constants have become known.
+
+    Raises:
+        ModelError: shapes contradict each other.
+    """
+    values = (value for each in graph.nest() for value in each.values)
+    names = DimNames({dim for value in values for dim in value.shape or () if isinstance(dim, str)})
+    infer_with_declarations(graph, names)
 
 
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
@@ -46,16 +50,16 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     Raises:
         ModelError: types contradict each other without any declared shape, too.
     """
-    declared = _forget_shapes(graph, names)
-    found = {value: value.type for each in graph.nest() for value in each.values if value.data is None}
+    found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
     claims = {
         value: claim
         for value, type in declared.items()
-        if value not in outputs and (claim := _claim(type, found[value], known)) != found[value]
+        if value not in outputs and (claim := _claim(type, found.type_of(value), known)) != found.type_of(value)
     }
-    _infer_with_claims(graph, names, claims, found)
+    found = _infer_with_claims(found, names, claims)
+    found.commit()
     wrong = {
         value: type
         for value, type in declared.items()
@@ -69,66 +73,61 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     ]
 
 
-def _infer_with_claims(
-    graph: Graph, names: DimNames, claims: Mapping[Value, Type], found: Mapping[Value, Type]
-) -> None:
+def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value, Type]) -> Inference:
     """Infer a graph again with shapes that are only declared, as far as inference keeps them.
 
     The state of a loop may be declared in a shape that the body does not preserve. What follows from such a claim is wrong,
     too, so inference begins anew without it.
 
     Args:
-        graph: a graph whose values have the types that inference found without declared shapes.
+        found: inference without the claims.
         names: for dimensions.
         claims: types with the numbers that are only declared.
-        found: the types of all computed values without these numbers.
     """
+    types = {value: found.type_of(value) for value in _computed(found.graph)}
     kept = dict(claims)
     while kept:
-        _give(kept)
         try:
-            infer_with_declarations(graph, names)
+            again = infer(found.graph, names, types | kept)
         except ModelError:  # they contradict each other
-            kept = {}
-        else:
-            covered = {value: claim for value, claim in kept.items() if _covers(value.type, claim)}
-            if len(covered) == len(kept):
-                return
-            kept = covered
-        _give(found)
-    if claims:
-        infer_with_declarations(graph, names)
+            break
+        covered = {value: claim for value, claim in kept.items() if _covers(again.type_of(value), claim)}
+        if len(covered) == len(kept):
+            return again
+        kept = covered
+    return found
 
 
-def _forget_shapes(graph: Graph, names: DimNames) -> dict[Value, TensorType]:
-    """Infer a graph without declared shapes; the types that were declared.
+def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dict[Value, TensorType]]:
+    """Infer a graph without declared shapes; also the types that were declared.
 
     Those of operators without a schema and of scalars that bodies are given are kept, since inference may know nothing else. If
     they contradict the rest, they are forgotten, too.
     """
-    everything = dict(_declared(graph))
-    formals = _formals(graph)
-    scalars = {value for value in everything if value in formals and not everything[value].shape}
-    kept = scalars | {value for value in everything if not _has_schema(graph, value)}
-    for forgotten in (everything.keys() - kept, everything.keys()):
-        _give({value: TensorType(everything[value].dtype, None) for value in forgotten})
+    declared = _declared(graph)
+    shaped = {
+        value: type for value, type in declared.items() if isinstance(type, TensorType) and type.shape is not None
+    }
+    formals, unknown = _formals(graph), set(_without_schema(graph))
+    inferred = {value for value in shaped if value not in unknown and (value not in formals or shaped[value].shape)}
+    for forgotten in (inferred, shaped.keys()):
+        bare = {value: TensorType(shaped[value].dtype, None) for value in forgotten}
         try:
-            infer_with_declarations(graph, names)
+            return infer(graph, names, declared | bare), {value: shaped[value] for value in shaped if value in bare}
         except ModelError:
-            _give(everything)
-        else:
-            return {value: type for value, type in everything.items() if value in forgotten}
-    infer_with_declarations(graph, names)
-    return {}
+            continue
+    return infer(graph, names, declared), {}
 
 
-def _declared(graph: Graph) -> Iterator[tuple[Value, TensorType]]:
-    """The computed values of a graph and its bodies that have a shape before anything is inferred, with their types."""
+def _declared(graph: Graph) -> dict[Value, Type]:
+    """The types of the computed values of a graph and its bodies before anything is inferred."""
+    return {value: value.type for value in _computed(graph)}
+
+
+def _computed(graph: Graph) -> Iterator[Value]:
+    """The values of a graph and its bodies whose types are inferred."""
     given = set(graph.inputs) | {value for each in graph.nest() for value in _captured(each)}
-    for value in (value for each in graph.nest() for value in each.values):
-        is_computed = value.data is None and value not in given
-        if is_computed and isinstance(value.type, TensorType) and value.type.shape is not None:
-            yield value, value.type
+    return (value for each in graph.nest() for value in each.values if value.data is None and value not in given)
 
 
 def _captured(graph: Graph) -> Iterator[Value]:
@@ -142,15 +141,11 @@ def _formals(graph: Graph) -> set[Value]:
     return {value for each in graph.nest()[1:] for value in each.inputs}
 
 
-def _has_schema(graph: Graph, value: Value) -> bool:
-    producers = (each.producer(value) for each in graph.nest() if value in each)
-    op = next((op for op in producers if op is not None), None)
-    return op is None or find_schema(op.op_type, op.domain, op.version) is not None
-
-
-def _give(types: Mapping[Value, TensorType | OpaqueType]) -> None:
-    for value, type in types.items():
-        give_type(value, type)
+def _without_schema(graph: Graph) -> Iterator[Value]:
+    """The results of operators that onnx does not know."""
+    for op in (op for each in graph.nest() for op in each.ops):
+        if find_schema(op.op_type, op.domain, op.version) is None:
+            yield from (value for value in op.outputs if value is not None)
 
 
 def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:
@@ -184,7 +179,7 @@ def _claim(declared: TensorType, found: Type, known: Collection[Dim]) -> Type:
     return TensorType(found.dtype, tuple(a if isinstance(a, int) and _is_open(b, known) else b for a, b in pairs))
 
 
-def _covers(type: TensorType | OpaqueType, claim: TensorType | OpaqueType) -> bool:
+def _covers(type: Type, claim: Type) -> bool:
     """Whether the numbers of a claim have become part of a type."""
     if not isinstance(type, TensorType) or not isinstance(claim, TensorType) or claim.shape is None:
         return False

@@ -11,7 +11,6 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.formats import Dim
-from layoutopt.inference.retype import give_type
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.onnx_io.converter.emit import Emission
@@ -78,4 +77,4 @@ def _tell(value: Value, told: Any, known: set[str], names: DimNames) -> None:
     if dtype is None:
         return
     shape: list[Dim] = [dim if isinstance(dim, int) or dim in known else names.fresh() for dim in told.shape]
-    give_type(value, TensorType(dtype, tuple(shape)))
+    value.give_type(TensorType(dtype, tuple(shape)))

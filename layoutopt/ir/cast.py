@@ -19,10 +19,9 @@ def storage_name(tensor: str, storage: Storage) -> str:
 
 def moves(value: Value, wanted: Storage) -> bool:
     """Whether a value takes more than another shape to lie as wanted: other bytes, or cleaner lanes."""
-    has = value.storage
-    if has is None or value.shape is None or has == wanted:
+    if value.storage is None or value.shape is None:
         return False
-    return has.lanes > wanted.lanes or has.format.key(value.shape) != wanted.format.key(value.shape)
+    return not value.storage.satisfies(wanted, value.shape)
 
 
 def insert_cast(graph: Graph, value: Value, wanted: Storage) -> Value:

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, DType, TensorType, Value
 
@@ -118,7 +118,7 @@ def elements_at(data: Data, places: Array) -> Array:
 
 
 def _sample(type: TensorType, data: Data) -> bytes:
-    return elements_at(data, _spread(prod(known(type.shape or ())))).tobytes()
+    return elements_at(data, _spread(prod(static_shape(type.shape or ())))).tobytes()
 
 
 def _spread(size: int) -> Array:

@@ -16,8 +16,9 @@ import networkx as nx
 from layoutopt.ir.functions import Function
 from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
 
-Stage: TypeAlias = Literal["plain", "assigned", "cast"]
-"""How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere."""
+Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
+"""How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere; arrays, which have no
+formats."""
 
 
 _USES = "uses"  # attribute of a value in the net: the number of edges from it

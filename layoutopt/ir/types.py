@@ -115,6 +115,10 @@ class Storage:
     format: Format
     lanes: Lanes = Lanes.ZERO
 
+    def satisfies(self, required: "Storage", shape: Shape) -> bool:
+        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, and padding as clean."""
+        return self.lanes <= required.lanes and self.format.same_bytes(required.format, shape)
+
     def __str__(self) -> str:
         return f"{self.format}" if self.lanes is Lanes.ZERO else f"{self.format}({self.lanes} lanes)"
 
@@ -215,6 +219,11 @@ class Value:
         self.origin = origin
         self.elements: tuple[Dim | None, ...] | None = None
 
+    def give_type(self, type: TensorType | OpaqueType) -> None:
+        """Set the type, in canonical storage."""
+        self.type = type
+        self.storage = self._canonical()
+
     def _canonical(self) -> Storage | None:
         return None if self.rank is None else Storage(Format.canonical(self.rank))
 
@@ -269,7 +278,7 @@ class Op:
     `bodies` are its subgraphs, by the attribute that holds each. A body is closed: what it reads of the graph around it is an
     input of its own and an input of the op. These are the last `captured` inputs, of the op and of every body, in one order.
     `overload` tells apart model-local functions of one name. `order` places the op among others that may run at the same
-    time. `origin` is what the op was lifted from, for the emitter.
+    time. `origin` is what the op was lifted from, for the emitter, and `inferred` what type inference has found for it.
     """
 
     def __init__(
@@ -301,10 +310,11 @@ class Op:
         self.order = order
         self.origin = origin
         self.signature: Signature | None = None
+        self.inferred: object = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the origin, whose links run through the whole model."""
-        return {**self.__dict__, "origin": None}
+        return {**self.__dict__, "origin": None, "inferred": None}
 
     @property
     def kind(self) -> str:

@@ -52,7 +52,6 @@ from layoutopt.ops.padding_state import clean_signature, has_padding, with_paddi
 from layoutopt.ops.quantization import (
     QdqGroups,
     find_qdq_groups,
-    hoist_data_movement,
     is_dequantizer,
     is_in_qdq_group,
     is_lossless_round_trip,
@@ -99,7 +98,6 @@ __all__ = [
     "find_qdq_groups",
     "has_padding",
     "has_untransposable_type",
-    "hoist_data_movement",
     "is_canonical",
     "is_computable",
     "is_copy",

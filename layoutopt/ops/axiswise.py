@@ -99,7 +99,7 @@ class AxiswiseRule(LayoutRule):
             asked = known.get(slot, formats[slot])
             if not asked.fits(operand.shape) or not formats[slot].fits(operand.shape):
                 return Inapplicable(f"{formats[slot]} does not fit {slot}")
-            if asked.key(operand.shape) != formats[slot].key(operand.shape):
+            if not asked.same_bytes(formats[slot], operand.shape):
                 return Inapplicable(f"{asked} on {slot} is incompatible with {known[lead]} on {lead}")
         return signature_of(op, formats)
 
@@ -155,7 +155,7 @@ def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
         return value
     order = IterationOrder.of(build.format(Y), axes[Y])
     own = order.project(axes[slot], logical.shape)
-    assert own.key(logical.shape) == build.format(slot).key(logical.shape), f"{op!r}: input {index} is no projection"
+    assert own.same_bytes(build.format(slot), logical.shape), f"{op!r}: input {index} is no projection"
     # Blocks of one axis with other parts between them in the result may be one block here, so the extents are those of
     # the result's parts.
     padded = own.padded_shape(logical.shape)

@@ -49,7 +49,7 @@ def collapse_batch(
     inner: dict[Slot, Format] = {}
     for slot, shape in shapes.items():
         format, own = formats[slot], axes[slot]
-        if any(own[axis] in outside for axis in format.blocked_axes) and format.has_lanes(shape):
+        if any(own[axis] in outside for axis in format.blocked_axes) and format.has_padding(shape):
             return None
         parts = [part for part in format.parts if shape[part.axis] != 1 or format.block(part.axis) > 1]
         count = sum(own[part.axis] in outside for part in parts)

@@ -52,7 +52,7 @@ class Contraction(LayoutRule, ContractionOp):
         if matrix is not None:
             data = A if matrix == B else B
             lead = next((slot for slot in (data, Y) if slot in known), None)
-            if lead is not None and known[lead].fits(shapes[lead]) and not known[lead].has_lanes(shapes[lead]):
+            if lead is not None and known[lead].fits(shapes[lead]) and not known[lead].has_padding(shapes[lead]):
                 constant = op.inputs[matrix.index]
                 slots = (data, Y, matrix) if constant is not None and constant.is_constant else (data, Y)
                 others = [slot for slot in slots if slot not in known]

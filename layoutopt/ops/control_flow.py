@@ -191,7 +191,8 @@ class Scan(ControlFlow):
         values = op.inputs[first + states : op.own_inputs] if name == "scan_input_axes" else op.outputs[states:]
         ranks = [None if value is None else value.rank for value in values]
         if name == "scan_output_axes":  # the rank of the op's result may not be known yet
-            ranks = [None if value.rank is None else value.rank + 1 for value in op.bodies["body"].outputs[states:]]
+            inner = [value.rank for value in op.bodies["body"].outputs[states:]]
+            ranks = [outer if rank is None else rank + 1 for outer, rank in zip(ranks, inner, strict=False)]
         if any(rank is None for rank, axis in zip(ranks, axes, strict=True) if axis < 0):
             return None
         return [axis + (rank or 0) if axis < 0 else axis for rank, axis in zip(ranks, axes, strict=True)]

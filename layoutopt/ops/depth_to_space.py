@@ -8,7 +8,7 @@ SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Extent, Format, Shape, carry
+from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape
 from layoutopt.ir.types import Op
 from layoutopt.ops.base import register
 from layoutopt.ops.operands import shape_of
@@ -71,5 +71,9 @@ def _part(dim: Dim, block: int) -> Dim:
 
 def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:
     """A format propagated to `pieces`, permuted, and propagated to `end`; None if it does not propagate."""
-    cut = carry(format, start, pieces)
-    return None if cut is None else carry(cut.relabel(perm), tuple(pieces[axis] for axis in perm), end)
+    cut = propagate_reshape(format, start, pieces)
+    return (
+        None
+        if cut is None
+        else propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)
+    )

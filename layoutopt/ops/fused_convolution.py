@@ -43,7 +43,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
             return Inapplicable("the shape of the sum may differ from that of the result")
         if _SUM in known and not known[_SUM].fits(added.shape):
             return Inapplicable("the sum has no fixed extent to be blocked")
-        if _SUM in known and known[_SUM].key(added.shape) != storage.format.key(added.shape):
+        if _SUM in known and not known[_SUM].same_bytes(storage.format, added.shape):
             return Inapplicable("the sum must have the format of the result")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 

@@ -60,7 +60,7 @@ class Heads(LayoutRule):
             value, storage = op.operand(slot), signature[slot]
             if value is None or value.shape is None or storage is None or not format.fits(value.shape):
                 return Inapplicable(f"{format} does not fit {slot}")
-            if format.key(value.shape) != storage.format.key(value.shape):
+            if not format.same_bytes(storage.format, value.shape):
                 return Inapplicable(f"heads are the second axis or the third in memory, not as in {format}")
         return signature
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
-from layoutopt.formats import Format, Part, Shape, carry, product
+from layoutopt.formats import Format, Part, Shape, product, propagate_reshape
 from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
@@ -89,7 +89,7 @@ class Gather(OneAxis):
 
     def _propagated(self, format: Format, side: Slot, single: Shape, y: Shape) -> dict[Slot, Format] | None:
         before, after = (single, y) if side == X else (y, single)
-        other = carry(format, before, after) if format.fits(before) else None
+        other = propagate_reshape(format, before, after) if format.fits(before) else None
         return None if other is None else {side: format, Y if side == X else X: other}
 
 

@@ -194,7 +194,7 @@ def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:
 def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
     """Two operands of float16 with the same rank: onnxruntime 1.31 crashes on a Transpose before the one of larger rank.
 
-    `dialects.product_ranks` does the same for a Transpose that belongs to another op.
+    `dialects.passes.equalize_matmul_ranks` does the same for a Transpose that belongs to another op.
     """
     if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
         return a, b

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layoutopt.ir.types import Array, DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.shape_query import ShapeQuery
 from layoutopt.ops.operands import rank_of, shape_of
@@ -35,17 +35,6 @@ class ShapeOf(LayoutRule, ShapeQuery):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """The padding is not read."""
         return (Lanes.ZERO,)
-
-    def result_from_types(self, op: Op) -> Array | None:
-        """The extents, if all that are asked for are known."""
-        x = op.inputs[0]
-        if x is None or x.shape is None:
-            return None
-        dims = x.shape[self._asked(op, len(x.shape))]
-        if any(isinstance(dim, str) for dim in dims):
-            return None
-        numbers = np.asarray([dim for dim in dims if isinstance(dim, int)], dtype=np.int64)
-        return numbers if op.op_type == "Shape" else np.asarray(numbers.prod(), dtype=np.int64)
 
     def _asked(self, op: Op, rank: int) -> slice:
         """The axes whose extents Shape returns, an option since opset 15."""

@@ -84,7 +84,7 @@ def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
         if value.dtype is DType.STRING and not format.is_plain:
             return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
         canonical = Format.canonical(format.rank)
-        if format.key(value.shape) == canonical.key(value.shape):
+        if format.same_bytes(canonical, value.shape):
             formats[slot] = canonical
 
     def storages(side: str, values: Sequence[Value | None]) -> tuple[Storage | None, ...]:

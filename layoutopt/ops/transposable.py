@@ -1,6 +1,6 @@
 """Element types that can be transposed.
 
-Where a runtime cannot move elements of a type, `dialects.carrier` moves them as a wider type. The types listed here have no
+Where a runtime cannot move elements of a type, `dialects.promotion` moves them as a wider type. The types listed here have no
 wider type that Cast supports, or onnxruntime 1.31 has no kernels for them, so the result could not be verified. Values of
 these types keep their layout. Constants are packed ahead of time, whatever their type.
 """

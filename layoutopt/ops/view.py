@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
-from layoutopt.formats import Format, Shape, carry, volume
+from layoutopt.formats import Format, Shape, propagate_reshape, volume
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.resampling import ExtentChange
@@ -73,7 +73,7 @@ class View(LayoutRule):
         if not x or not y or value is None or value.shape is None:
             return False
         same = self.forward(op, x.format)
-        return same is None or same.key(value.shape) != y.format.key(value.shape)
+        return same is None or not same.same_bytes(y.format, value.shape)
 
     def lower(self, op: Op, build: Builder) -> None:
         """A reshape, and a conversion where the format of the output is not the same bytes."""
@@ -101,7 +101,7 @@ class Transpose(View, ExtentChange):
 
     @override
     def forward(self, op: Op, format: Format) -> Format:
-        return format.relabel(self.perm(op))
+        return format.propagate_transpose(self.perm(op))
 
     @override
     def axis_after(self, op: Op, axis: int) -> int | None:
@@ -118,7 +118,7 @@ class Transpose(View, ExtentChange):
     @override
     def backward(self, op: Op, format: Format) -> Format:
         perm = self.perm(op)
-        return format.relabel(tuple(perm.index(axis) for axis in range(len(perm))))
+        return format.propagate_transpose(tuple(perm.index(axis) for axis in range(len(perm))))
 
 
 @register
@@ -160,4 +160,4 @@ class Reshape(View, ExtentChange):
 def _propagated(format: Format, before: Shape, after: Shape) -> Format | None:
     """The format propagated to other axes; None if it does not propagate or the numbers of elements differ."""
     (count, symbols), (other, others) = volume(before), volume(after)
-    return None if count != other and not symbols and not others else carry(format, before, after)
+    return None if count != other and not symbols and not others else propagate_reshape(format, before, after)

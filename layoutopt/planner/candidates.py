@@ -163,7 +163,7 @@ class _Spread:
     def _complete_kernels(self, op: Op) -> None:
         """The signatures of the target's kernels."""
         if rule_of(op) is not None:
-            for wish in self.cost_model.kernels(self.integers.priced(op)):
+            for wish in self.cost_model.preferred_formats(self.integers.priced(op)):
                 self._complete(op, dict(wish))
 
     def _complete_canonical(self, op: Op) -> None:

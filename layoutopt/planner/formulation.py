@@ -136,7 +136,7 @@ class Formulation:
             values = [value for value in unit.inputs if value is not None]
             is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
             if len(alike) > 1 and is_packed and isinstance(unit, Op):
-                wishes = self.cost_model.kernels(self.integers.priced(unit))
+                wishes = self.cost_model.preferred_formats(self.integers.priced(unit))
                 native = (
                     number for wish in wishes for number in alike if _is(unit, self.signatures[unit][number], wish)
                 )

@@ -21,7 +21,7 @@ def integers_of(graphs: Iterable[Graph], cost_model: CostModel, *, whole: bool =
     """
 
     def has_kernel(op: Op, integer: Op) -> bool:
-        return bool(cost_model.kernels(integer)) or not cost_model.kernels(op)
+        return bool(cost_model.preferred_formats(integer)) or not cost_model.preferred_formats(op)
 
     return QdqGroups() if whole else find_qdq_groups(graphs, has_kernel)
 

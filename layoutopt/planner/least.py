@@ -4,13 +4,11 @@ What a plan that minimises seconds moves need not be the least: a slower kernel 
 and a measure of how much the formats cost, not a plan to be wished for.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from layoutopt.cost import CostModel, Emulating
+from layoutopt.cost import CostModelWrapper, emulation_conversions
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import OperandFormats
 from layoutopt.planner.planning import make_plan
 from layoutopt.planner.request import PlanRequest
 
@@ -28,31 +26,16 @@ def least_moves(request: PlanRequest) -> int:
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 
-class _Counting:
-    """A cost model that wants what another one wants, and counts moves."""
-
-    def __init__(self, model: CostModel) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def dialect(self) -> str:
-        return self._model.dialect
-
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
-        return self._model.kernels(op)
+class _Counting(CostModelWrapper):
+    """A cost model with the kernels of another one and 1 for every move as its price."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        return float(self._model.hidden_conversions(op, signature)) if isinstance(self._model, Emulating) else 0.0
+        return float(emulation_conversions(self._model, op, signature))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         if value.shape is None:
             return float(src.format != dst.format)
-        moves = src.lanes > dst.lanes or src.format.key(value.shape) != dst.format.key(value.shape)
-        return float(moves)
+        return float(not src.satisfies(dst, value.shape))
 
 
 __all__ = ["least_moves"]

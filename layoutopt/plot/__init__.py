@@ -2,9 +2,21 @@
 
 figure = draw_memory(Layout.packed(lookup("NCHW4c"), (1, 6, 3, 4)))
 figure.save_svg("nchw4c.svg")
+
+The drawing libraries are installed by the extra `layoutopt[plot]`; without them the import raises a LayoutoptError.
 """
 
-from layoutopt.plot.memory import draw_memory
-from layoutopt.plot.plan import draw_plan
+from layoutopt.errors import LayoutoptError
+
+try:
+    from layoutopt.plot.memory import draw_memory
+    from layoutopt.plot.plan import draw_plan
+except ModuleNotFoundError as error:
+    library = (error.name or "").partition(".")[0]
+    if library not in ("drawsvg", "grandalf"):
+        raise
+    raise LayoutoptError(
+        f"pictures need the package {library}", hint="install it with: pip install 'layoutopt[plot]'"
+    ) from error
 
 __all__ = ["draw_memory", "draw_plan"]

@@ -1,10 +1,10 @@
-"""What a planned graph amounts to: formats, casts and moved bytes per op, and why each cast is there."""
+"""Builder of the report of a planned graph: formats, casts and moved bytes per op, and the reason of each cast."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.cost import CostModel
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
@@ -20,21 +20,21 @@ from layoutopt.report.schema import (
     Counts,
     DimReport,
     GrowthReport,
+    GrowthRequestReport,
     OpReport,
-    PurchaseReport,
     TargetReport,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An op, and where it is.
+    """An op and its graph.
 
     Attributes:
         op: the op.
-        graph: the graph that it is in.
-        body: which body that is: the names of the ops around it and of their attributes; empty in the main graph.
-        runs: how often it is expected to run.
+        graph: the graph that contains it.
+        body: the path of that graph: names of the enclosing ops and of their attributes; empty for the main graph.
+        runs: the expected number of executions.
     """
 
     op: Op
@@ -44,7 +44,7 @@ class Site:
 
 
 def sites(graph: Graph) -> list[Site]:
-    """Every op of a graph and of the bodies in it that are understood, those of a body behind the op that has it."""
+    """All ops of a graph and of the bodies of its control-flow ops, those of a body behind the op that has it."""
     runs = expected_runs(graph)
     found = []
     pending = [Site(op, graph, "", 1.0) for op in reversed(graph.ops)]
@@ -59,12 +59,12 @@ def sites(graph: Graph) -> list[Site]:
 
 
 def planned_ops(graph: Graph) -> list[Op]:
-    """The ops that `op_reports` reports on."""
+    """The ops of `op_reports`, in the same order."""
     return [site.op for site in sites(graph) if not is_cast(site.op)]
 
 
 def op_reports(graph: Graph, cost_model: CostModel, *, whole_units: bool = False) -> list[OpReport]:
-    """Every op but the casts, in order, also in bodies."""
+    """The reports of all ops but casts, in order, including bodies."""
     integers = integers_of(expected_runs(graph), cost_model, whole=whole_units)
     return [_op_report(site, integers, cost_model) for site in sites(graph) if not is_cast(site.op)]
 
@@ -90,23 +90,23 @@ def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpRepo
 
 
 def growth_report(growth: Growth, size: int) -> GrowthReport:
-    """The purchases, the largest first, with the size of all constants of the result in bytes."""
-    rows = sorted(growth.purchases, key=lambda each: each.nbytes, reverse=True)
-    found: dict[bool, list[PurchaseReport]] = {True: [], False: []}
+    """The growth requests, the largest first, with the size of all constants of the result in bytes."""
+    rows = sorted(growth.requests, key=lambda each: each.nbytes, reverse=True)
+    found: dict[bool, list[GrowthRequestReport]] = {True: [], False: []}
     for each in rows:
-        row = PurchaseReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
-        found[each.is_bought].append(row)
+        row = GrowthRequestReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
+        found[each.is_accepted].append(row)
     return GrowthReport(
         max_growth=growth.max_growth,
         bytes_before=growth.source_bytes,
         bytes_after=size,
-        bought=found[True],
+        accepted=found[True],
         declined=found[False],
     )
 
 
 def outcome_reports(graph: Graph, plan: Plan) -> list[TargetReport]:
-    """What a plan for several targets means for each, and where each would have chosen otherwise."""
+    """The effect of a plan for several targets on each of them, with the ops for which it alone would choose other formats."""
     ops = [site for site in sites(graph) if site.op in plan.signatures]
     return [
         TargetReport(
@@ -126,7 +126,7 @@ def outcome_reports(graph: Graph, plan: Plan) -> list[TargetReport]:
 
 
 def agreeing(outcomes: Sequence[Outcome]) -> int:
-    """For how many ops all targets by themselves would choose the same formats."""
+    """The number of ops for which all targets alone would choose the same formats."""
     first, *others = outcomes
     return sum(
         all(_formats(each.signatures[op]) == _formats(signature) for each in others)
@@ -151,7 +151,7 @@ def _formats(signature: Signature) -> list[str | None]:
 
 
 def moves_data(op: Op) -> bool:
-    """Whether a rename moves bytes after all. An op without a signature is as the model has it: canonical on both sides."""
+    """Whether a view op moves bytes under its signature; an op without a signature is canonical on both sides."""
     rule = rule_of(op)
     if not isinstance(rule, View):
         return False
@@ -168,8 +168,10 @@ def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
     rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
     assert isinstance(rule, View) and y is not None and source is not None and target is not None
     same = rule.forward(op, source.format)
-    left = f"its input lies as {same}" if same is not None else "no format has its input's bytes under the new axes"
-    return f"{left}, {_readers(graph, y)} wants {target}"
+    left = (
+        f"its input has the format {same}" if same is not None else "no format has its input's bytes under the new axes"
+    )
+    return f"{left}, {_readers(graph, y)} requires {target}"
 
 
 def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
@@ -181,7 +183,7 @@ def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
 
 
 def cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES) -> list[CastReport]:
-    """Every CastData, in order, also in bodies."""
+    """The reports of all CastData ops, in order, including bodies."""
     return list(_cast_reports(graph, cost_model, sizes))
 
 
@@ -209,22 +211,22 @@ def _cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes) -> Iterator
 def _reason(graph: Graph, source: Value, copy: Value) -> str:
     producer = graph.producer(source)
     if producer is None:
-        outer = "the graph input" if graph.root is graph else "what the body is given"
+        outer = "the graph input" if graph.root is graph else "the body input"
         writer = "a constant" if source.is_constant else outer
     else:
         writer = f"{producer.kind} {producer.name or source.name}"
-    return f"{writer} leaves {source.storage}, {_readers(graph, copy)} wants {copy.storage}"
+    return f"{writer} produces {source.storage}, {_readers(graph, copy)} requires {copy.storage}"
 
 
 def _readers(graph: Graph, value: Value) -> str:
     readers = [f"{use.op.kind} {use.op.name or ''}".strip() for use in graph.uses(value)[:3]]
     if graph.is_output(value):
-        readers.append("the graph output" if graph.root is graph else "what the body leaves")
-    return ", ".join(readers) or "nobody"
+        readers.append("the graph output" if graph.root is graph else "the body output")
+    return ", ".join(readers) or "no op"
 
 
 def counts(graph: Graph) -> Counts:
-    """How many casts and renames move bytes; those in bodies count once."""
+    """The numbers of casts and view ops that move bytes; those in bodies count once."""
     ops = [site.op for site in sites(graph)]
     casts = [(op.inputs[0], op.outputs[0]) for op in ops if is_cast(op)]
     weights = [source for source, _ in casts if source is not None and source.is_constant]
@@ -254,7 +256,7 @@ def _first_output(op: Op) -> str:
 
 
 def dim_reports(sizes: Sizes) -> list[DimReport]:
-    """The symbolic dimensions with the sizes that the model is planned for."""
+    """The symbolic dimensions with their sizes in the plan."""
     return [
         DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed, reason=sizes.reasons.get(name, ""))
         for name, (low, high) in sizes.ranges.items()
@@ -262,7 +264,7 @@ def dim_reports(sizes: Sizes) -> list[DimReport]:
 
 
 def size_notes(sizes: Sizes) -> list[Note]:
-    """The sizes that are guesses, from what each was inferred, and how to give a better one."""
+    """Notes on the inferred sizes, with the reason of each."""
     notes = []
     for name in sizes.assumed:
         low, high = sizes.ranges[name]

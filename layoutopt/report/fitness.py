@@ -12,10 +12,10 @@ from pathlib import Path
 
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.guard import NAME
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
+from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 from layoutopt.errors import TargetError
-from layoutopt.runtime.kernels import (
+from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
     Support,
@@ -23,7 +23,7 @@ from layoutopt.runtime.kernels import (
     load_failure,
     op_support,
 )
-from layoutopt.runtime.usage import Usage, usages
+from layoutopt.runtime.operator_usage import Usage, usages
 
 _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 

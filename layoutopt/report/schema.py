@@ -1,6 +1,6 @@
-"""What was done, as data: the schema of `--report out.json`.
+"""The report of an optimisation: the schema of `--report out.json`.
 
-The schema has a version. Fields are added under the same version; a field that changes its meaning or goes raises it.
+New fields keep the schema version; a removed field or a changed meaning increments it.
 """
 
 from typing import Literal
@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA_VERSION = 1
 
 
-class _Frozen(BaseModel):
+class ReportModel(BaseModel):
+    """Base class of the parts of reports."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class OpReport(_Frozen):
+class OpReport(ReportModel):
     """One op of the optimised graph."""
 
     name: str
@@ -22,17 +24,17 @@ class OpReport(_Frozen):
     inputs: list[str | None] = Field(description="format of every input, null where it has none")
     outputs: list[str | None] = Field(description="format of every output")
     seconds: float = Field(
-        description="estimated time on the target, of all its runs; ops with bodies leave it to those"
+        description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
-    moves_data: bool = Field(description="whether the op is there to move bytes: a Transpose or Reshape that does")
+    moves_data: bool = Field(description="whether it is a Transpose or Reshape that moves bytes")
     reason: str = Field(
         default="",
-        description="if it moves bytes: the format before, and who requires another; if it has no signature to choose: why",
+        description="if it moves bytes: the format of its input and the required one; if it has no choice of signatures: why",
     )
 
 
-class CastReport(_Frozen):
+class CastReport(ReportModel):
     """One CastData of the optimised graph."""
 
     name: str
@@ -44,11 +46,11 @@ class CastReport(_Frozen):
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
     moves_data: bool = Field(description="false where only the shape of the array changes")
     is_weight: bool = Field(description="whether a constant is cast at run time (training mode)")
-    reason: str = Field(description="who wants which format, so why the cast is there")
+    reason: str = Field(description="the formats of the producer and of the consumers")
 
 
-class ChoiceReport(_Frozen):
-    """What one target alone would choose for an op."""
+class ChoiceReport(ReportModel):
+    """The formats of an op in the best plan of one target alone."""
 
     name: str
     kind: str
@@ -57,86 +59,87 @@ class ChoiceReport(_Frozen):
     outputs: list[str | None] = Field(description="format of every output")
 
 
-class TargetReport(_Frozen):
-    """What the plan means for one of several targets, in estimated seconds on it."""
+class TargetReport(ReportModel):
+    """The effect of the plan on one of several targets, in estimated seconds."""
 
     target: str
     seconds_before: float
     seconds_after: float
-    seconds_alone: float = Field(description="under the plan that is the best for this target by itself")
-    regret: float = Field(description="how much longer it takes than that, as a fraction")
-    differs: list[ChoiceReport] = Field(description="ops for which that plan has other formats than the common one")
+    seconds_alone: float = Field(description="under the best plan of this target alone")
+    regret: float = Field(description="seconds_after / seconds_alone - 1")
+    differs: list[ChoiceReport] = Field(description="ops with other formats in the plan of this target alone")
 
 
-class PlanReport(_Frozen):
+class PlanReport(ReportModel):
     """The planner's result, in estimated seconds on the target; for several, means over them."""
 
     seconds_before: float
     seconds_after: float
     lower_bound: float
     gap: float = Field(
-        description="how far the plan may be above the best, as a fraction; for several targets, its largest "
-        "ratio of seconds to those that a target takes alone"
+        description="upper bound of the distance to the best plan, as a fraction; for several targets the largest "
+        "ratio of seconds_after to seconds_alone"
     )
     optimal: bool
     stopped: Literal["candidates", "formulation", "solver"] | None = Field(
-        default=None, description="the stage of planning that the time limit ended, if it did"
+        default=None, description="the stage of planning that the time limit ended"
     )
     least_moves: int | None = Field(
-        default=None, description="no plan of these formats has fewer casts and transposes; null unless asked for"
+        default=None,
+        description="lower bound of casts and transposes of any plan with these formats; null unless requested",
     )
     agreeing: int | None = Field(
-        default=None, description="ops for which several targets, each alone, would choose the same formats"
+        default=None, description="ops with the same formats in the best plans of all targets alone"
     )
     targets: list[TargetReport] = Field(default_factory=list, description="each of several targets")
 
 
-class VerificationReport(_Frozen):
+class VerificationReport(ReportModel):
     """The verdict of the comparison."""
 
     status: Literal["passed", "failed", "not verified", "off"]
     reason: str = ""
     largest_error: float | None = Field(default=None, description="of any output, relative to its largest magnitude")
     rounding: float | None = Field(
-        default=None, description="by how much rounding alone moves that output of the original, measured"
+        default=None, description="rounding spread of that output: its measured change by rounding alone"
     )
-    tolerance: float | None = Field(default=None, description="the largest error that was accepted")
+    tolerance: float | None = Field(default=None, description="the largest accepted error")
     outputs_depend_on_inputs: bool | None = None
     sizes: list[dict[str, int]] = Field(
-        default_factory=list, description="of symbolic dimensions, those that were tried, by name"
+        default_factory=list, description="sizes of symbolic dimensions at which the models were compared"
     )
 
 
-class DimReport(_Frozen):
-    """A symbolic dimension of the inputs, and what it was planned for."""
+class DimReport(ReportModel):
+    """A symbolic dimension of the inputs with its sizes in the plan."""
 
-    name: str = Field(description="the model's name for it, or input[axis]")
+    name: str = Field(description="its name in the model, or input[axis]")
     low: int
     high: int
-    assumed: bool = Field(description="whether the size is a guess, because none was given")
-    reason: str = Field(default="", description="from what a guess was inferred")
+    assumed: bool = Field(description="whether the size was inferred, because none was given")
+    reason: str = Field(default="", description="the reason for an inferred size")
 
 
-class PurchaseReport(_Frozen):
-    """Constants that make the file larger, or would have."""
+class GrowthRequestReport(ReportModel):
+    """A request of a pass to make constants larger."""
 
     source: str = Field(description="the pass or rewrite")
     where: str = Field(description="the tensor or op")
-    nbytes: int = Field(description="by how much larger the constants become")
+    nbytes: int = Field(description="growth of the constants")
     seconds: float = Field(description="the estimated gain of one run of the model")
 
 
-class GrowthReport(_Frozen):
-    """How the size of all constants changed, and why."""
+class GrowthReport(ReportModel):
+    """The change of the size of all constants."""
 
-    max_growth: float = Field(description="the largest permitted ratio, besides a slack of 1 MiB")
+    max_growth: float = Field(description="the largest accepted ratio, besides a slack of 1 MiB")
     bytes_before: int
     bytes_after: int
-    bought: list[PurchaseReport] = Field(description="what makes the file larger")
-    declined: list[PurchaseReport] = Field(description="what would have, and was not worth it or not affordable")
+    accepted: list[GrowthRequestReport] = Field(description="requests that make the file larger")
+    declined: list[GrowthRequestReport] = Field(description="requests without a gain, or beyond the budget")
 
 
-class PassReport(_Frozen):
+class PassReport(ReportModel):
     """One pass that was run."""
 
     name: str
@@ -144,24 +147,24 @@ class PassReport(_Frozen):
     seconds: float
 
 
-class NoteReport(_Frozen):
-    """Why something did not apply somewhere."""
+class NoteReport(ReportModel):
+    """The reason why a pass or rewrite was not applied."""
 
     source: str
     where: str
     reason: str
 
 
-class Counts(_Frozen):
-    """How much moves data."""
+class Counts(ReportModel):
+    """The numbers of ops that move data."""
 
     casts: int = Field(description="CastData on activations that move bytes")
     transposes: int = Field(description="Transposes and Reshapes on activations that move bytes")
     weight_casts: int = Field(description="CastData on constants at run time")
 
 
-class Report(_Frozen):
-    """Everything that is known about one run."""
+class Report(ReportModel):
+    """The results of one run of `optimize`."""
 
     schema_version: int = SCHEMA_VERSION
     layoutopt_version: str
@@ -169,15 +172,15 @@ class Report(_Frozen):
     target: str
     dialect: str
     mode: Literal["inference", "training"]
-    changed: bool = Field(description="false where the model was left alone")
-    reason: str = Field(default="", description="why it was left alone")
-    dims: list[DimReport] = Field(default_factory=list, description="prices are means over these sizes")
-    plan: PlanReport | None = Field(description="null where the model had been optimised like this before")
+    changed: bool = Field(description="false if the model is unchanged")
+    reason: str = Field(default="", description="the reason why it is unchanged")
+    dims: list[DimReport] = Field(default_factory=list, description="sizes over which prices are means")
+    plan: PlanReport | None = Field(description="null if the model had been optimised with the same options before")
     before: Counts
     after: Counts
     ops: list[OpReport]
     casts: list[CastReport]
-    growth: GrowthReport | None = Field(default=None, description="null where the model was left alone")
+    growth: GrowthReport | None = Field(default=None, description="null if the model is unchanged")
     passes: list[PassReport]
     notes: list[NoteReport]
     verification: VerificationReport

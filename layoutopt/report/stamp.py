@@ -1,13 +1,13 @@
-"""The mark that an optimised model carries in its metadata, by which optimising it again changes nothing.
+"""Stamp: the metadata of an optimised model, by which a second run recognises it and leaves it unchanged.
 
-It says what the model was optimised for and how the result looked; a model that was edited since does not match it.
+It contains the options of the run and a fingerprint of the result, which an edited model does not match.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.version import VERSION
 
 KEY = "layoutopt"
@@ -15,7 +15,7 @@ KEY = "layoutopt"
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a model was optimised for."""
+    """The options with which a model was optimised."""
 
     target: str
     dialect: str
@@ -25,7 +25,7 @@ class Stamp:
     max_growth: float = MAX_GROWTH
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
-        """Whether the metadata is that of a model with this fingerprint that was optimised like this."""
+        """Whether the metadata is that of a model with this fingerprint that was optimised with these options."""
         return metadata.get(KEY) == self.text(fingerprint)
 
     def text(self, fingerprint: str) -> str:

@@ -1,1 +1,1 @@
-"""ONNX Runtime: sessions, evaluation of constants, kernel queries, and the optimised form of a model."""
+"""Access to onnxruntime: sessions, evaluation of constants, kernel queries, and the optimised form of a model."""

@@ -1,4 +1,4 @@
-"""The exceptions of ONNX Runtime, which have no common base, and what their texts say about a model."""
+"""The exceptions of onnxruntime, which have no common base class, and their classification by message."""
 
 import errno
 import re
@@ -11,7 +11,7 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError,
     ValueError,
 )
-"""What ONNX Runtime raises where it cannot load or run a model: its own classes, and those of its Python code."""
+"""The exceptions of loading and running models: onnxruntime's own classes, and those of its Python code."""
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
@@ -19,28 +19,28 @@ _NOT_THE_MODEL = re.compile(
     r"|external|no such file|no random values|out of (data )?bounds|within the inclusive range|is out of range",
     re.I,
 )
-"""Refusals that say nothing of a model's validity: no kernel, a missing file, random values as indices."""
+"""Errors of valid models: no kernel, a missing file, random values as indices."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception, or the one that it was raised from, says that there is too little memory."""
+    """Whether an exception, or one of its causes, reports too little memory."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:
         seen.append(current)
         if isinstance(current, MemoryError) or (isinstance(current, OSError) and current.errno == errno.ENOMEM):
             return True
-        if type(current) in RUNTIME_ERRORS and says_out_of_memory(str(current)):
+        if type(current) in RUNTIME_ERRORS and is_memory_message(str(current)):
             return True
         current = current.__cause__
     return False
 
 
 def raise_if_out_of_memory(error: BaseException) -> None:
-    """Raise a MemoryError if an exception says that there is too little memory.
+    """Raise a MemoryError if an exception reports too little memory.
 
     Raises:
-        MemoryError: it says so.
+        MemoryError: the exception reports too little memory.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -48,11 +48,11 @@ def raise_if_out_of_memory(error: BaseException) -> None:
         raise MemoryError(" ".join(str(error).split())) from error
 
 
-def says_out_of_memory(text: str) -> bool:
-    """Whether the text of an exception says that there is too little memory."""
+def is_memory_message(text: str) -> bool:
+    """Whether the message of an exception reports too little memory."""
     return _MEMORY.search(text) is not None
 
 
 def is_about_the_model(text: str) -> bool:
-    """Whether a refusal is about the model itself, and not about the machine, the runtime or the inputs."""
-    return not says_out_of_memory(text) and _NOT_THE_MODEL.search(text) is None
+    """Whether an error message concerns the model itself, not the machine, the runtime or the inputs."""
+    return not is_memory_message(text) and _NOT_THE_MODEL.search(text) is None

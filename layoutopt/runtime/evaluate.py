@@ -1,16 +1,15 @@
-"""Compute values that depend on constants alone, with the runtime that would compute them later.
+"""Constant evaluation: computes values that depend on constants alone in onnxruntime.
 
-The needed part of the graph becomes a small model of its own, without inputs: constants are initializers, as
-onnxruntime takes element types there that it does not take as inputs. It runs once, unoptimised, so that the
-result is what the operators give one by one. Element types that onnxruntime cannot hand out are cast inside
-the model to a wider type that holds them exactly, and back here.
+The ancestors of the values become a model without inputs: constants are initializers, because onnxruntime supports more
+element types for these than for inputs. The model runs once without optimisations, so that every operator computes its
+result as defined. Element types that onnxruntime cannot return are cast in the model to a wider type that holds them exactly,
+and back to their own type in numpy.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.ir.deferred import Deferred
@@ -20,10 +19,11 @@ from layoutopt.onnx_io.converter.emit import emit
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes
 from layoutopt.ops import estimated_volume, is_dequantizer
-from layoutopt.runtime.custom_ops import registered_libraries, session_options
+from layoutopt.runtime.custom_ops import registered_libraries
 from layoutopt.runtime.errors import RUNTIME_ERRORS
+from layoutopt.runtime.session import inference_session
 
-_RANDOM = {  # for onnx before 1.21, whose schemas do not say it
+_RANDOM = {  # for onnx before 1.21, whose schemas do not declare non-determinism
     "Bernoulli",
     "Dropout",
     "Multinomial",
@@ -41,11 +41,11 @@ _WIDER = {
 }
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _EXACT = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT4, DType.UINT4})
-_AT_ONCE = 64 << 20  # bytes of constants that are handed to onnxruntime together
+_AT_ONCE = 64 << 20  # bytes of constants that are evaluated in one model
 
 
 def is_foldable(op: Op) -> bool:
-    """Whether an op gives the same tensors whenever it is run on the same inputs, and is not needed as it stands."""
+    """Whether constant folding may replace an op: it is deterministic, on tensors, and no DequantizeLinear."""
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
     if op.bodies or any(kind != "tensor" for kind in opaque):
         return False
@@ -65,10 +65,10 @@ def _has_custom_kernel(op: Op) -> bool:
 
 
 def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
-    """The elements of values that are computed from constants alone, None where onnxruntime fails.
+    """The elements of values that are computed from constants alone, None for values at which onnxruntime fails.
 
-    It may lack a kernel for an element type, or not know an opset yet: then the model is for another runtime. Arrays may be
-    views of constants, whose memory may be a mapped file.
+    onnxruntime fails if it has no kernel for an element type or does not support the opset. Arrays may be views of constants,
+    whose memory may be a mapped file.
 
     Raises:
         ModelError: a value depends on a graph input or an op that is not foldable.
@@ -79,9 +79,9 @@ def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
 
 
 def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
-    """A value that is computed from constants alone, as a constant that is computed whenever it is read.
+    """A deferred constant for a value that is computed from constants alone; None if onnxruntime cannot compute the value.
 
-    None where onnxruntime cannot compute it, which is tried once.
+    The elements are computed once to check that, and again whenever they are read.
     """
     part = _part(graph, [value])
     dtype, shape = value.dtype, value.static_shape
@@ -96,7 +96,7 @@ def defer(graph: Graph, value: Value, is_expanded: bool) -> Deferred | None:
 
 
 def _output(part: Graph) -> Array:
-    """The one output of a graph without inputs."""
+    """The only output of a graph without inputs."""
     (array,) = evaluate(part, part.outputs)
     if array is None:
         raise InvariantError("could be computed before, and cannot be now", where=part.outputs[0].name)
@@ -104,8 +104,9 @@ def _output(part: Graph) -> Array:
 
 
 def _moved(part: Graph) -> Array | None:
-    """The one output of a graph without inputs, if it only moves or widens the elements of one constant: then as a view
-    of that where possible. None otherwise.
+    """The only output of a graph whose ops only move or upcast the elements of one constant, as a view if possible.
+
+    None for any other graph.
     """
     arrays = {value: value.data.numpy() for value in part.values if value.data is not None}
     for op in part.ops:
@@ -116,7 +117,7 @@ def _moved(part: Graph) -> Array | None:
         if op.kind == "Transpose":
             arrays[y] = array.transpose(op.integers("perm") or None)
         elif op.kind in _VIEWS:
-            if array.size != estimated_volume(y.static_shape):  # it fails when it is run
+            if array.size != estimated_volume(y.static_shape):  # onnxruntime would raise an error
                 return None
             arrays[y] = array.reshape(y.static_shape)
         elif op.kind == "Cast" and y.dtype is not None and _is_widening(x.dtype, y.dtype):
@@ -127,12 +128,12 @@ def _moved(part: Graph) -> Array | None:
 
 
 def _is_widening(old: DType | None, new: DType | None) -> bool:
-    """Whether a Cast changes no number, so that numpy computes it as any runtime does."""
+    """Whether a Cast is exact, so that numpy and onnxruntime agree."""
     return old in _EXACT and new in (DType.FLOAT32, DType.FLOAT64)
 
 
 def _computed(graph: Graph, wanted: list[Value]) -> dict[Value, Array | None]:
-    """All at once, or one by one where they are made of large constants or something among them cannot be computed."""
+    """The values in one model, or in one model each if their constants are large or one of them cannot be computed."""
     part = _part(graph, wanted)
     if len(wanted) == 1 and (array := _moved(part)) is not None:
         return {wanted[0]: _narrowed(array, wanted[0])}
@@ -146,7 +147,7 @@ def _computed(graph: Graph, wanted: list[Value]) -> dict[Value, Array | None]:
 
 
 def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
-    """The part of a graph that computes the wanted values, as a graph without inputs."""
+    """The ancestors of the given values as a graph without inputs."""
     part = Graph("constants", graph.opsets)
     ops: dict[Op, None] = {}
     copies: dict[Value, Value] = {}
@@ -181,7 +182,7 @@ def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
 
 
 def _widened(part: Graph, value: Value) -> Value:
-    """The value, cast where onnxruntime cannot hand it out."""
+    """The value, upcast if onnxruntime cannot return its element type."""
     wider = _WIDER.get(value.dtype) if value.dtype is not None else None
     if wider is None:
         return value
@@ -192,16 +193,12 @@ def _widened(part: Graph, value: Value) -> Value:
 
 
 def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
-    """What onnxruntime computes; None where it does not."""
+    """The elements of the outputs; None if onnxruntime fails."""
     if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
         return None
-    options = session_options()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
     content = to_bytes(emit(part))
     try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        arrays = session.run(None, {})
+        arrays = inference_session(content, optimised=False).run(None, {})
     except RUNTIME_ERRORS:
         return None
     return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, wanted, strict=True)]

@@ -1,7 +1,7 @@
-"""A session of onnxruntime that takes and gives every type of tensor, also those that numpy has no name for.
+"""Sessions of onnxruntime on the CPU, with inputs and outputs of every element type.
 
-onnxruntime's own `run` refuses bfloat16, float8 and integers below a byte, or hands them out as something else. Here
-they are arrays of ml_dtypes, which go in and out through the memory of onnxruntime's values.
+onnxruntime's own `run` refuses bfloat16, float8 and integers below a byte, or returns them as another type. `Session` accepts
+and returns them as arrays of ml_dtypes, copied from and to the memory of OrtValues.
 """
 
 import ctypes
@@ -9,6 +9,8 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,22 +20,55 @@ from onnx import numpy_helper
 
 from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.type_names import named_type
-from layoutopt.runtime.utf8_path import utf8_folder, utf8_path
+from layoutopt.runtime.utf8_paths import utf8_path
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-_FOREIGN = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))
+_NOT_IN_NUMPY = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))
+
+
+def inference_session(
+    model: bytes | str,
+    *,
+    optimised: bool = True,
+    threads: int | None = 1,
+    disabled: Sequence[str] = (),
+    saved: Path | None = None,
+    config: Mapping[str, str] = MappingProxyType({}),
+) -> onnxruntime.InferenceSession:
+    """A session of onnxruntime itself, on the CPU and without log messages.
+
+    Args:
+        model: the model, as bytes or a path.
+        optimised: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        threads: the number of threads per op; None for onnxruntime's default.
+        disabled: names of optimisers to disable.
+        saved: the file to which onnxruntime writes the optimised model.
+        config: further entries of the session's configuration.
+    """
+    options = session_options()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    if saved is not None:
+        options.optimized_model_filepath = str(saved)
+    for key, value in config.items():
+        options.add_session_config_entry(key, value)
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(disabled)
+    )
 
 
 class Session:
-    """A model in stock onnxruntime, on the processor.
+    """A model in stock onnxruntime, on the CPU.
 
     Args:
         model: the model, as bytes or a file.
-        optimised: whether onnxruntime rewrites it as it does by default; if not, ops run one by one as they are.
-        threads: how many an op may use; None for onnxruntime's own choice.
-        without: names of its rewriting steps to leave out.
-        folder: where the external data of a model in bytes is.
-        packs: whether kernels may keep packed copies of weights.
+        optimised: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        threads: the number of threads per op; None for onnxruntime's default.
+        without: names of optimisers to disable.
+        folder: the folder of the external data of a model in bytes.
+        prepacks: whether kernels may keep packed copies of weights.
     """
 
     def __init__(
@@ -44,30 +79,23 @@ class Session:
         threads: int | None = None,
         without: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
-        packs: bool = True,
+        prepacks: bool = True,
     ) -> None:
-        options = session_options()
         # Idle threads of a pool poll for work, which takes a fifth of the processor time of a verification.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if not optimised:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        if not packs:
-            options.add_session_config_entry("session.disable_prepacking", "1")
+        config = {"session.intra_op.allow_spinning": "0", "session.disable_prepacking": "0" if prepacks else "1"}
         with (
             nullcontext(model) if isinstance(model, bytes) else utf8_path(model) as source,
-            utf8_folder(folder or ".") as data,
+            utf8_path(folder or ".") as data,
         ):
             if folder is not None:
-                options.add_session_config_entry(_DATA_FOLDER, data)
-            self._session = onnxruntime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+                config[_DATA_FOLDER] = data
+            self._session = inference_session(
+                source, optimised=optimised, threads=threads, disabled=without, config=config
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 
     def get_inputs(self) -> Sequence[Any]:
-        """Name, type and shape of every input that has no value of its own."""
+        """Name, type and shape of every input without an initializer."""
         return list(self._session.get_inputs())
 
     def get_outputs(self) -> Sequence[Any]:
@@ -75,20 +103,20 @@ class Session:
         return list(self._session.get_outputs())
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
-        """The outputs of these names, or all: arrays, lists for sequences, dicts for maps, None for an empty optional.
+        """The outputs: arrays, lists for sequences, dicts for maps, None for an empty optional.
 
         Args:
-            names: of outputs.
-            feeds: the inputs.
-            seconds: how long it may take at most.
+            names: of the outputs; None for all.
+            feeds: the inputs by name.
+            seconds: the time limit of the run.
 
         Raises:
-            TimeoutError: it takes longer.
+            TimeoutError: the run exceeds the time limit.
         """
         names = [each.name for each in self.get_outputs()] if names is None else names
         given = {name: np.asarray(value) if np.isscalar(value) else value for name, value in feeds.items()}
         with _limited(seconds) as options:
-            if not any(is_foreign(self._types.get(name, "")) for name in (*names, *given)):
+            if not any(needs_ort_value(self._types.get(name, "")) for name in (*names, *given)):
                 return list(self._session.run(names, given, options))
             values = {name: _value(value, self._types[name]) for name, value in given.items()}
             return [_array(value) for value in self._session.run_with_ort_values(names, values, options)]
@@ -96,7 +124,7 @@ class Session:
 
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[Any]:
-    """The options of a run that onnxruntime gives up after some seconds."""
+    """The options of a run that onnxruntime terminates after the given seconds."""
     if seconds is None:
         yield None
         return
@@ -121,14 +149,14 @@ def _limited(seconds: float | None) -> Iterator[Any]:
         timer.cancel()
 
 
-def is_foreign(type: str) -> bool:
-    """Whether onnxruntime takes and gives tensors of a type, `tensor(bfloat16)`, only as values of its own."""
-    return type.startswith(_FOREIGN)
+def needs_ort_value(type: str) -> bool:
+    """Whether onnxruntime accepts and returns tensors of a type, such as `tensor(bfloat16)`, only as OrtValues."""
+    return type.startswith(_NOT_IN_NUMPY)
 
 
 def _value(array: Any, type: str) -> Any:
-    """The value of onnxruntime for an array."""
-    if not is_foreign(type):
+    """The OrtValue of an array."""
+    if not needs_ort_value(type):
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)))
     if tensor.data_type != named_type(type).tensor_type.elem_type:
@@ -139,9 +167,9 @@ def _value(array: Any, type: str) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """The array for a value of onnxruntime."""
+    """The array of an OrtValue."""
     type = value.data_type()
-    if not is_foreign(type):
+    if not needs_ort_value(type):
         return value.numpy()
     raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     element = named_type(type).tensor_type.elem_type

@@ -1,9 +1,9 @@
 """Switches off the telemetry of onnxruntime.
 
 Since version 1.29 onnxruntime's packages for Linux and macOS collect telemetry by default, as those for Windows did before: on
-import they write a device id and a database under the home folder and a session file into the temporary folder, and events
-about sessions and models go to a server of Microsoft. `ORT_DISABLE_TELEMETRY=1` switches all of it off if it is set before
-onnxruntime is imported. onnxruntime's function `disable_telemetry_events` comes too late for the files and for the first event.
+import they write a device id and a database under the home folder and a session file into the temporary folder, and send
+events about sessions and models to a server of Microsoft. `ORT_DISABLE_TELEMETRY=1` switches all of it off if it is set before
+onnxruntime is imported; its function `disable_telemetry_events` takes effect only after the files and the first event.
 """
 
 import os
@@ -13,9 +13,9 @@ VARIABLE = "ORT_DISABLE_TELEMETRY"
 
 
 def switch_off() -> None:
-    """Switch telemetry off for this process and its children, unless the environment variable is set to something.
+    """Switch telemetry off for this process and its children, unless the environment variable is already set.
 
-    Where onnxruntime was imported before layoutopt, only its further events are switched off.
+    If onnxruntime was imported before layoutopt, only further events are switched off.
     """
     if VARIABLE in os.environ:
         return

@@ -1,4 +1,4 @@
-"""Types as onnxruntime spells them, `tensor(float)` or `seq(map(string,tensor(int64)))`: from onnx_ir, and to messages."""
+"""Type names of onnxruntime, such as `tensor(float)` or `seq(map(string,tensor(int64)))`: from onnx_ir, and to TypeProto."""
 
 from collections.abc import Mapping
 
@@ -7,38 +7,38 @@ import onnx_ir as ir
 
 UNKNOWN_TYPE = "unknown"
 
-_HOLDERS: Mapping[type, str] = {
+_CONSTRUCTORS: Mapping[type, str] = {
     ir.TensorType: "tensor",
     ir.SparseTensorType: "sparse_tensor",
     ir.SequenceType: "seq",
     ir.OptionalType: "optional",
 }
-_OWN = {"float32": "float", "float64": "double"}  # everything else is called as everywhere
-_USUAL = {own: usual for usual, own in _OWN.items()}
+_FROM_LABEL = {"float32": "float", "float64": "double"}  # all other names are the same as in numpy
+_TO_LABEL = {name: label for label, name in _FROM_LABEL.items()}
 
 
 def type_name(type_: ir.TypeProtocol | None) -> str:
-    """The name of a type; `unknown` if it is not declared, or not whole."""
-    if type_ is None or type(type_) not in _HOLDERS:
+    """The name of a type; `unknown` if the type is missing or incomplete."""
+    if type_ is None or type(type_) not in _CONSTRUCTORS:
         return UNKNOWN_TYPE
     held = type_.elem_type
     inner = held.name.lower() if isinstance(held, ir.DataType) else type_name(held)
-    return UNKNOWN_TYPE if inner in (UNKNOWN_TYPE, "undefined") else f"{_HOLDERS[type(type_)]}({inner})"
+    return UNKNOWN_TYPE if inner in (UNKNOWN_TYPE, "undefined") else f"{_CONSTRUCTORS[type(type_)]}({inner})"
 
 
 def tensor_name(dtype: str) -> str:
-    """tensor(float) for float32."""
-    return f"tensor({_OWN.get(dtype, dtype)})"
+    """The name of a tensor type, `tensor(float)` for float32."""
+    return f"tensor({_FROM_LABEL.get(dtype, dtype)})"
 
 
 def short_name(name: str) -> str:
-    """float32 for tensor(float); what holds no tensor keeps its name."""
+    """The element type of a tensor type, float32 for `tensor(float)`; other types keep their names."""
     inner = name.removeprefix("tensor(").removesuffix(")")
-    return _USUAL.get(inner, inner) if name == f"tensor({inner})" else name
+    return _TO_LABEL.get(inner, inner) if name == f"tensor({inner})" else name
 
 
 def named_type(name: str) -> onnx.TypeProto:
-    """The message for a name.
+    """The TypeProto of a type name.
 
     Raises:
         ValueError: there is no such type.

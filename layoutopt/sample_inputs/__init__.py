@@ -1,32 +1,32 @@
-"""Inputs for models: plausible sizes of symbolic dimensions, values that a model can run on, arrays that callers give."""
+"""Test inputs of models: inferred sizes of symbolic dimensions, random values that the graph allows, and given arrays."""
 
-from layoutopt.sample_inputs.draw import Style
-from layoutopt.sample_inputs.given import Given, InputSet, bound_sizes, given_ranges, input_sets, read_inputs
-from layoutopt.sample_inputs.inputs import Feed, InputTrial, SampleInputs, sizes_text
-from layoutopt.sample_inputs.plausible import Dimensions, plausible_sizes
-from layoutopt.sample_inputs.runs import inputs_for, prepared
-from layoutopt.sample_inputs.trials import symbols_of, trials
-from layoutopt.sample_inputs.values import Kind, ValueRange, value_ranges
+from layoutopt.sample_inputs.comparison_sizes import sizes_to_compare, symbols_of
+from layoutopt.sample_inputs.generator import Feed, SampleInputs, TestInputs, sizes_text
+from layoutopt.sample_inputs.given_inputs import Given, InputSet, bound_sizes, given_ranges, input_sets, read_inputs
+from layoutopt.sample_inputs.input_ranges import Kind, ValueRange, value_ranges
+from layoutopt.sample_inputs.random_inputs import Style
+from layoutopt.sample_inputs.size_inference import prepare_inputs, sample_inputs_for
+from layoutopt.sample_inputs.symbolic_dimensions import Dimensions, plausible_sizes
 
 __all__ = [
     "Dimensions",
     "Feed",
     "Given",
     "InputSet",
-    "InputTrial",
     "Kind",
     "SampleInputs",
     "Style",
+    "TestInputs",
     "ValueRange",
     "bound_sizes",
     "given_ranges",
     "input_sets",
-    "inputs_for",
     "plausible_sizes",
-    "prepared",
+    "prepare_inputs",
     "read_inputs",
+    "sample_inputs_for",
     "sizes_text",
+    "sizes_to_compare",
     "symbols_of",
-    "trials",
     "value_ranges",
 ]

@@ -1,7 +1,7 @@
-"""Sizes of symbolic dimensions that meet the relations of a model: some dimensions follow from others, the rest is searched.
+"""Constraint solver for the sizes of symbolic dimensions: some dimensions are computed from others, the others are searched.
 
-An equality in which a dimension stands by itself defines it: total = past + new. What remains (a Reshape that divides, a window
-that fits) is repaired: a dimension of a broken relation takes the nearest size that breaks the fewest relations.
+An equality with an isolated dimension defines it: total = past + new. All other relations (a Reshape that divides, a window
+that fits) are repaired: a dimension of a violated relation takes the nearest size that violates the fewest relations.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,21 +13,21 @@ from math import log
 from layoutopt.formats import Extent
 from layoutopt.sample_inputs.relations import Relation
 
-_PASSES = 4  # over the equalities; a definition may make the one of another dimension possible
+_PASSES = 4  # over the equalities; a definition may enable that of another dimension
 _ROUNDS = 8  # of repairs
-_TRIED = 4  # broken relations that a round tries to repair
-_HITS = 12  # sizes of a dimension that meet the broken relation, and are held against all relations
+_TRIED = 4  # violated relations that one round tries to repair
+_HITS = 12  # sizes of a dimension that satisfy the violated relation and are checked against all relations
 _LADDER = (*range(1, 257), *range(260, 513, 4), *range(528, 1025, 16), *range(1056, 4097, 32), *range(4160, 64001, 160))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A dimension that follows from others.
+    """A dimension that is computed from others.
 
     Attributes:
         name: the dimension.
-        extent: what it is, in the others.
-        relation: the equality that says so.
+        extent: its expression in other dimensions.
+        relation: the equality that defines it.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Constraints:
     """The relations of a model, solved for as many dimensions as possible.
 
     Attributes:
-        names: the symbolic dimensions of the inputs, as they stand in shapes.
-        definitions: the dimensions that follow from others, each behind those that it is computed from.
-        relations: what else has to hold.
+        names: the symbolic dimensions of the inputs, as in shapes.
+        definitions: the computed dimensions, each behind those that it is computed from.
+        relations: the other requirements.
     """
 
     names: tuple[str, ...] = ()
@@ -63,9 +63,9 @@ class Constraints:
         Args:
             names: the symbolic dimensions of the inputs.
             relations: the requirements of the model, the most reliable first.
-            fixed: dimensions whose sizes are given, so that others follow from them.
-            follow_unknown: whether dimensions inside that no expression describes may tie others together. An extent of 1
-                that is broadcast is one that ties what need not be equal.
+            fixed: dimensions whose sizes are given; they are not computed from others.
+            follow_unknown: whether anonymous inner dimensions may relate others. A broadcast extent of 1 relates dimensions
+                that need not be equal.
         """
         found: dict[str, Definition] = {}
         known = set(names)
@@ -85,7 +85,7 @@ class Constraints:
 
     @property
     def free(self) -> list[str]:
-        """The dimensions that follow from no others."""
+        """The dimensions that are not computed from others."""
         defined = {each.name for each in self.definitions}
         return [name for name in self.names if name not in defined]
 
@@ -94,16 +94,16 @@ class Constraints:
         return _sources([name], {each.name: each for each in self.definitions})
 
     def complete(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The sizes of the free dimensions at a point, and those that follow; at least 0."""
+        """The sizes of the free dimensions at a point and those of the computed ones, at least 0."""
         found = self._all(point)
         return {name: found[name] for name in self.names}
 
     def _all(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The same with dimensions inside that follow."""
+        """The same with the computed inner dimensions."""
         return _computed({name: point[name] for name in self.free if name in point}, self.definitions)
 
-    def broken(self, point: Mapping[str, int]) -> list[Relation]:
-        """The relations that do not hold at a point, those that no dimension can be 0 included."""
+    def violated(self, point: Mapping[str, int]) -> list[Relation]:
+        """The relations that do not hold at a point, including those that computed dimensions are at least 1."""
         found = self._all(point)
         empty = [
             Relation(Extent.of(each.name), ">=", Extent.of(1), each.relation.op)
@@ -113,19 +113,19 @@ class Constraints:
         return [*empty, *(relation for relation in self.relations if not relation.holds(found))]
 
     def solved(self, proposed: Mapping[str, int], fixed: Collection[str] = ()) -> dict[str, int]:
-        """Sizes near those that are wished for at which as many relations as possible hold.
+        """Sizes near the proposed ones at which as many relations as possible hold.
 
         Args:
             proposed: sizes of at least the free dimensions.
-            fixed: dimensions that keep the size that is wished for.
+            fixed: dimensions that keep the proposed size.
         """
         point = self.complete(proposed)
         for _ in range(_ROUNDS):
-            broken = self.broken(point)
-            if not broken:
+            violated = self.violated(point)
+            if not violated:
                 break
-            repairs = (self._repaired(point, relation, proposed, fixed) for relation in broken[:_TRIED])
-            better = next((each for each in repairs if each and len(self.broken(each)) < len(broken)), None)
+            repairs = (self._repaired(point, relation, proposed, fixed) for relation in violated[:_TRIED])
+            better = next((each for each in repairs if each and len(self.violated(each)) < len(violated)), None)
             if better is None:
                 break
             point = better
@@ -134,7 +134,7 @@ class Constraints:
     def _repaired(
         self, point: Mapping[str, int], relation: Relation, proposed: Mapping[str, int], fixed: Collection[str]
     ) -> dict[str, int] | None:
-        """The point with one dimension of a relation changed, or all to the same size, such that it holds."""
+        """The point with one dimension of a relation changed, or all of them to the same size, so that the relation holds."""
         behind = [each for each in self.definitions if each.name in _closure(relation.names, self.definitions)]
         sources = relation.names.union(*(each.extent.names for each in behind))
         names = [name for name in self.free if name in sources and name not in fixed]
@@ -147,7 +147,7 @@ class Constraints:
                 if relation.holds(near) and all(near.get(name, 1) > 0 for name in relation.names):
                     hits += 1
                     other = self.complete(found)
-                    rank = (len(self.broken(other)), abs(log(size / proposed[moved[0]])))
+                    rank = (len(self.violated(other)), abs(log(size / proposed[moved[0]])))
                     best = min(best, (rank, other), key=lambda each: each[0]) if best else (rank, other)
                 if hits == _HITS:
                     break
@@ -157,23 +157,23 @@ class Constraints:
 def _defined(
     relation: Relation, names: Sequence[str], fixed: Collection[str], found: Mapping[str, Definition]
 ) -> Definition | None:
-    """The dimension that an equality defines: one inside, or else the last of the inputs' that stand by themselves."""
+    """The dimension that an equality defines: an inner one, or else the last isolated dimension of the inputs."""
     if relation.kind != "=":
         return None
-    places = {name: place for place, name in enumerate(names)}
+    positions = {name: index for index, name in enumerate(names)}
     candidates = []
     for name, extent, is_side in _isolated(relation):
         if name in fixed or name in found:
             continue
         sources = _sources(extent.names, found)
-        if name not in sources and (name not in places or sources <= places.keys()):
-            rank = (name not in places, is_side, places.get(name, 0))
+        if name not in sources and (name not in positions or sources <= positions.keys()):
+            rank = (name not in positions, is_side, positions.get(name, 0))
             candidates.append((rank, Definition(name, extent, relation)))
     return max(candidates, key=lambda each: each[0])[1] if candidates else None
 
 
 def _isolated(relation: Relation) -> Iterator[tuple[str, Extent, bool]]:
-    """Dimensions that are a term of an equality with the coefficient 1 or -1, solved for; and whether they are a side of it."""
+    """Dimensions with the coefficient 1 or -1 in an equality, their solutions, and whether they are one side of it."""
     for one, other in ((relation.left, relation.right), (relation.right, relation.left)):
         for factors, coefficient in one.terms:
             name = factors[0] if len(factors) == 1 else None
@@ -184,7 +184,7 @@ def _isolated(relation: Relation) -> Iterator[tuple[str, Extent, bool]]:
 
 
 def _sources(names: Collection[str], found: Mapping[str, Definition]) -> set[str]:
-    """The dimensions without a definition that some dimensions are computed from."""
+    """The dimensions without a definition that the given ones are computed from."""
     pending, sources, seen = list(names), set[str](), set[str]()
     while pending:
         name = pending.pop()
@@ -203,7 +203,7 @@ def _in_order(found: Mapping[str, Definition]) -> tuple[Definition, ...]:
 
 
 def _closure(names: Collection[str], definitions: Sequence[Definition]) -> set[str]:
-    """Some dimensions and those that they are computed from."""
+    """The given dimensions and those that they are computed from."""
     reached = set(names)
     for each in reversed(definitions):
         if each.name in reached:
@@ -212,7 +212,7 @@ def _closure(names: Collection[str], definitions: Sequence[Definition]) -> set[s
 
 
 def _computed(sizes: dict[str, int], definitions: Sequence[Definition]) -> dict[str, int]:
-    """Sizes with those of defined dimensions, at least 0, where they are known."""
+    """Sizes with those of defined dimensions, at least 0, if they can be computed."""
     found = dict(sizes)
     for each in definitions:
         size = each.extent.at(found)
@@ -223,7 +223,7 @@ def _computed(sizes: dict[str, int], definitions: Sequence[Definition]) -> dict[
 
 @lru_cache(maxsize=64)
 def _nearest(size: int) -> tuple[int, ...]:
-    """Sizes to try in place of another, the nearest by ratio first."""
+    """Alternatives to a size, the nearest by ratio first."""
     return tuple(sorted(set(_LADDER), key=lambda each: (abs(log(each / max(size, 1))), -each)))
 
 

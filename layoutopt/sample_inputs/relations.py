@@ -1,9 +1,9 @@
-"""Relations between symbolic dimensions that a model requires in order to run, collected from its ops.
+"""Relations between symbolic dimensions that the ops of a model require.
 
 Concat, Add, Where ...        extents of two operands are equal            total = past + new
-Conv, pooling                 the result has elements                      (samples-400)//320+1 >= 1
-Reshape                       the number of elements is kept               N*H*W = 49*((N*H*W)//49)
-Slice, Gather of a table      positions are within the table               length <= 512
+Conv, pooling                 the result is not empty                      (samples-400)//320+1 >= 1
+Reshape                       the number of elements is preserved          N*H*W = 49*((N*H*W)//49)
+Slice, Gather of a table      indices are within the table                 length <= 512
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from layoutopt.ops.nary import Nary  # operands that broadcast against each othe
 Kind: TypeAlias = Literal["=", ">=", "<="]
 
 _WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "FusedConv", "AveragePool", "MaxPool"})
-_WALK = 64  # ops between a table of positions and what counts the positions
-_DOMAINS = ("", "com.microsoft")  # whose operators of these names are known
+_WALK = 64  # ops between a Range or CumSum and the table that its result indexes
+_DOMAINS = ("", "com.microsoft")  # domains of the operators below
 _POSITIONAL = frozenset(
     {"Cast", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Identity", "Add", "Mul", "Where", "Slice", "Tile", "Sub"}
 )
@@ -28,14 +28,14 @@ _POSITIONAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One requirement.
+    """One relation of two extents.
 
     Attributes:
-        left: an extent.
-        kind: how it compares with the other one.
-        right: the other extent.
-        op: the name of the op that requires it.
-        is_conditional: whether the op is in a body, which may not run.
+        left: the left-hand side.
+        kind: the comparison.
+        right: the right-hand side.
+        op: the name of the op that requires the relation.
+        is_conditional: whether the op is in a subgraph, which may not run.
     """
 
     left: Extent
@@ -45,7 +45,7 @@ class Relation:
     is_conditional: bool = False
 
     def holds(self, point: Mapping[str, int]) -> bool:
-        """Whether it holds at some sizes; True where one of its dimensions is unknown."""
+        """Whether the relation holds at the given sizes; True if a size is missing."""
         left, right = self.left.at(point), self.right.at(point)
         if left is None or right is None:
             return True
@@ -53,7 +53,7 @@ class Relation:
 
     @property
     def names(self) -> frozenset[str]:
-        """The dimensions that occur in it."""
+        """The dimensions in the relation."""
         return self.left.names | self.right.names
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Relation:
 
 
 def relations_of(graph: Graph) -> list[Relation]:
-    """The requirements of all ops of a graph and its bodies, each once; those of the main graph first."""
+    """The relations of all ops of a graph and its subgraphs without duplicates, those of the main graph first."""
     found: dict[str, Relation] = {}
     for each in graph.nest():
         for op in each.ops:
@@ -109,7 +109,7 @@ def _required(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
 
 
 def _computed(op: Op) -> Iterator[Dim]:
-    """Extents of results that are computed from names: a window fits at least once, and no tensor is empty."""
+    """Computed extents of results, which must be at least 1: a window fits, and no tensor is empty."""
     for value in op.outputs:
         for dim in (value.shape or ()) if value is not None else ():
             is_named = isinstance(dim, int) or unquoted(dim) is not None
@@ -118,14 +118,14 @@ def _computed(op: Op) -> Iterator[Dim]:
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Kind, Dim]]:
-    """Extents of one axis, counted from the last, are equal or 1."""
+    """Extents of one axis, counted from the last, must be equal or 1."""
     for place in range(1, max(map(len, shapes), default=0) + 1):
         dims = [shape[-place] for shape in shapes if len(shape) >= place and shape[-place] != 1]
         yield from _equal(dims)
 
 
 def _equal(dims: Iterable[Dim]) -> Iterator[tuple[Dim, Kind, Dim]]:
-    """All equal the first; numbers come first."""
+    """All dimensions must equal the first one; numbers are sorted first."""
     ordered = sorted(dict.fromkeys(dims), key=lambda dim: isinstance(dim, str))
     yield from ((ordered[0], "=", dim) for dim in ordered[1:])
 
@@ -173,7 +173,7 @@ def _lettered(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kin
 
 
 def _reshaped(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
-    """The number of elements stays: a target of numbers says it, one with -1 has to divide it."""
+    """The number of elements must be preserved; the other extents of a target with -1 must divide it."""
     x, y = op.inputs[0], op.outputs[0]
     if x is not None and y is not None and x.shape is not None and y.shape is not None:
         before, after = product(x.shape), product(y.shape)
@@ -182,7 +182,7 @@ def _reshaped(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
 
 
 def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
-    """A constant that is cut to a computed length is a table of positions."""
+    """A constant that is sliced to a computed length is a table of positions, at least as long."""
     table = op.inputs[0]
     ends, axes = op.elements(2), op.elements(3)
     if table is None or not table.is_constant or table.static_shape is None or ends is None:
@@ -194,7 +194,7 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
 
 
 def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
-    """Positions that are counted up to a length and looked up in a constant."""
+    """Indices that a Range or CumSum counts up to a length must be within the constant table."""
     table, indices = op.inputs[0], op.inputs[1]
     if table is None or not table.is_constant or table.static_shape is None or indices is None:
         return
@@ -205,7 +205,7 @@ def _looked_up(graph: Graph, op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
 
 
 def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
-    """How many positions an index counts up, and what is added to them."""
+    """The length of the Range or CumSum that indices come from, and the offset added to it; (None, 0) otherwise."""
     value, offset = indices, 0
     for _ in range(_WALK):
         op = graph.producer(value)

@@ -81,7 +81,7 @@ def check_padding_price(model: CostModel, value: Value, format: Format, before: 
 def check_op_prices(model: CostModel, op: Op) -> None:
     """Assert that an op has a finite price above 0 in canonical formats and in those of each kernel of the target."""
     assert price(model, op, canonical_signature(op)) > 0
-    for formats in model.kernels(op):
+    for formats in model.preferred_formats(op):
         signature = signature_of(op, formats)
         if not isinstance(signature, Inapplicable):
             assert price(model, op, signature) > 0

@@ -7,7 +7,6 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.cost import CostModel
-from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
@@ -18,6 +17,7 @@ from layoutopt.ops import Inapplicable, canonical_signature, rule_of
 from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign
 from layoutopt.passes.base import PassContext
+from layoutopt.testing.lowering import lower
 from layoutopt.testing.samples import Feed, Load, in_onnxruntime
 from layoutopt.testing.tolerance import compare
 
@@ -187,7 +187,7 @@ def outcome(
     graph: Graph, feeds: tuple[Feed, ...], wants: list[list[Array]], dialect: str, load: Load = in_onnxruntime
 ) -> str:
     """The fault of a forced graph that is written in a dialect; empty if there is none."""
-    lowered = emit(DIALECTS[dialect].lower(graph))
+    lowered = emit(lower(graph, dialect))
     check(lowered)
     runner = load(to_bytes(lowered))
     storages = {value.name: value.storage for value in (*graph.inputs, *graph.outputs)}

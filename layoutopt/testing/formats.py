@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from layoutopt.formats import Conversion, Entry, Format, Layout, Part, Reshape, Transpose, pack, unpack
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.ir.types import Array
 
 _EXTENTS = (3, 17, 5, 4, 2)  # none of them is a multiple of a usual block
@@ -34,9 +34,9 @@ def check_format(format: Format, shape: tuple[int, ...]) -> None:
     assert physical.shape == format.physical_shape(shape)
     assert physical.flags.c_contiguous
     assert np.array_equal(unpack(physical, format, shape), array)
-    assert np.count_nonzero(physical == 0) == format.lanes(shape)
-    assert format.has_lanes(shape) == (format.lanes(shape) > 0)
-    assert math.prod(known(format.padded_shape(shape))) == physical.size
+    assert np.count_nonzero(physical == 0) == format.padding_elements(shape)
+    assert format.has_padding(shape) == (format.padding_elements(shape) > 0)
+    assert math.prod(static_shape(format.padded_shape(shape))) == physical.size
     layout = Layout.packed(format, shape)
     assert layout.capacity == physical.size
     assert np.array_equal(physical.ravel()[layout.offset(*np.indices(array.shape))], array)
@@ -64,8 +64,10 @@ def check_conversion(source: Format, target: Format, shape: tuple[int, ...]) -> 
     array = numbered(shape)
     physical, expected = pack(array, source), pack(array, target)
     for trust in (False, True):
-        assert np.array_equal(conversion.apply(physical, shape, trust_lanes=trust), expected), f"{source} to {target}"
-        steps = conversion.steps(shape, trust_lanes=trust)
+        assert np.array_equal(conversion.apply(physical, shape, padding_is_zero=trust), expected), (
+            f"{source} to {target}"
+        )
+        steps = conversion.steps(shape, padding_is_zero=trust)
         ends = [source.physical_shape(shape), *(step.after for step in steps)]
         assert [step.before for step in steps] == ends[:-1]
         assert ends[-1] == target.physical_shape(shape)

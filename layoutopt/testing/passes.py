@@ -8,12 +8,16 @@ import onnx
 
 from layoutopt.api import optimize
 from layoutopt.driver.arguments import Target
-from layoutopt.passes import default_pipeline
+from layoutopt.driver.pipeline import pipeline_for
 from layoutopt.passes.base import Mode, Pass, Pipeline
 
 
 def check_pass(
-    step: Pass, *models: str | PathLike[str] | onnx.ModelProto, target: Target = "gpu-hopper", mode: Mode = "inference"
+    step: Pass,
+    *models: str | PathLike[str] | onnx.ModelProto,
+    target: Target = "gpu-hopper",
+    mode: Mode = "inference",
+    dialect: str | None = None,
 ) -> int:
     """Assert that a pass changes no result of the models, and that a second run right after the first changes nothing.
 
@@ -24,6 +28,7 @@ def check_pass(
         models: the models; the pass should apply to some of them.
         target: the hardware target.
         mode: the mode.
+        dialect: the dialect; None for the target's own.
 
     Returns:
         The number of models that the pass changed.
@@ -33,10 +38,10 @@ def check_pass(
         InvariantError: it leaves a graph that breaks an invariant.
     """
     check_value(step)
-    pipeline = _repeated(default_pipeline(mode), step)
+    pipeline = _repeated(pipeline_for(mode, target, dialect), step)
     changed = 0
     for number, model in enumerate(models):
-        report = optimize(model, target, pipeline=pipeline, mode=mode).report
+        report = optimize(model, target, dialect=dialect, pipeline=pipeline, mode=mode).report
         assert report.verification.status == "passed", f"model {number}: {report.verification.reason}"
         runs = [each.changed for each in report.passes if each.name == step.name]
         firsts, seconds = runs[::2], runs[1::2]

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from layoutopt.verification.difference import difference
-from layoutopt.verification.verify import dtype_of, magnitude
+from layoutopt.verification.difference import difference, element_type, largest_magnitude
 
 TOLERANCES: dict[str, float] = {
     "float64": 1e-7,
@@ -32,10 +31,10 @@ class Judgement:
 
 def compare(want: Any, got: Any) -> Judgement:
     """One output against another."""
-    dtype = dtype_of(want)
+    dtype = element_type(want)
     tolerance = next((limit for prefix, limit in TOLERANCES.items() if dtype.startswith(prefix)), 0.0)
-    if dtype in ("int8", "uint8") and magnitude(want):
+    if dtype in ("int8", "uint8") and largest_magnitude(want):
         tolerance = max(
-            tolerance, 1.01 / magnitude(want)
+            tolerance, 1.01 / largest_magnitude(want)
         )  # one step, where a sum in another order is rounded otherwise
     return Judgement(difference(want, got).largest, tolerance)

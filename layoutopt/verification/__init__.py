@@ -1,11 +1,11 @@
-"""Verification: does a rewritten model compute what the original does, but for what rounding alone does to the original?
+"""Verification: is a rewritten model equivalent to the original, up to the effect of rounding on the original?
 
-test inputs -> runs of the original -> rounding spread -> comparison of the whole -> segmented comparison -> verdict
+test inputs -> runs of the original -> rounding spread -> comparison as a whole -> segmented comparison -> verdict
 """
 
-from layoutopt.verification.gate import Facts, Gate
-from layoutopt.verification.observed import Observed
+from layoutopt.verification.gate import CutCandidates, EquivalenceGate
+from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.verdict import Comparison, Verification
-from layoutopt.verification.verify import verify_models
+from layoutopt.verification.whole_model import verify_models
 
-__all__ = ["Comparison", "Facts", "Gate", "Observed", "Verification", "verify_models"]
+__all__ = ["Comparison", "CutCandidates", "EquivalenceGate", "ObservedValue", "Verification", "verify_models"]

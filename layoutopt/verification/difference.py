@@ -1,9 +1,9 @@
-"""The measure of verification: how far one output is from another, relative to the scale of the output.
+"""Difference of two outputs, relative to the largest magnitude of the first.
 
     largest = max |a - b| / scale        rms = sqrt(mean |a - b|^2) / scale        scale = max |a|
 
-Rounding errors and wrong weights are told apart by comparing two such numbers, so the scale cancels out. Integers, booleans and
-strings have no magnitude: their difference is the share of the elements that differ.
+Verification compares the difference of two models with the difference that rounding makes, so the scale cancels out. Integers,
+booleans and strings have no magnitude: their difference is the share of the elements that differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,18 +17,18 @@ from layoutopt.ir.types import Array
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two outputs, without a unit.
+    """The dimensionless difference of two outputs.
 
     Attributes:
-        largest: of any element; infinite where shapes, types or the places of infinities and NaNs differ.
-        rms: the root of the mean square over all elements.
+        largest: the largest difference of an element; infinite where shapes, types or positions of infinities and NaNs differ.
+        rms: the root mean square over all elements.
     """
 
     largest: float = 0.0
     rms: float = 0.0
 
     def __or__(self, other: "Difference") -> "Difference":
-        """The larger one of both numbers."""
+        """The element-wise maximum of two differences."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
     def scaled(self, factor: float) -> "Difference":
@@ -44,7 +44,7 @@ INFINITE = Difference(np.inf, np.inf)
 
 
 def maximum(differences: Iterable[Difference]) -> Difference:
-    """The largest of each number; zero for none."""
+    """The element-wise maximum of differences; zero for none."""
     result = Difference()
     for each in differences:
         result |= each
@@ -52,7 +52,7 @@ def maximum(differences: Iterable[Difference]) -> Difference:
 
 
 def leaves(value: Any) -> list[Any]:
-    """The arrays of an output: of a sequence or map those of its elements, and the keys; other objects as they are."""
+    """The arrays of an output: those of all elements and keys of a sequence or map; any other object itself."""
     if isinstance(value, Mapping):
         return [tuple(value), *(leaf for each in value.values() for leaf in leaves(each))]
     if isinstance(value, list):
@@ -66,7 +66,7 @@ def difference(want: Any, got: Any, scale: float | None = None) -> Difference:
     Args:
         want: the output of the original.
         got: the output of the rewritten model.
-        scale: what to divide by; by default the largest finite magnitude in `want`.
+        scale: the divisor; by default the largest finite magnitude in `want`.
     """
     wants, gots = leaves(want), leaves(got)
     if len(wants) != len(gots) or type(want) is not type(got):
@@ -89,7 +89,7 @@ def _of_arrays(want: Any, got: Any, scale: float | None) -> Difference:
 
 
 def is_number(array: Array) -> bool:
-    """Whether an array has magnitudes: floating-point numbers, or quantised values of 8 bits and fewer."""
+    """Whether an array has magnitudes: floating-point values, or quantised values of at most 8 bits."""
     return array.dtype.kind in "fcV" or str(array.dtype).startswith(
         ("bfloat", "float", "int8", "uint8", "int4", "uint4")
     )
@@ -100,7 +100,7 @@ def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(a - b)
         largest = float(distance.max())
-        if not np.isfinite(largest):  # infinities and NaNs have to be in the same places
+        if not np.isfinite(largest):  # infinities and NaNs must have the same positions
             finite = np.isfinite(a)
             if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
                 return INFINITE
@@ -111,15 +111,39 @@ def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
         divisor = scale if scale is not None else float(np.abs(a).max())
     if not divisor:
         return INFINITE
-    distance = distance.ravel() / distance.dtype.type(largest)  # in between, squares of small numbers would be lost
+    distance = distance.ravel() / distance.dtype.type(largest)  # avoids underflow of squares
     return Difference(largest / divisor, largest / divisor * float(np.sqrt(np.dot(distance, distance) / distance.size)))
 
 
 def _computable(array: Array) -> Array:
-    """The array in a type that numpy computes with quickly and that holds its values."""
+    """The array as float32 unless numpy computes fast with its own type."""
     if array.dtype in (np.float32, np.float64) or np.iscomplexobj(array):
         return array
     return array.astype(np.float32)
 
 
-__all__ = ["INFINITE", "Difference", "difference", "is_number", "leaves", "maximum"]
+def element_type(value: Any) -> str:
+    """The element type of an output; of a sequence or map that of its first element."""
+    while isinstance(value, list | dict) and value:
+        value = next(iter(value.values() if isinstance(value, dict) else value))
+    return str(value.dtype) if isinstance(value, np.ndarray) else "float32" if isinstance(value, float) else "object"
+
+
+def largest_magnitude(value: Any) -> float:
+    """The largest finite magnitude in an output that is a tensor of numbers; 0 for other outputs."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
+        return 0.0
+    sizes = np.abs(value.astype(np.complex128 if np.iscomplexobj(value) else np.float64))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+
+__all__ = [
+    "INFINITE",
+    "Difference",
+    "difference",
+    "element_type",
+    "is_number",
+    "largest_magnitude",
+    "leaves",
+    "maximum",
+]

@@ -1,11 +1,11 @@
-"""Equivalence check that gates the output: the values to compare are chosen before a rewrite, and compared after it.
+"""Equivalence check that gates the output: chooses the values to compare before a rewrite, and compares them after it.
 
-1. Both models as a whole, with the values in front of a final Softmax or Sigmoid, which would hide a difference.
-2. Segment by segment (`segments`) where the whole says too little: the difference is larger than the rounding spread, the
-   spread is so large that faults could hide in it, or the outputs hardly depend on the inputs.
+1. Both models are compared as a whole, with the operands of a final Softmax or Sigmoid, which would hide a difference.
+2. They are compared segment by segment (`segments`) where the first comparison is inconclusive: the difference is larger than
+   the rounding spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
 
-A model whose weights do not fit into a message is compared through files: sessions map their weights, and no two models are
-loaded at once.
+A model whose weights do not fit into a message is compared through files: sessions map its weights, and only one model is
+loaded at a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,85 +22,92 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.exposed import computed_names, expose
-from layoutopt.verification.observed import (
-    Observed,
-    cut_off,
-    decision_values,
+from layoutopt.verification.model_edits import add_outputs, computed_names
+from layoutopt.verification.observed_values import (
+    ObservedValue,
+    discontinuity_inputs,
     evenly_spaced,
-    inner,
+    floating_point_values,
     locate_values,
-    rounded,
-    saturated_values,
-    unrounded,
+    rounded_integers,
+    rounding_sources,
+    truncated_integers,
+    values_before_saturation,
 )
+from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
-from layoutopt.verification.verdict import Verification, described
-from layoutopt.verification.verify import Request, verify_models
+from layoutopt.verification.verdict import Verification
+from layoutopt.verification.whole_model import verify_models
 
 CUTS = 32
-"""At how many floating-point values a model is cut at most, besides those by which it decides or which it rounds."""
+"""Largest number of cuts at floating-point values, besides operands of discontinuous ops and rounded values."""
 
 IN_MEMORY = 64_000_000
-"""Bytes of weights above which a model is written to temporary files, so that sessions can map its weights."""
+"""Bytes of weights above which a model is written to temporary files, so that sessions can map them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What verification uses of a graph to which nothing has been done.
+class CutCandidates:
+    """The values of the original graph at which both models can be cut, taken before any rewrite.
 
     Attributes:
-        hidden: values in front of a saturating op at an output.
-        inside: the floating-point values that a model can be cut at.
-        between: values that are rounded, or by which the model decides: it is cut at all of them.
-        rounded: those of the integers that floating-point values are rounded to, with the type of these.
-        has_float16: whether something has the type float16.
+        before_saturation: operands of saturating ops at the outputs.
+        optional: the element types of the other floating-point values.
+        required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
+        rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
+        has_float16: whether some value has the type float16.
     """
 
-    hidden: Sequence[str]
-    inside: Mapping[str, DType]
-    between: Mapping[str, DType]
-    rounded: Mapping[str, DType]
+    before_saturation: Sequence[str]
+    optional: Mapping[str, DType]
+    required: Mapping[str, DType]
+    rounding_sources: Mapping[str, DType]
     has_float16: bool
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
-        """Look at a graph."""
-        integers = rounded(graph)
-        fractions = unrounded(graph, {*integers, *cut_off(graph)})
-        half = any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values)
-        return cls(saturated_values(graph), inner(graph), {**integers, **decision_values(graph)}, fractions, half)
+        """The candidates of a graph that no pass has changed yet."""
+        integers = rounded_integers(graph)
+        return cls(
+            before_saturation=values_before_saturation(graph),
+            optional=floating_point_values(graph),
+            required={**integers, **discontinuity_inputs(graph)},
+            rounding_sources=rounding_sources(graph, {*integers, *truncated_integers(graph)}),
+            has_float16=any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values),
+        )
 
-    def cuts(self, present: Sequence[Observed]) -> Cuts:
-        """The cuts at the values that both models have."""
-        needed = [each for each in present if each.original in self.between]
-        others = [each for each in present if each.original not in self.between and each.original not in self.hidden]
-        hidden = [each for each in present if each.original in self.hidden and each.original not in self.between]
-        chosen = [*needed, *hidden, *evenly_spaced(others, CUTS)]
-        known = {**self.inside, **self.between}
-        dtypes = {each.original: known[each.original] for each in chosen if each.original in known}
+    def cuts(self, present: Sequence[ObservedValue]) -> Cuts:
+        """The cuts at values that both models have."""
+        required = [each for each in present if each.original in self.required]
+        others = [each for each in present if each.original not in self.required]
+        saturated = [each for each in others if each.original in self.before_saturation]
+        optional = [each for each in others if each.original not in self.before_saturation]
+        dtypes = {**self.optional, **self.required}
+        chosen = [*required, *saturated, *evenly_spaced(optional, CUTS)]
         values = [each for each in chosen if each.original in dtypes]
-        margins = {name: margin_of(dtype) for name, dtype in self.rounded.items()}
-        return Cuts(values, dtypes, frozenset(self.between), margins)
+        margins = {name: margin_of(dtype) for name, dtype in self.rounding_sources.items()}
+        return Cuts(
+            values, {each.original: dtypes[each.original] for each in values}, frozenset(self.required), margins
+        )
 
     @property
     def names(self) -> list[str]:
-        """All values that two models may be cut at."""
-        return list(dict.fromkeys([*self.between, *self.hidden, *self.inside]))
+        """The names of all candidates."""
+        return list(dict.fromkeys([*self.required, *self.before_saturation, *self.optional]))
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class EquivalenceGate:
     """The equivalence check of one run of `optimize`.
 
     Attributes:
-        name: what errors call the model.
-        path: the file that it came from, if it came from one.
+        name: the name of the model in error messages.
+        path: the file that the model was read from; None if it was not a file.
         pins: formats of its inputs and outputs in the rewritten model.
-        inputs: how inputs are made to compare on.
+        inputs: generator of test inputs.
         is_native: whether the result is written for onnxruntime with its optimisations.
-        facts: about the graph before anything is done to it.
+        candidates: the values at which the original can be cut.
     """
 
     name: str
@@ -108,7 +115,7 @@ class Gate:
     pins: Mapping[str, Format]
     inputs: SampleInputs
     is_native: bool
-    facts: Facts = field(repr=False)
+    candidates: CutCandidates = field(repr=False)
 
     def judge(
         self, planned: Graph, lowered: Graph, original: onnx_ir.Model, emitted: onnx_ir.Model, final: onnx_ir.Model
@@ -120,24 +127,25 @@ class Gate:
             lowered: the graph that it was lowered to.
             original: the model that was read.
             emitted: the lowered graph as a model.
-            final: the model to be handed out: `emitted`, or what onnxruntime's optimiser makes of it.
+            final: the model to be returned: `emitted`, or its form after onnxruntime's optimisations.
 
         Raises:
-            VerificationError: they compute something else.
+            VerificationError: the final model is not equivalent to the original.
         """
         request = Request(self.pins, (), self.inputs)
         with scratch_folder() as folder:
-            half = self.facts.has_float16
+            half = self.candidates.has_float16
             is_file = self.path is not None and Path(self.path).stat().st_size <= IN_MEMORY
             path = (
                 self.path if is_file else None
-            )  # the weights of a larger file cannot be mapped, so they are written anew
+            )  # weights in a larger file cannot be mapped, so they are written again
             first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
             second = runnable(emitted, folder / "emitted.onnx", half)
             third = second if final is emitted else runnable(final, folder / "final.onnx", half)
-            hidden = locate_values(planned, lowered, list(self.facts.hidden))
-            models = Models(first, second, third, hidden, lambda: locate_values(planned, lowered, self.facts.names))
-            verdict = compare(models, self.facts, request, only_optimised=self.is_native)
+            saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
+            names = self.candidates.names
+            models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
+            verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model computes something else: {verdict.reason}",
@@ -152,46 +160,58 @@ class Models:
     """The models of one comparison.
 
     Attributes:
-        original: the model to go by.
-        cuttable: the rewritten model with as many of the original's values as it has.
-        final: the rewritten model as it is handed out.
-        hidden: the values in front of saturating ops that the original and `cuttable` have in common.
-        find: finds all values that they have in common.
+        original: the reference model.
+        cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
+        final: the rewritten model as it is returned.
+        before_saturation: the operands of saturating ops that the original and `cuttable` have in common.
+        common_values: finds all values that they have in common.
     """
 
     original: Runnable
     cuttable: Runnable
     final: Runnable
-    hidden: Sequence[Observed]
-    find: Callable[[], Sequence[Observed]]
+    before_saturation: Sequence[ObservedValue]
+    common_values: Callable[[], Sequence[ObservedValue]]
 
-    def computed(self, values: Sequence[Observed]) -> list[Observed]:
-        """Those values that nodes of the original's main graph compute; the others are inside of functions that it calls."""
+    def computed(self, values: Sequence[ObservedValue]) -> list[ObservedValue]:
+        """The values that nodes of the original's main graph compute, without those in functions that it calls."""
         names = computed_names(self.original.message()) if values else set()
         return [each for each in values if each.original in names]
 
 
 def compare(
-    models: Models, facts: Facts, request: Request, *, only_optimised: bool = False, always_cuts: bool = False
+    models: Models,
+    candidates: CutCandidates,
+    request: Request,
+    *,
+    only_optimised: bool = False,
+    always_cuts: bool = False,
 ) -> Verification:
-    """Compare as a whole, and segment by segment where that says too little, or always."""
-    names = computed_names(models.final.message()) if models.hidden else set()
-    hidden = models.computed(models.hidden)
-    shown = [each for each in hidden if each.rewritten in names]
+    """Compare as a whole, and segment by segment where that is inconclusive, or always.
+
+    Args:
+        models: the models.
+        candidates: the values at which the original can be cut.
+        request: pins, test inputs, seed and time limits.
+        only_optimised: skip the comparison as a whole without onnxruntime's optimisations.
+        always_cuts: compare segment by segment in any case.
+    """
+    names = computed_names(models.final.message()) if models.before_saturation else set()
+    shown = [each for each in models.computed(models.before_saturation) if each.rewritten in names]
     verdict = verify_models(
-        _exposing(models.original, [each.original for each in shown]),
-        _exposing(models.final, [each.rewritten for each in shown]),
+        _with_outputs(models.original, [each.original for each in shown]),
+        _with_outputs(models.final, [each.rewritten for each in shown]),
         request=replace(request, observed=shown),
         only_optimised=only_optimised,
     )
-    is_enough = verdict.is_conclusive and verdict.sensitive and len(shown) == len(models.hidden)
+    is_enough = verdict.is_conclusive and verdict.sensitive and len(shown) == len(models.before_saturation)
     cannot_run = verdict.status == "failed" and not verdict.comparisons
     if (is_enough and not always_cuts) or cannot_run or verdict.status == "not verified":
         return verdict
-    cuts = facts.cuts(models.computed(models.find()))
+    cuts = candidates.cuts(models.computed(models.common_values()))
     if not cuts:
         return verdict
-    if models.final is not models.cuttable and not _is_baked_right(models, request):
+    if models.final is not models.cuttable and not _is_baking_equivalent(models, request):
         return verdict
     segments = compare_segments(models.original, models.cuttable, cuts, request)
     if segments.status == "not verified":
@@ -200,32 +220,32 @@ def compare(
         return replace(segments, reason=f"segment by segment {segments.reason}", sizes=verdict.sizes)
     if verdict.is_conclusive:
         return replace(verdict, sensitive=True)
-    whole = verdict.reason or described(verdict.worst) if verdict.worst is not None else verdict.reason
+    whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
     reason = f"segment by segment; as a whole {whole}"
     return replace(verdict, status="passed", reason=reason, comparisons=comparisons, sensitive=True)
 
 
-def _exposing(model: Runnable, names: Sequence[str]) -> Runnable:
+def _with_outputs(model: Runnable, names: Sequence[str]) -> Runnable:
     if not names:
         return model
     message = model.message()
-    expose(message, names)
+    add_outputs(message, names)
     return model.edited(message)
 
 
-def _is_baked_right(models: Models, request: Request) -> bool:
-    """Whether onnxruntime's optimised form of the emitted model computes what the emitted one does."""
+def _is_baking_equivalent(models: Models, request: Request) -> bool:
+    """Whether the final model is equivalent to the emitted one, from which onnxruntime's optimisations made it."""
     plain = replace(request, pins={}, observed=(), lazy=True)
     return verify_models(models.cuttable, models.final, request=plain, only_optimised=True).status == "passed"
 
 
 def runnable(model: onnx_ir.Model, path: Path, computes_float16: bool) -> Runnable:
-    """A model as bytes if it is small, else as a file whose weights can be mapped."""
+    """A model as bytes, or as a file whose weights can be mapped if they exceed `IN_MEMORY`."""
     if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= IN_MEMORY:
         return Runnable.of(onnx_io.to_bytes(model), computes_float16)
     onnx_io.write(model, path, external_data=f"{path.name}.data")
     return Runnable.of(str(path), computes_float16)
 
 
-__all__ = ["Facts", "Gate", "Models", "compare", "runnable"]
+__all__ = ["CutCandidates", "EquivalenceGate", "Models", "compare", "runnable"]

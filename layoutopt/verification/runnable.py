@@ -1,7 +1,7 @@
-"""A model that a session can be made of: a file, or a message whose weights are in the message or next to a file.
+"""A model that onnxruntime can load: a file, or a serialised message whose weights are internal or external data.
 
 Edited copies of a model (more outputs, perturbed weights) are messages. Where the weights are external data, the message
-refers to the files of the original, so that no weight is copied and onnxruntime maps all of them.
+refers to the original's files, so that no weight is copied and onnxruntime maps all of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from layoutopt.verification.upcast import has_float16
 Source: TypeAlias = bytes | str | PathLike[str]
 
 LARGE = 500_000_000
-"""Bytes of weights above which sessions leave matrices unpacked: packing copies every weight of a product."""
+"""Bytes of weights above which sessions do not prepack: prepacking copies every weight of a matrix product."""
 
 FLOAT16_CRASHES = ("MatmulTransposeFusion",)
-"""Steps of onnxruntime's optimiser (1.31) that may end the process over a model with float16: a Transpose of the batch in
-front of a product whose other operand has fewer axes. They are left out for such models."""
+"""Optimisers of onnxruntime 1.31 that crash on some models with float16: a Transpose of the batch axis in front of a MatMul
+whose other operand has fewer axes. They are disabled for models with float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Runnable:
 
     Attributes:
         source: a file, or the bytes of a message.
-        folder: where the external data of a message is; None if it has none.
+        folder: the folder of a message's external data; None if it has none.
         has_float16: whether some tensor has the type float16.
-        is_large: whether sessions should leave weights where they are mapped.
+        is_large: whether sessions should leave weights mapped instead of prepacking them.
     """
 
     source: bytes | str
@@ -44,11 +44,11 @@ class Runnable:
 
     @classmethod
     def of(cls, source: "Source | Runnable", computes_float16: bool | None = None) -> "Runnable":
-        """Look at a model.
+        """The model as a Runnable.
 
         Args:
             source: a file, or the bytes of a message without external data.
-            computes_float16: whether it has float16, where that is known.
+            computes_float16: whether the model has float16; None if unknown, in which case the model is searched.
         """
         if isinstance(source, Runnable):
             return source
@@ -56,24 +56,24 @@ class Runnable:
         try:
             is_half = has_float16(given) if computes_float16 is None else computes_float16
             size = len(given) if isinstance(given, bytes) else _weights_of(given)
-        except Exception:  # not a message of onnx: onnxruntime says what is wrong with it
+        except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
             return cls(given)
         return cls(given, None, is_half, size > LARGE)
 
     def message(self) -> onnx.ModelProto:
-        """The message; external data stays outside of it."""
+        """The ModelProto, without its external data."""
         if isinstance(self.source, bytes):
             return onnx.load_from_string(self.source)
         return onnx.load(self.source, load_external_data=False)
 
     def edited(self, message: onnx.ModelProto) -> "Runnable":
-        """An edited copy of the message, next to the same external data."""
+        """An edited message as a model that uses the same external data."""
         folder = Path(self.source).absolute().parent if isinstance(self.source, str) else self.folder
-        folder = _unlinked(message, folder) if folder is not None and any(external_tensors(message)) else None
+        folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
         return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
 
     def session(self, *, optimised: bool = True, threads: int | None = None) -> Session:
-        """A session at onnxruntime's default level of optimisation, or without any optimisation."""
+        """A session at onnxruntime's default optimisation level, or without any optimisation."""
         without: Sequence[str] = FLOAT16_CRASHES if optimised and self.has_float16 else ()
         return Session(
             self.source,
@@ -81,15 +81,15 @@ class Runnable:
             threads=threads,
             without=without,
             folder=self.folder,
-            packs=not self.is_large,
+            prepacks=not self.is_large,
         )
 
 
-def _unlinked(message: onnx.ModelProto, folder: Path) -> Path:
-    """The folder that really has the external data; the message then refers to the files by their names there.
+def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:
+    """The real folder of the external data; the message is edited to refer to the files by their names there.
 
-    Of a message in memory onnxruntime accepts no data behind symbolic links that lead out of the folder, as they do in the
-    cache of a model hub. Where the data is in several folders, nothing is changed.
+    For a message in memory onnxruntime refuses external data behind symbolic links that lead out of the folder, as in the
+    cache of a model hub. If the data is in several folders, nothing is changed.
     """
     entries = [
         entry for tensor in external_tensors(message) for entry in tensor.external_data if entry.key == "location"
@@ -105,7 +105,7 @@ def _unlinked(message: onnx.ModelProto, folder: Path) -> Path:
 
 
 def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors of a message whose elements are in other files."""
+    """The tensors of a message that are stored as external data."""
     held = (tensor for graph in graphs(message) for tensor in graph.initializer)
     constants = (attr.t for node in nodes(message) for attr in node.attribute if attr.HasField("t"))
     for tensor in (*held, *constants):
@@ -114,7 +114,7 @@ def external_tensors(message: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _weights_of(path: str) -> int:
-    """Bytes of a file and of its external data."""
+    """Bytes of a model file and its external data."""
     size = Path(path).stat().st_size
     for tensor in external_tensors(onnx.load(path, load_external_data=False)):
         size += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")

@@ -1,23 +1,23 @@
-"""Segmented comparison: every segment of the rewritten model gets what the original computed, so errors do not add up.
+"""Segmented comparison: every segment of the rewritten model gets the original's values, so errors do not accumulate.
 
 Both models are cut at values that they have in common. The rewritten one computes every segment from the original's values:
 
     x -> [ segment ] -> q'      q -> [ segment ] -> p'      p -> [ segment ] -> y'
 
-and q', p', y' have to be q, p, y up to the rounding of one segment. That finds faults that the rounding of a deep network
-would hide, and clears differences that one rounding or decision early on has caused. If all segments agree, the models
-compute the same.
+and q', p', y' must equal q, p, y up to the rounding of one segment. That finds faults that the rounding of a deep network
+would hide, and accepts differences that one rounding or discontinuous op early on has caused. If all segments agree, the
+models are equivalent.
 
-Floating-point values may differ by a multiple of the spread that rounding makes in the same segment of the original: its
-weights and the values that enter it are perturbed, as in `spread`. Values by which an op decides (`ops.decisions`) enter
-both models unperturbed.
+Floating-point values may differ by a multiple of the rounding spread of the same segment of the original: its weights and
+the values that enter it are perturbed, as in `rounding_spread`. Operands of discontinuous ops (`ops.discontinuous`) enter both
+models unperturbed.
 
-Rounded integers may only be what floating-point values nearby are rounded to: those that are smaller or larger by `MARGINS`
-of the largest. Where an op computes integers from integers, there may be one step. Neither may be often: sums in another
-order hardly differ, for 8 bits from float32 in one element of a thousand.
+Rounded integers must lie between the roundings of a slightly smaller and a slightly larger floating-point value, by `MARGINS`
+of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must be rare: with
+sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,46 +26,47 @@ import numpy as np
 from layoutopt.ir.types import Array, DType
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import Session
-from layoutopt.verification.difference import Difference, difference, maximum
-from layoutopt.verification.exposed import COMPUTED, LOWER, MARGIN, UPPER, cut, expose, expose_bounds
-from layoutopt.verification.observed import Observed
+from layoutopt.verification.difference import INFINITE, Difference, difference, maximum
+from layoutopt.verification.model_edits import COMPUTED, LOWER, MARGIN, UPPER, add_bound_outputs, add_outputs, cut_at
+from layoutopt.verification.observed_values import ObservedValue
+from layoutopt.verification.original_runs import RUN_ERRORS, Run, one_line, run_original
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
+from layoutopt.verification.request import Counterparts, Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.runs import RUN_ERRORS, Run, one_line, run_original
-from layoutopt.verification.verdict import Comparison, Verification, concluded, judged
-from layoutopt.verification.verify import Request, dtype_of, magnitude, packed, unpacked
+from layoutopt.verification.verdict import Comparison, Verification
 
-FACTOR = 16
-"""By how many times the spread of its segment a value may differ: one segment averages rounding less than a whole model
-does."""
+SEGMENT_FACTOR = 16
+"""The accepted difference of a value as a multiple of the spread of its segment, which averages rounding less than a model."""
 
-UNITS = 64
-"""By how many units in the last place of the largest magnitude a value may differ in any case."""
+SEGMENT_UNITS = 64
+"""The difference that is always accepted, in units in the last place of the largest magnitude."""
 
 MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
-"""By which part of the largest magnitude floating-point values may differ before they are rounded to integers."""
+"""The accepted difference of floating-point values before rounding to integers, relative to the largest magnitude."""
 
 ERRORS = 32
-"""How many rounding errors of the largest floating-point value may lie between two of them, usually: what that moves past a
-rounding is how often integers may differ. One of them always may."""
+"""Typical difference of two floating-point values in rounding errors of the largest one. It determines how many of the
+integers that they are rounded to may differ; one always may."""
 
-_FEW_BITS = 16  # so many are used up, of more only as many as the integers are large
+_FULL_RANGE_BITS = (
+    16  # integers up to this width are assumed to use all their values, wider ones up to the largest present
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where two models are cut.
+    """The values at which two models are cut.
 
     Attributes:
         values: the values in both models.
         dtypes: the element type of each, by the original's name.
-        decisive: those by which the model decides, which are never perturbed.
-        margins: for integers that floating-point values are rounded to, the accepted part of the largest of these.
+        unperturbed: rounded integers and operands of discontinuous ops, which are never perturbed.
+        margins: for integers that floating-point values are rounded to, the accepted relative difference of these.
     """
 
-    values: Sequence[Observed]
+    values: Sequence[ObservedValue]
     dtypes: Mapping[str, DType]
-    decisive: frozenset[str] = frozenset()
+    unperturbed: frozenset[str] = frozenset()
     margins: Mapping[str, Array] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -73,7 +74,7 @@ class Cuts:
 
 
 def margin_of(dtype: DType) -> Array:
-    """The accepted part of the largest magnitude before a rounding, in the type of the floating-point values."""
+    """The accepted relative difference before a rounding, as an array of the floating-point type."""
     return np.asarray(MARGINS[dtype], dtype.numpy)
 
 
@@ -81,49 +82,50 @@ def compare_segments(original: Runnable, rewritten: Runnable, cuts: Cuts, reques
     """Compare two models segment by segment, without onnxruntime's optimisations.
 
     Args:
-        original: the model to go by.
-        rewritten: the model to judge.
+        original: the reference model.
+        rewritten: the model to check.
         cuts: values that both models have.
-        request: pins, sizes, seed and time; values that it observes are compared like outputs.
+        request: pins, test inputs, seed and time limits; its observed values are compared like outputs.
     """
     try:
-        runs = _original_runs(original, cuts, request)
+        runs = _run_original(original, cuts, request)
         spread = _segment_spread(original, cuts, request, runs)
-        tensors = {**{each.original: each for each in cuts.values}, **request.tensors}
         values = {each.rewritten: cuts.dtypes[each.original] for each in cuts.values}
-        session = _cut(rewritten, values, [each.rewritten for each in request.observed])
-        comparisons = [each for run in runs for each in _compared(session, run, cuts, request, tensors, spread)]
+        session = _cut_session(rewritten, values, [each.rewritten for each in request.observed])
+        comparisons = [each for run in runs for each in _compare_run(session, run, cuts, request, spread)]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return Verification("not verified", f"the models cannot be run segment by segment: {one_line(error)}")
-    return concluded(comparisons)
+    return Verification.of(comparisons)
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
-    """One run of the original: the inputs, and every output and cut value by name."""
+class _CutRun:
+    """One run of the original: the inputs, and the outputs and cut values by name."""
 
     run: Run
-    of: Mapping[str, Any]
+    values: Mapping[str, Any]
 
 
-def _original_runs(original: Runnable, cuts: Cuts, request: Request) -> list[_Values]:
+def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_CutRun]:
     message = original.message()
-    expose(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
-    expose_bounds(message, cuts.margins)
+    add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
+    add_bound_outputs(message, cuts.margins)
     session = original.edited(message).session(optimised=False)
     runs, refusals = run_original(session, request.inputs, request.seed, request.budget)
     if not runs:
         raise ValueError(f"the original cannot be run{refusals[0]}")
     names = [each.name for each in session.get_outputs()]
-    return [_Values(replace(run, outputs=()), dict(zip(names, run.outputs, strict=True))) for run in runs]
+    return [_CutRun(replace(run, outputs=()), dict(zip(names, run.outputs, strict=True))) for run in runs]
 
 
-def _cut(model: Runnable, values: Mapping[str, DType], names: Any, seed: int | None = None) -> Session:
-    """A session of a model cut at values; with perturbed weights if there is a seed."""
+def _cut_session(
+    model: Runnable, values: Mapping[str, DType], names: Sequence[str], seed: int | None = None
+) -> Session:
+    """A session of a model that is cut at values and has further outputs; with perturbed weights if a seed is given."""
     message = model.message()
-    expose(message, [name for name in names if name not in values])
-    cut(message, values)
+    add_outputs(message, [name for name in names if name not in values])
+    cut_at(message, values)
     if seed is not None:
         perturb_weights(message, seed)
         if not model.has_float16:
@@ -131,89 +133,78 @@ def _cut(model: Runnable, values: Mapping[str, DType], names: Any, seed: int | N
     return model.edited(message).session(optimised=False)
 
 
-def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_Values]) -> dict[str, Difference]:
-    """How far rounding in one segment of the original moves what comes out of it."""
+def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequence[_CutRun]) -> dict[str, Difference]:
+    """The rounding spread of every value within its segment of the original."""
     observed = [each.original for each in request.observed]
-    names = [name for name in runs[0].of if not name.endswith((LOWER, UPPER, MARGIN))]
-    places = {each.original for each in cuts.values}
+    names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, MARGIN))]
+    at_cuts = {each.original for each in cuts.values}
     found: dict[str, list[Difference]] = {name: [] for name in names}
     for seed in (None, request.seed):
-        session = _cut(original, cuts.dtypes, observed, seed)
+        session = _cut_session(original, cuts.dtypes, observed, seed)
         given = {each.name for each in session.get_inputs()}
-        asked = [f"{name}{COMPUTED}" if name in places and name in given else name for name in names]
-        for values in runs:
-            feed = _feed(values, given, cuts.decisive if seed is None else given, request.seed + 7)
+        asked = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
+        for each in runs:
+            feed = _feed(each, given, cuts.unperturbed if seed is None else given, request.seed + 7)
             for name, got in zip(names, session.run(asked, feed, request.budget.run), strict=True):
-                found[name].append(difference(values.of[name], got))
+                found[name].append(difference(each.values[name], got))
     return {
         name: maximum(each for each in differences if np.isfinite(each.largest)) for name, differences in found.items()
     }
 
 
-def _feed(values: _Values, given: set[str], exact: frozenset[str] | set[str], seed: int) -> dict[str, Any]:
-    """The inputs of the cut original, those that are not exact perturbed by a unit in the last place."""
-    feed = {**values.run.feed, **{name: values.of[name] for name in given if name not in values.run.feed}}
+def _feed(cut_run: _CutRun, given: set[str], unperturbed: Set[str], seed: int) -> dict[str, Any]:
+    """The inputs of the cut original, perturbed by one unit in the last place unless they are in `unperturbed`."""
+    inputs = cut_run.run.feed
+    feed = {**inputs, **{name: cut_run.values[name] for name in given if name not in inputs}}
     moved = perturbed_inputs(feed, seed)
-    return {name: value if name in exact else moved[name] for name, value in feed.items()}
+    return {name: value if name in unperturbed else moved[name] for name, value in feed.items()}
 
 
-def _compared(
-    session: Session,
-    values: _Values,
-    cuts: Cuts,
-    request: Request,
-    tensors: Mapping[str, Observed],
-    spread: Mapping[str, Difference],
+def _compare_run(
+    session: Session, cut_run: _CutRun, cuts: Cuts, request: Request, spread: Mapping[str, Difference]
 ) -> list[Comparison]:
-    """Every output and cut value of the rewritten model on one run of the original."""
-    places = {each.original: each.rewritten for each in cuts.values}
+    """The comparisons of all outputs and cut values of the rewritten model on one run of the original."""
+    at_cuts = {each.original: each for each in cuts.values}
+    counterparts = Counterparts({**at_cuts, **request.counterparts.by_name})
     given = {each.name for each in session.get_inputs()}
-    feed = {name: packed(value, tensors.get(name)) for name, value in values.run.feed.items()}
-    feed |= {to: packed(values.of[name], tensors[name]) for name, to in places.items() if to in given}
+    cut_inputs = {each.original for each in cuts.values if each.rewritten in given}
+    packed = counterparts.pack({name: cut_run.values[name] for name in cut_inputs})
+    feed = request.counterparts.pack(cut_run.run.feed) | {at_cuts[name].rewritten: x for name, x in packed.items()}
     names = list(spread)
-    asked = [_handed_out(name, places, given, tensors) for name in names]
+    asked = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
     found = []
     for name, physical in zip(names, session.run(asked, feed, request.budget.run), strict=True):
-        want = values.of[name]
-        got = unpacked(physical, want, tensors.get(name))
-        is_rounded = (
-            isinstance(want, np.ndarray) and want.dtype.kind in "iu" and (name in places or name in cuts.margins)
-        )
-        one = _rounded(name, values.of, got) if is_rounded else _number(name, want, got, spread[name])
-        found.append(replace(one, place=values.run.place))
+        want = cut_run.values[name]
+        got = counterparts.unpack(name, physical, want)
+        is_integer = isinstance(want, np.ndarray) and want.dtype.kind in "iu"
+        if is_integer and (name in at_cuts or name in cuts.margins):
+            one = _compare_rounded(name, cut_run.values, got)
+        else:
+            one = Comparison.against_spread(
+                name, want, difference(want, got), spread[name], factor=SEGMENT_FACTOR, units=SEGMENT_UNITS
+            )
+        found.append(replace(one, at_sizes=cut_run.run.at_sizes))
     return found
 
 
-def _handed_out(name: str, places: Mapping[str, str], given: set[str], tensors: Mapping[str, Observed]) -> str:
-    """The output of the cut rewritten model that holds a value of the original."""
-    rewritten = tensors[name].rewritten if name in tensors else name
-    return f"{rewritten}{COMPUTED}" if rewritten in given and name in places else rewritten
-
-
-def _number(name: str, want: Any, got: Any, spread: Difference) -> Comparison:
-    dtype = dtype_of(want)
-    one = judged(name, dtype, difference(want, got), spread, factor=FACTOR, units=UNITS)
-    return replace(one, magnitude=magnitude(want))
-
-
-def _rounded(name: str, wants: Mapping[str, Any], got: Array) -> Comparison:
-    """A comparison of rounded integers: 1 is the largest accepted distance in steps, or multiple of the accepted frequency."""
+def _compare_rounded(name: str, wants: Mapping[str, Any], got: Array) -> Comparison:
+    """A comparison of rounded integers, scaled so that 1 is the largest accepted distance in steps and frequency."""
     want, limit = wants[name], Difference(1.0, 1.0)
     dtype = str(want.dtype)
     if want.shape != got.shape or want.dtype != got.dtype:
-        return Comparison(name, dtype, Difference(np.inf, np.inf), Difference(), limit)
+        return Comparison(name, dtype, INFINITE, Difference(), limit)
     margin = wants.get(f"{name}{MARGIN}", np.float32(np.nan))
     wide = got.astype(np.int64)
     steps = np.abs(want.astype(np.int64) - wide)
-    far = steps.max(initial=0)
+    distance = steps.max(initial=0)
     if np.isfinite(margin):
-        ends = [wants[f"{name}{end}"].astype(np.int64) for end in (LOWER, UPPER)]
-        beyond = np.maximum(np.minimum(*ends) - wide, wide - np.maximum(*ends)).max(initial=0)
-        far = 1 + beyond if beyond > 0 else 0
+        bounds = [wants[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
+        beyond = np.maximum(np.minimum(*bounds) - wide, wide - np.maximum(*bounds)).max(initial=0)
+        distance = 1 + beyond if beyond > 0 else 0
     bits = DType.of(want).bits
-    many = 2.0**bits if bits <= _FEW_BITS else 1 + 2 * np.abs(want.astype(np.float64)).max(initial=0)
-    often = min(1.0, ERRORS * float(np.finfo(margin.dtype).eps) * many) * steps.size
-    error = max(float(far), np.count_nonzero(steps) / max(1.0, often))
+    levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(want.astype(np.float64)).max(initial=0)
+    accepted = min(1.0, ERRORS * float(np.finfo(margin.dtype).eps) * levels) * steps.size
+    error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)
 
 

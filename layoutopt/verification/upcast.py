@@ -1,9 +1,9 @@
-"""A model with float32 in the place of float16 and bfloat16, to see what it says apart from how coarsely it is computed.
+"""Upcast of a model: float32 in the place of float16 and bfloat16, to compare models without their rounding errors.
 
 before: x: float16 -> Conv (w: float16) -> y: float16
 after:  x: float16 -> Cast -> Conv (w: float32) -> y: float32
 
-Constants have the values that they had. Inputs stay what they are, so that both models take the same.
+Constants keep their values. Inputs keep their types, so that the model takes the same feed.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,17 @@ from onnx import TensorProto, numpy_helper
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-_TYPES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"})  # attributes that say one
+_TYPES = frozenset(
+    {"to", "dtype", "output_dtype", "output_datatype", "softmax_precision"}
+)  # attributes that hold a type
 _WIDE = "__wide"
-_LIMIT = 1_900_000_000  # bytes, near where protobuf ends
+_LIMIT = 1_900_000_000  # bytes; protobuf's limit is 2 GiB
 
 
-def to_bytes_wide(model: bytes | str | PathLike[str]) -> bytes | None:
-    """The file of the model computed in float32; None where that would be too large for one file.
+def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
+    """The serialised model computed in float32; None if that would be too large for one file.
 
-    What depends on the width of a type, such as a look at its bits, makes it another model or none that can be run.
+    An op that depends on the width of a type, such as BitCast, changes its result or makes the model invalid.
     """
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     if 2 * proto.ByteSize() > _LIMIT:
@@ -49,7 +51,7 @@ def to_bytes_wide(model: bytes | str | PathLike[str]) -> bytes | None:
 
 
 def has_float16(model: bytes | str | PathLike[str]) -> bool:
-    """Whether there is a tensor of float16 in a model: an input, a constant, or the result of a Cast."""
+    """Whether a model has a float16 tensor: an input, a constant, or the result of a Cast."""
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
     given = (info.type.tensor_type.elem_type for graph in graphs(proto) for info in graph.input)
     held = (tensor.data_type for tensor in _tensors(proto))
@@ -68,7 +70,7 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
 
 
 def _cast_inputs(proto: onnx.ModelProto) -> None:
-    """Let everything read the inputs as float32; an input with a value of its own has become float32 with it."""
+    """Cast the 16-bit inputs to float32 for all their uses; an input with an initializer becomes float32 with it."""
     graph = proto.graph
     constants = {tensor.name for tensor in graph.initializer}
     narrow = [info for info in graph.input if info.type.tensor_type.elem_type in NARROW]

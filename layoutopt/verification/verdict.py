@@ -1,38 +1,38 @@
-"""What verification reports: one comparison per output and test input, and the verdict over all of them."""
+"""Results of verification: one comparison per output and set of test inputs, and the verdict over all of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isinf
-from typing import Literal
+from typing import Any, Literal, Self
 
-from layoutopt.verification.difference import Difference
+from layoutopt.verification.difference import Difference, element_type, largest_magnitude
 
 FACTOR = 3
-"""A rewrite may differ from the original by so many times the rounding spread.
+"""The accepted difference of a rewritten model, as a multiple of the rounding spread.
 
-Measured on 60 networks without a fault, the ratio is at most 1.8: a few perturbations only sample what rounding can do.
-What lies between the spread and this limit is decided segment by segment where the model can be cut."""
+Measured on 60 networks without a fault, the ratio is at most 1.8: a few perturbations only sample the effect of rounding.
+Differences between the spread and this limit are decided segment by segment where the model can be cut."""
 
 UNITS = 4
-"""Units in the last place of the largest magnitude by which two outputs may differ even if perturbations do not move them."""
+"""Accepted difference in units in the last place of the largest magnitude, for outputs that perturbations do not move."""
 
 WEAK = 1e-4
-"""A rounding spread above which a comparison of the whole model says little: wrong weights may move the output by less."""
+"""Rounding spread above which a comparison of the whole model can miss faults: wrong weights may move the output by less."""
 
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "complex64": 2.0**-23}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output on one test input.
+    """The comparison of one output on one set of test inputs.
 
     Attributes:
         name: of the output.
         dtype: its element type.
         difference: of the rewritten model's output from the original's.
-        spread: the largest difference that rounding alone makes in the original.
-        limit: the largest difference that is accepted.
-        place: at which sizes, in words, where the model has symbolic dimensions.
+        spread: the rounding spread, the largest difference that rounding alone makes in the original.
+        limit: the largest accepted difference.
+        at_sizes: the sizes of symbolic dimensions as text, such as " at batch=2"; empty without symbolic dimensions.
         magnitude: the largest magnitude in the original's output.
     """
 
@@ -41,8 +41,36 @@ class Comparison:
     difference: Difference
     spread: Difference
     limit: Difference
-    place: str = ""
+    at_sizes: str = ""
     magnitude: float = 0.0
+
+    @classmethod
+    def against_spread(
+        cls,
+        name: str,
+        want: Any,
+        found: Difference,
+        spread: Difference,
+        *,
+        factor: float = FACTOR,
+        units: float = UNITS,
+        at_sizes: str = "",
+    ) -> Self:
+        """The comparison whose limit follows from the rounding spread and the element type of the output.
+
+        Args:
+            name: of the output.
+            want: the original's output.
+            found: the difference of the rewritten model's output from it.
+            spread: the rounding spread of the output.
+            factor: the accepted multiple of the spread.
+            units: the accepted number of units in the last place of the largest magnitude.
+            at_sizes: the sizes of symbolic dimensions as text.
+        """
+        dtype = element_type(want)
+        floor = units * _EPSILON.get(dtype, _quantisation_step(dtype))
+        limit = spread.scaled(factor) | Difference(floor, floor)
+        return cls(name, dtype, found, spread, limit, at_sizes, largest_magnitude(want))
 
     @property
     def error(self) -> float:
@@ -51,7 +79,7 @@ class Comparison:
 
     @property
     def tolerance(self) -> float:
-        """The largest error that is accepted."""
+        """The largest accepted error."""
         return self.limit.largest
 
     @property
@@ -61,28 +89,27 @@ class Comparison:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether the difference is within the spread itself, and the spread small enough to tell a fault from rounding."""
+        """Whether the difference is within the spread itself, and the spread is small enough to tell a fault from rounding."""
         within = self.spread | self.limit.scaled(1 / FACTOR)
         return self.difference.is_within(within) and self.spread.largest <= WEAK
 
     @property
-    def badness(self) -> float:
+    def limit_ratio(self) -> float:
         """The difference as a multiple of the limit."""
         pairs = ((self.difference.largest, self.limit.largest), (self.difference.rms, self.limit.rms))
         return max(value / (limit or 1e-300) if value else 0.0 for value, limit in pairs)
 
+    @property
+    def description(self) -> str:
+        """The difference and the rounding spread, in one line."""
+        error, spread = self.difference.largest, self.spread.largest
+        if isinf(error):
+            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other places"
+        return f"{self.name} differs by {error:.2g}{self.at_sizes}, where rounding alone moves it by {spread:.2g}"
 
-def judged(
-    name: str, dtype: str, difference: Difference, spread: Difference, *, factor: float = FACTOR, units: float = UNITS
-) -> Comparison:
-    """A comparison whose limit follows from the rounding spread and the element type."""
-    floor = units * _EPSILON.get(dtype, _narrow(dtype))
-    limit = spread.scaled(factor) | Difference(floor, floor)
-    return Comparison(name, dtype, difference, spread, limit)
 
-
-def _narrow(dtype: str) -> float:
-    """One step of an element type of 8 bits or fewer, relative to its largest magnitude; 0 for what has to be equal."""
+def _quantisation_step(dtype: str) -> float:
+    """One step of an element type of 8 bits or fewer, relative to its largest magnitude; 0 for types compared exactly."""
     if dtype.startswith("float8"):
         return 2.0**-4
     return 0.01 / UNITS if dtype in ("int8", "uint8") else 0.0
@@ -94,11 +121,11 @@ class Verification:
 
     Attributes:
         status: "passed", "failed", or "not verified" where a model could not be run.
-        reason: why it is not "passed", or by which second comparison it is; one line.
-        comparisons: every output on every test input.
-        sensitive: whether some output depends on the inputs; if not, passing says little.
+        reason: why the status is not "passed", or which second comparison passed; one line.
+        comparisons: one per output and set of test inputs.
+        sensitive: whether some output depends on the inputs; if none does, "passed" is weak evidence.
         sizes: the sizes of symbolic dimensions at which the models were compared.
-        misdeclared: the outputs whose shapes are other ones than the original declares, where that is why nothing was verified.
+        misdeclared: the outputs whose computed shape contradicts the original's declaration, if nothing was verified for that.
     """
 
     status: Literal["passed", "failed", "not verified"]
@@ -108,43 +135,36 @@ class Verification:
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     misdeclared: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        comparisons: Iterable[Comparison],
+        sensitive: bool = True,
+        sizes: Sequence[tuple[tuple[str, int], ...]] = (),
+        reason: str = "",
+    ) -> Self:
+        """The verdict that follows from comparisons: "passed" if all of them passed, otherwise "failed"."""
+        found = tuple(comparisons)
+        failed = [each for each in found if not each.passed]
+        if not failed:
+            return cls("passed", reason, found, sensitive, tuple(sizes))
+        worst = max(failed, key=lambda each: each.limit_ratio)
+        return cls("failed", worst.description, found, sensitive, tuple(sizes))
+
     @property
     def worst(self) -> Comparison | None:
         """The comparison with the largest difference for its limit."""
-        return max(self.comparisons, key=lambda each: each.badness, default=None)
+        return max(self.comparisons, key=lambda each: each.limit_ratio, default=None)
 
     @property
     def spread(self) -> float | None:
-        """By how much rounding alone moves the output that `worst` is about; None without a comparison."""
+        """The rounding spread of the output of `worst`; None without a comparison."""
         return self.worst.spread.largest if self.worst is not None else None
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether every output is within the spread that rounding alone makes, and none of the spreads hides faults."""
+        """Whether every output is within its rounding spread, and no spread is large enough to hide faults."""
         return self.status == "passed" and all(each.is_conclusive for each in self.comparisons)
 
 
-def concluded(
-    comparisons: Iterable[Comparison],
-    sensitive: bool = True,
-    sizes: Sequence[tuple[tuple[str, int], ...]] = (),
-    reason: str = "",
-) -> Verification:
-    """The verdict that follows from comparisons."""
-    found = tuple(comparisons)
-    failed = [each for each in found if not each.passed]
-    if not failed:
-        return Verification("passed", reason, found, sensitive, tuple(sizes))
-    worst = max(failed, key=lambda each: each.badness)
-    return Verification("failed", described(worst), found, sensitive, tuple(sizes))
-
-
-def described(comparison: Comparison) -> str:
-    """The difference of an output and what rounding alone makes of it, in words."""
-    name, error, spread = comparison.name, comparison.error, comparison.spread.largest
-    if isinf(error):
-        return f"{name} has another shape or type{comparison.place}, or infinities and NaNs in other places"
-    return f"{name} differs by {error:.2g}{comparison.place}, where rounding alone moves it by {spread:.2g}"
-
-
-__all__ = ["FACTOR", "UNITS", "WEAK", "Comparison", "Verification", "concluded", "described", "judged"]
+__all__ = ["FACTOR", "UNITS", "WEAK", "Comparison", "Verification"]

@@ -28,7 +28,7 @@ import layoutopt
 from layoutopt.backend import Prepared
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.dialects.onnxruntime.guard import NAME
+from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 
 Way: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]

@@ -6,6 +6,7 @@
     # pins: x=NHWC
     # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; else 1x1 wants NHWC, the rest NCHW
     # kernels: com.microsoft::Gelu    kinds of op beyond ONNX that the dialect has kernels for
+    # dialect: onnxruntime       for a pass behind the planner: `lower` and the passes of this dialect follow
     # detour: a NHWC             before the pass, a is cast there and back for all its readers
     # casts: 2                   how many CastData of activations there have to be in the end
     # weight_casts: 2            and of constants, in training mode; in inference there are none
@@ -15,7 +16,8 @@
     graph ...
 
 The output is the text form of the graph after the pass, with all passes of the pipeline before it; in the folder `pipeline`
-after all passes. Every case is also run to its end, lowered to the portable dialects and compared with its model.
+after all passes before lowering. Every case is also run to its end, lowered to the portable dialects and compared with its
+model, as is what a dialect of its own writes, if that runs on this machine.
 `pytest tests/cases --update-golden` writes the outputs.
 """
 
@@ -33,6 +35,7 @@ import pytest
 
 from layoutopt import onnx_io
 from layoutopt.dialects import DIALECTS
+from layoutopt.driver.pipeline import with_lowering
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.cast import insert_cast, is_cast
@@ -40,8 +43,10 @@ from layoutopt.ir.text import to_text
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.runtime.evaluate import evaluate, is_foldable
+from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline
+from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
+from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.testing.lowering import lower
 from layoutopt.verification import verify_models
 
 HERE = Path(__file__).parent
@@ -66,7 +71,7 @@ class PreferenceCosts:
             return None
         return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         format = self.wanted(op)
         return [] if format is None else [{X: format, Y: format}]
 
@@ -102,7 +107,17 @@ class Case:
         options: dict[str, list[str]] = {}
         for line in comments:
             key, colon, value = line.removeprefix("# ").partition(": ")
-            if colon and key in ("constants", "mode", "pins", "wants", "kernels", "detour", "casts", "weight_casts"):
+            if colon and key in (
+                "constants",
+                "mode",
+                "pins",
+                "wants",
+                "kernels",
+                "dialect",
+                "detour",
+                "casts",
+                "weight_casts",
+            ):
                 options[key] = value.split()
         return cls(comments, "\n".join(line for line in lines if not line.startswith("#")), expected, options)
 
@@ -140,11 +155,22 @@ def detour(graph: Graph, name: str, format: Format) -> None:
     graph.replace_uses(value, back, uses)
 
 
+def run_rest(passes: tuple[Pass, ...], graph: Graph, context: PassContext) -> Graph:
+    """Run passes on a planned graph, or on what was made of it; the graph that the last one ran on or made."""
+    Pipeline(passes).run(graph if context.lowered is None else context.lowered, context)
+    assert not context.unchanged
+    return graph if context.lowered is None else context.lowered
+
+
 @pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
 def test_case(path: Path, update_golden: bool) -> None:
     case, name = Case.read(path), path.parent.name
     model = case.model()
-    passes = default_pipeline(case.mode).passes
+    pipeline, dialect = default_pipeline(case.mode), None
+    if "dialect" in case.options:
+        dialect = DIALECTS[case.options["dialect"][0]]
+        pipeline = with_lowering(pipeline, dialect)
+    passes = pipeline.passes
     places = [place for place, step in enumerate(passes) if step.name == name]
     place = places[0] if places else len(passes)
     assert places or name == "pipeline", f"there is no pass {name}"
@@ -159,23 +185,29 @@ def test_case(path: Path, update_golden: bool) -> None:
         evaluate,
         onnx_io.infer_again,
         frozenset(case.options.get("kernels", [])),
+        whole_units=dialect is not None and dialect.keeps_units,
+        defer=defer,
     )
     Pipeline(passes[:place]).run(graph, context)
     if "detour" in case.options:
         target, format = case.options["detour"]
         detour(graph, target, Format.parse(format))
-    Pipeline(passes[place : place + 1]).run(graph, context)
-    output = to_text(graph)
+    current = run_rest(passes[place : place + 1], graph, context)
+    output = to_text(current)
     if update_golden:
         path.write_text("\n".join([*case.comments, case.text.strip(), "# output", output]))
     else:
         assert output == case.expected
-    Pipeline(passes[place + 1 :]).run(graph, context)
+    current = run_rest(passes[place + 1 :], graph, context)
+    if dialect is not None and (not dialect.is_native or context.block in (0, blocked_channels())):
+        assert current is context.lowered
+        verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(current)), pins=pins)
+        assert verdict.status == "passed", f"{dialect.name}: {verdict.reason}"
     sources = [op.inputs[0] for each in graph.nest() for op in each.ops if is_cast(op)]
     of_weights = sum(source is not None and source.is_constant for source in sources)
     assert [str(of_weights)] == case.options.get("weight_casts", ["0"])
     assert case.options.get("casts", [str(len(sources) - of_weights)]) == [str(len(sources) - of_weights)]
-    for dialect in PORTABLE:
-        emitted = onnx_io.to_bytes(onnx_io.emit(DIALECTS[dialect].lower(graph)))
+    for portable in PORTABLE:
+        emitted = onnx_io.to_bytes(onnx_io.emit(lower(graph, portable)))
         verdict = verify_models(model.SerializeToString(), emitted, pins=pins)
-        assert verdict.status == "passed", f"{dialect}: {verdict.reason}"
+        assert verdict.status == "passed", f"{portable}: {verdict.reason}"

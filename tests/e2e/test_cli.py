@@ -1,13 +1,14 @@
 """The command line as its users meet it: what it prints and what it writes."""
 
 import json
+import sys
 from pathlib import Path
 
 import onnx
 import pytest
 from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -135,7 +136,9 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     assert "CastData" in after and "CastData" not in before
     assert cli(*command, "all=dumps").err == ""
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
-    steps = [step["name"] for step in json.loads(cli("passes", "--json").out)["inference"]]
+    passes = json.loads(cli("passes", "--json").out)
+    steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
+    assert "lower" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
 
 
@@ -147,7 +150,7 @@ def test_inspect(cli: Cli, model: str) -> None:
     assert short.code == long.code == 0
     for said in ("would be rewritten", "Conv", "metadata only"):
         assert said in short.out
-    for said in ("conv0", "conv1", "to_nhwc", "leaves", "wants"):
+    for said in ("conv0", "conv1", "to_nhwc", "is stored in", "requires"):
         assert said in long.out
     found = json.loads(cli("inspect", model, "-t", TARGET, "--json").out)
     assert found["improves"] and found["counts"]["before"]["transposes"] == 3
@@ -216,6 +219,23 @@ def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["format.svg", "plan.svg"]
 
 
+@pytest.mark.parametrize("library", ["drawsvg", "grandalf"])
+def test_pictures_without_the_drawing_libraries(
+    cli: Cli, model: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("layoutopt.plot", library))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    expected = f"pictures need the package {library}; install it with: pip install 'layoutopt[plot]'"
+    picture = str(tmp_path / "picture.svg")
+    for command in (("inspect", model, "-t", TARGET), ("formats", "NCHW4c", "--shape", "1,6,3,4")):
+        result = cli(*command, "--plot", picture)
+        assert result.code == 1
+        assert expected in " ".join(result.err.split())
+        assert cli(*command).code == 0
+    assert not Path(picture).exists()
+
+
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
     said = cli(*command).out
@@ -276,5 +296,6 @@ def test_passes_and_dialects(cli: Cli) -> None:
     said = cli("passes").out
     assert said.index("fold-constants") < said.index("assign-formats") < said.index("pretransform-weights")
     assert "Remove ops and constants that no output depends on." in said
+    assert said.index("pretransform-weights") < said.index("check-gain") < said.index("lower") < said.index("winograd")
     assert {"functions", "ops"} <= {each["name"] for each in json.loads(cli("dialects", "--json").out)}
     assert TARGET in cli("dialects").out

@@ -19,9 +19,9 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.cost.growth import Growth
+from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.lowering import Packed
+from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format, pack, packed_elements
 from layoutopt.ir.cast import insert_cast, is_cast
 from layoutopt.ir.content import pieces, representatives
@@ -82,7 +82,7 @@ def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: st
     large = [array for array in constants(result.proto) if array.nbytes > 4096]
     growth = result.report.growth
     assert growth is not None or name == "dequantized"
-    if growth is None or not any(each.source == "winograd" for each in growth.bought):
+    if growth is None or not any(each.source == "winograd" for each in growth.accepted):
         assert {array.dtype.name for array in large} == {np.dtype(NARROW[name]).name}
         assert_small(result.proto, source, 1.0)
 
@@ -131,7 +131,7 @@ def test_without_growth_there_are_no_transformed_filters() -> None:
     for growth, report in reports.items():
         assert report.growth is not None
         assert report.growth.bytes_after <= growth * report.growth.bytes_before + SLACK
-        bought[growth] = [each for each in report.growth.bought if each.source == "winograd"]
+        bought[growth] = [each for each in report.growth.accepted if each.source == "winograd"]
         declined[growth] = [each for each in report.growth.declined if each.source == "winograd"]
     if not bought[4.0]:
         pytest.skip("no blocked kernels on this machine")
@@ -143,6 +143,15 @@ def test_without_growth_there_are_no_transformed_filters() -> None:
 def test_a_table_may_take_its_place_only_within_the_total() -> None:
     result = layoutopt.optimize(shared_weights.fourier_tables(), "cpu", verify=False)
     assert sum(array.nbytes for array in constants(result.proto)) <= 128 << 10
+
+
+def test_parameters_that_are_trained_stay_separate() -> None:
+    """Equal when training begins, they need not be equal afterwards."""
+    model = shared_weights.repeated()
+    result = layoutopt.optimize(model, "ascend-910b", dialect="ascend", mode="training", verify=False)
+    assert result.report.changed
+    names = {tensor.name for tensor in model.graph.initializer}
+    assert {tensor.name for tensor in result.proto.graph.initializer} == names and len(names) > 2
 
 
 def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
@@ -160,7 +169,7 @@ def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
     PretransformWeights().run(graph, context)
     assert stored_bytes(graph.nest()) == before
     assert sum(is_cast(op) for op in graph.ops) == 2
-    assert [each.is_bought for each in context.growth.purchases] == [False, False]
+    assert [each.is_accepted for each in context.growth.requests] == [False, False]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4))

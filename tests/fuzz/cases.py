@@ -16,7 +16,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.passes.base import Mode
-from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.testing.forced import formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted

@@ -42,10 +42,10 @@ class RandomTarget:
         """That of the real target."""
         return _load(self.base).dialect if self.base else "ops"
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """Those of the real target, or a few random wishes."""
         if self.base:
-            return _load(self.base).kernels(op)
+            return _load(self.base).preferred_formats(op)
         wishes: list[OperandFormats] = []
         for turn in range(WISHES):
             wish = {}

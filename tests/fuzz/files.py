@@ -31,8 +31,8 @@ from layoutopt.errors import FormatError, LayoutoptError, PinError, TargetError,
 from layoutopt.onnx_io.writer.serialize import to_proto
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.exposed import expose
-from layoutopt.verification.runs import Budget, run_original
+from layoutopt.verification.model_edits import add_outputs
+from layoutopt.verification.original_runs import Budget, run_original
 
 from .campaign import CHUNK, Outcome, main
 from .cases import case_of
@@ -210,7 +210,7 @@ def _is_finite(model: Path) -> bool:
     source = onnx_io.read(model)
     names = [value.name for node in source.graph for value in node.outputs if value.name]
     message = to_proto(source)
-    expose(message, names)
+    add_outputs(message, names)
     session = Session(message.SerializeToString(), optimised=False)
     runs, _ = run_original(session, SampleInputs(), 0, Budget())
     values = [

@@ -26,6 +26,7 @@ from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Nest, PlanRequest, make_plan, propose
 from layoutopt.planner.nest import Unit
 from layoutopt.runtime.evaluate import evaluate, is_foldable
+from layoutopt.testing.lowering import lower
 from layoutopt.verification import verify_models
 
 NAMES = tuple(control_flow_models.MODELS)
@@ -43,7 +44,7 @@ FORMATS = {
 class Costs(RandomCosts):
     """Any op may want any format."""
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         rng = self._random("kernels", op.name, op.kind)
         first, result = Slot("in", 0), Slot("out", 0)
         wishes = []
@@ -85,7 +86,7 @@ def faults(name: str, seeds: Sequence[int]) -> Iterator[str]:
         for dialect in DIALECTS.values():
             if dialect.block(graph) not in (0, BLOCK):
                 continue
-            emitted = onnx_io.emit(dialect.lower(graph))
+            emitted = onnx_io.emit(lower(graph, dialect.name))
             onnx_io.check(emitted)
             verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(emitted))
             if verdict.status != "passed":

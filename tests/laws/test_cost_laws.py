@@ -82,7 +82,7 @@ def test_emulation_costs_what_casts_around_a_kernel_cost(
     op = convolution(shape, filters, kernel, dtype)
     asked = {Slot("in", 0): x, Slot("out", 0): y, Slot("in", 1): Format.canonical(4)}
     ways = []
-    for known in model.kernels(op):
+    for known in model.preferred_formats(op):
         total = price_of(model, op, known)
         for slot, format in known.items():
             value = op.operand(slot)
@@ -101,5 +101,5 @@ def test_emulation_costs_what_casts_around_a_kernel_cost(
 def test_larger_images_are_never_cheaper(model: RooflineModel, shape: Shape4, dtype: DType, filters: int) -> None:
     n, c, h, w = shape
     small, large = convolution(shape, filters, 3, dtype), convolution((n, c, h + 7, w), filters, 3, dtype)
-    for known in model.kernels(small):
+    for known in model.preferred_formats(small):
         assert price_of(model, small, known) <= price_of(model, large, known)

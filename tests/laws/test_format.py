@@ -124,7 +124,7 @@ def test_relabelling_is_a_transpose_of_the_same_bytes(
     fmt, shape = case
     perm = data.draw(st.permutations(range(fmt.rank)))
     array = numbered(shape)
-    assert np.array_equal(pack(array.transpose(perm), fmt.relabel(perm)), pack(array, fmt))
+    assert np.array_equal(pack(array.transpose(perm), fmt.propagate_transpose(perm)), pack(array, fmt))
 
 
 @given(bound(least=1), st.data())

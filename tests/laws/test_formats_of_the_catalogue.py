@@ -1,6 +1,6 @@
 """Every format that has a name: its offsets, and the conversion to every other format of the same tensor, in three ways.
 
-offsets        the digits of the spelling, read from left to right, at every index
+offsets        the digits of the notation, read from left to right, at every index
 numpy          unpack, then pack
 the chain      the steps of `Conversion`, run one after the other
 ONNX           the body of the CastData that the dialect `functions` emits, run in onnxruntime
@@ -15,12 +15,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Conversion, Entry, Format, Layout, entries, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import emit, to_bytes
+from layoutopt.testing.lowering import lower
 
 DTYPES = ("float16", "int8", "int4")
 """They say what C0 is: 16, 32, 64."""
@@ -58,9 +58,9 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(1, 1 + math.prod(shape), dtype=np.int32).reshape(shape)
 
 
-def reference(spelling: str, axes: str, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
+def reference(notation: str, axes: str, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
     """The offset of an element: levels from left to right, what lies to the right of one being its unit."""
-    levels = [(upper or lower.upper(), int(block or 0)) for upper, block, lower in _LEVEL.findall(spelling)]
+    levels = [(upper or lower.upper(), int(block or 0)) for upper, block, lower in _LEVEL.findall(notation)]
     offset = 0
     for place, (letter, block) in enumerate(levels):
         axis = axes.index(letter)
@@ -76,13 +76,13 @@ def test_every_name_is_of_a_kind() -> None:
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry.system}-{entry.name}")
 def test_offsets(entry: Entry) -> None:
-    for dtype, shape in product(DTYPES if "{C0}" in entry.spelling else DTYPES[:1], SHAPES[kind(entry)]):
+    for dtype, shape in product(DTYPES if "{C0}" in entry.notation else DTYPES[:1], SHAPES[kind(entry)]):
         format = entry.format(dtype)
         layout = Layout.packed(format, shape)
         offsets = np.asarray(layout.offset(*np.indices(shape)))
         c0 = {"float16": "16", "int8": "32", "int4": "64"}[dtype]
         for index in np.ndindex(shape):
-            assert offsets[index] == reference(entry.spelling.replace("{C0}", c0), entry.axes, shape, index)
+            assert offsets[index] == reference(entry.notation.replace("{C0}", c0), entry.axes, shape, index)
         assert np.array_equal(pack(numbered(shape), format).ravel()[offsets], numbered(shape))
 
 
@@ -93,7 +93,7 @@ def emitted(source: Format, shape: tuple[int, ...], wanted: tuple[Format, ...]) 
     graph.inputs = [value]
     graph.outputs = [insert_cast(graph, value, Storage(format)) for format in wanted]
     graph.stage = "cast"
-    model = to_bytes(emit(DIALECTS["functions"].lower(graph)))
+    model = to_bytes(emit(lower(graph, "functions")))
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     return list(session.run(None, {session.get_inputs()[0].name: pack(numbered(shape), source)}))
 

@@ -76,7 +76,7 @@ class OnlySmall:
     name: str = "only-small"
     dialect: str = "functions"
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         return [{Slot("in", 0): NHWC, Slot("out", 0): NHWC}] if op.kind == "Relu" else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

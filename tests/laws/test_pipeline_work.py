@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS
+from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.ir import DType, Graph, Op, TensorType, Use, Value
 from layoutopt.ir.types import ArrayData
 from layoutopt.onnx_io import emit
 from layoutopt.passes import DEFAULT_PIPELINE
-from layoutopt.passes.base import PassContext
+from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.runtime.evaluate import is_foldable
 
 FLOATS = TensorType(DType.FLOAT32, (1, 16, 8, 8))
@@ -156,8 +156,9 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         patch.setattr(Graph, "change_inputs", changed)
         patch.setattr(Graph, "set_inputs", replaced)
         patch.setattr(nx, "lexicographical_topological_sort", ordered)
-        DEFAULT_PIPELINE.run(graph, context)
-        emit(dialect.lower(graph))
+        Pipeline((*DEFAULT_PIPELINE.passes, Lower(dialect), *dialect.passes)).run(graph, context)
+        assert context.lowered is not None
+        emit(context.lowered)
     return done
 
 

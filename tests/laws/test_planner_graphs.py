@@ -27,6 +27,7 @@ from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Deadline, Nest, Plan, PlanRequest, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
+from layoutopt.testing.lowering import lower
 
 BLOCKS = 10
 GRAPHS_PER_BLOCK = 110
@@ -49,7 +50,7 @@ class RandomCosts:
     def _random(self, *key: object) -> random.Random:
         return random.Random(f"{self.seed} {key}")
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         rng = self._random("kernels", op.name)
         x, y = op.operand(Slot("in", 0)), op.operand(Slot("out", 0))
         if op.op_type not in ("Conv", "MatMul") or x is None or y is None or x.rank is None:
@@ -380,7 +381,7 @@ def test_planned_graphs_compute_what_they_did(seed: int) -> None:
     for dialect in DIALECTS:
         if DIALECTS[dialect].block(graph) not in (0, HOST_BLOCK):
             continue  # kernels have the machine's block
-        got = _run(DIALECTS[dialect].lower(graph), packed)
+        got = _run(lower(graph, dialect), packed)
         for (name, shape), expected, result in zip(outputs, want, got, strict=True):
             logical = unpack(result, pins[name], shape) if name in pins else result
             np.testing.assert_allclose(logical, expected, rtol=2e-3, atol=1e-5, err_msg=name)

@@ -14,7 +14,6 @@ from onnx import helper, numpy_helper
 
 import layoutopt
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.ascend import ASCEND
 from layoutopt.dialects.ascend.names import common, name, published
 from layoutopt.formats import Conversion, Format, lookup, pack
@@ -24,6 +23,7 @@ from layoutopt.ir.cast import CAST, insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
+from layoutopt.testing.lowering import lower
 
 ASCENDS = ("ascend-310", "ascend-910b")
 
@@ -189,7 +189,7 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
         graph.inputs.append(value)
         graph.outputs.append(insert_cast(graph, value, Storage(dst)))
     graph.stage = "cast"
-    lowered = emit(DIALECTS["ascend"].lower(graph))
+    lowered = emit(lower(graph, "ascend"))
     check(lowered)
     proto = onnx.ModelProto()
     proto.ParseFromString(to_bytes(lowered))
@@ -210,7 +210,7 @@ def test_what_has_no_name_is_written_as_functions() -> None:
     graph.inputs = [value]
     graph.outputs = [insert_cast(graph, value, Storage(Format.parse("NCHW8c")))]
     graph.stage = "cast"
-    (op,) = DIALECTS["ascend"].lower(graph).ops
+    (op,) = lower(graph, "ascend").ops
     assert (op.domain, op.op_type, op.attributes["dst_format"]) == ("layoutopt", "CastData", "NCHW8c")
 
 

@@ -13,7 +13,7 @@ from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.writer.deterministic import order_anew
-from layoutopt.runtime.bake import bake, forget_inner_types
+from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17], producer_name: "someone">

@@ -5,10 +5,10 @@ from statistics import median
 
 import pytest
 
-from layoutopt.bench.doubts import about_machine, about_ratios
-from layoutopt.bench.profile import read_profile
-from layoutopt.bench.report import MachineReport, Memory, ModelReport, Profile
-from layoutopt.bench.spread import ratio, spread
+from layoutopt.bench.bench_report import MachineReport, Memory, ModelReport, Profile
+from layoutopt.bench.caveats import machine_caveats, ratio_caveats
+from layoutopt.bench.op_profile import read_profile
+from layoutopt.bench.statistics import median_estimate, ratio
 
 # A profile of onnxruntime 1.31, shortened: two runs of Transpose and If, whose branch has a Conv and a Reshape.
 RECORDED = [
@@ -55,7 +55,7 @@ def test_a_profile_without_runs() -> None:
 
 
 def test_the_interval_is_that_of_the_blocks() -> None:
-    found = spread([[1, 1, 9], [2, 2, 2], [3], [4], [5], [6]])
+    found = median_estimate([[1, 1, 9], [2, 2, 2], [3], [4], [5], [6]])
     assert (found.low, found.high, found.confidence) == (1, 6, 0.96875)
     assert (found.median, found.lower_quartile, found.upper_quartile, found.count) == (2.5, 2, 4.75, 10)
 
@@ -65,14 +65,14 @@ def test_the_interval_is_that_of_the_blocks() -> None:
     [(1, 0, 0.0), (2, 0, 0.5), (5, 0, 0.9375), (6, 0, 0.96875), (9, 1, 0.9609375), (20, 5, 0.9586)],
 )
 def test_ranks_are_those_of_the_tables(count: int, low: int, confidence: float) -> None:
-    found = spread([[float(value)] for value in range(count)])
+    found = median_estimate([[float(value)] for value in range(count)])
     assert (found.low, found.high) == (low, count - 1 - low)
     assert found.confidence == pytest.approx(confidence, abs=1e-4)
 
 
 def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
     generator = random.Random(0)
-    found = (spread([[generator.expovariate(1)] for _ in range(6)]) for _ in range(2000))
+    found = (median_estimate([[generator.expovariate(1)] for _ in range(6)]) for _ in range(2000))
     covered = sum(each.low <= 0.6931 <= each.high for each in found)
     assert covered / 2000 == pytest.approx(0.96875, abs=0.015)
 
@@ -91,9 +91,9 @@ def model(label: str, samples: list[list[float]], baseline: list[list[float]] | 
         runtime="onnxruntime",
         runtime_version="1",
         inputs=[],
-        time=spread(samples),
+        time=median_estimate(samples),
         speed_up=ratio(baseline, samples) if baseline else None,
-        creation=spread(samples),
+        creation=median_estimate(samples),
         creation_speed_up=None,
         memory=Memory(peak_bytes=2, bytes_before=1),
         profile=Profile(runs=1, seconds=0, movement_share=0, reorder_share=0, ops=[]),
@@ -103,37 +103,37 @@ def model(label: str, samples: list[list[float]], baseline: list[list[float]] | 
 
 def test_a_clear_effect_raises_no_doubt() -> None:
     first = [[2.0, 2.02]] * 6
-    assert list(about_ratios([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
+    assert list(ratio_caveats([model("A", first), model("B", [[1.0, 1.0]] * 6, first)])) == []
 
 
 def test_a_spread_that_is_wider_than_the_effect() -> None:
     first = [[0.8, 1.1, 1.1, 1.4]] * 6
-    (doubt,) = about_ratios([model("A", first), model("B", [[1.0] * 4] * 6, first)])
-    assert doubt.startswith("B against A: the spread of the rounds, 0.")
+    (doubt,) = ratio_caveats([model("A", first), model("B", [[1.0] * 4] * 6, first)])
+    assert doubt.startswith("B against A: the median_estimate of the rounds, 0.")
 
 
 def test_an_interval_that_includes_one() -> None:
     first = [[0.9], [1.0], [1.1], [1.0], [1.0], [1.0]]
-    (doubt,) = about_ratios([model("A", first), model("B", [[1.0]] * 6, first)])
+    (doubt,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 6, first)])
     assert doubt == "B against A: no difference is shown, the confidence interval includes 1"
 
 
 def test_a_machine_that_is_not_quiet() -> None:
     slower = model("A", [[1.0]] * 3 + [[1.2]] * 3)
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None, cpu_share=0.5)
-    assert list(about_machine(machine, [slower])) == [
+    assert list(machine_caveats(machine, [slower])) == [
         "this system cannot pin the process to one CPU",
         "the machine is busy: the process had its CPU for 50% of the time",
         "the machine is not steady: second half of the rounds against the first, A +20%",
     ]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None, cpu_share=2)
-    assert list(about_machine(crowded, [model("A", [[1.0]] * 6)])) == ["4 threads share 2 CPUs"]
+    assert list(machine_caveats(crowded, [model("A", [[1.0]] * 6)])) == ["4 threads share 2 CPUs"]
 
 
 def test_the_median_lies_in_its_interval() -> None:
     generator = random.Random(1)
     for _ in range(200):
         blocks = [[generator.random() for _ in range(generator.randint(1, 5))] for _ in range(6)]
-        found = spread(blocks)
+        found = median_estimate(blocks)
         assert found.low <= found.median <= found.high
         assert found.median == pytest.approx(median(value for block in blocks for value in block))

@@ -68,7 +68,7 @@ def seconds(model: RooflineModel, op: ir.Op, known: OperandFormats) -> float:
 
 def preferred(model: RooflineModel, op: ir.Op) -> tuple[str, str]:
     """The formats of x and y in the fastest signature that the target asks for."""
-    best = min(model.kernels(op), key=lambda known: seconds(model, op, known))
+    best = min(model.preferred_formats(op), key=lambda known: seconds(model, op, known))
     assert seconds(model, op, best) <= model.kernel_seconds(op, canonical_signature(op))
     return str(best[IN]), str(best[OUT])
 
@@ -104,11 +104,11 @@ def test_preferred_formats_of_a_convolution(target: str, dtype: DType, format: s
 
 
 def test_the_filter_of_a_convolution() -> None:
-    hopper = load_target("gpu-hopper").kernels(conv())[0]
+    hopper = load_target("gpu-hopper").preferred_formats(conv())[0]
     assert hopper[W].name("OIHW") == "OHWI"
-    ascend = load_target("ascend-310").kernels(conv(dtype=DType.INT8))[0]
+    ascend = load_target("ascend-310").preferred_formats(conv(dtype=DType.INT8))[0]
     assert ascend[W].name("OIHW") == "IHWO16o32i"
-    cpu = load_target("cpu-avx512").kernels(conv())[0]
+    cpu = load_target("cpu-avx512").preferred_formats(conv())[0]
     assert cpu[W].name("OIHW") == "OIHW16i16o"
 
 
@@ -121,11 +121,14 @@ def test_any_number_of_spatial_axes(rank: int, format: str) -> None:
 def test_the_first_convolution_writes_blocks_from_a_plain_image() -> None:
     model = load_target("cpu-avx512")
     assert preferred(model, conv(3, 64, size=224, kernel=7)) == ("NCHW", "NCHW16c")
-    assert all(str(known[IN]) != "NCHW" or str(known[OUT]) == "NCHW" for known in model.kernels(conv(64, 64)))
+    assert all(str(known[IN]) != "NCHW" or str(known[OUT]) == "NCHW" for known in model.preferred_formats(conv(64, 64)))
 
 
 def test_free_casts_of_int8_kernels() -> None:
-    turing = {(str(known[IN]), str(known[OUT])) for known in load_target("gpu-turing").kernels(conv(dtype=DType.INT8))}
+    turing = {
+        (str(known[IN]), str(known[OUT]))
+        for known in load_target("gpu-turing").preferred_formats(conv(dtype=DType.INT8))
+    }
     assert {("NCHW4c", "NCHW32c"), ("NCHW4c", "NHWC")} <= turing
 
 
@@ -167,7 +170,7 @@ def test_no_kernel_is_worse_than_converting_to_one_that_exists() -> None:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None
     plain, blocked = Storage(Format.parse("NCHW")), Storage(Format.parse("NCHW16c"))
-    native = min(seconds(model, op, known) for known in model.kernels(op))
+    native = min(seconds(model, op, known) for known in model.preferred_formats(op))
     casts = model.conversion_seconds(x, plain, blocked) + model.conversion_seconds(y, blocked, plain)
     assert model.kernel_seconds(op, canonical_signature(op)) == pytest.approx(native + casts, rel=0.02)
     assert model.kernel_seconds(op, canonical_signature(op)) > native + casts
@@ -205,12 +208,12 @@ def test_matrix_products_take_strides(target: str) -> None:
 
 
 def test_matrix_products_on_ascend() -> None:
-    first = load_target("ascend-310").kernels(matmul(dtype=DType.FLOAT16))[0]
+    first = load_target("ascend-310").preferred_formats(matmul(dtype=DType.FLOAT16))[0]
     assert first[IN].name("BMN") == "BNM16m16n"
     assert first[W].name("MN") == "NM16m16n"
-    assert load_target("ascend-310").kernels(matmul(dtype=DType.INT8))[0][W].name("MN") == "MN16n32m"
+    assert load_target("ascend-310").preferred_formats(matmul(dtype=DType.INT8))[0][W].name("MN") == "MN16n32m"
     model = load_target("ascend-910b")
-    known = model.kernels(matmul(dtype=DType.INT8))
+    known = model.preferred_formats(matmul(dtype=DType.INT8))
     assert known[0][W].name("MN") == "NM16m32n"
     mixed = [each for each in known if each[IN].is_canonical and not each[W].is_canonical]
     op = matmul(dtype=DType.INT8)
@@ -220,7 +223,7 @@ def test_matrix_products_on_ascend() -> None:
 def test_integer_matrix_products_want_transposed_weights() -> None:
     model = load_target("gpu-ampere")
     op = matmul(2048, 2048, 2048, dtype=DType.INT8)
-    best = min(model.kernels(op), key=lambda known: seconds(model, op, known))
+    best = min(model.preferred_formats(op), key=lambda known: seconds(model, op, known))
     assert [str(best[slot]) for slot in (IN, W, OUT)] == ["NCW", "NM", "NCW"]
 
 
@@ -228,13 +231,13 @@ def test_transposed_operands_of_gemm() -> None:
     model = load_target("gpu-ampere")
     operands = (value("a", (64, 512), DType.INT8), value("b", (256, 512), DType.INT8, constant=True))
     op = Op("Gemm", operands, (value("y", (64, 256), DType.INT8),), attributes={"transB": 1})
-    assert model.kernels(op)[0][W].is_canonical
+    assert model.preferred_formats(op)[0][W].is_canonical
 
 
 def test_agnostic_ops_run_at_memory_bandwidth_in_any_format() -> None:
     model = load_target("gpu-hopper")
     op = Op("Relu", (value("x", IMAGE),), (value("y", IMAGE),))
-    assert not model.kernels(op)
+    assert not model.preferred_formats(op)
     both = {IN: Format.parse("NCHW16c"), OUT: Format.parse("NCHW16c")}
     memory = model.spec.memory
     expected = 2 * 4 * np.prod(IMAGE) / (memory.bandwidth.value * memory.kernel_efficiency.value)
@@ -255,30 +258,30 @@ def test_an_op_without_a_rule_is_priced() -> None:
     op = Op("NonMaxSuppression", (value("boxes", IMAGE), None), (value("y", ("n", 3), DType.INT64),))
     model = load_target("gpu-hopper")
     assert model.kernel_seconds(op, canonical_signature(op)) > 0
-    assert not model.kernels(op)
+    assert not model.preferred_formats(op)
 
 
 def test_unknown_ranks_and_symbolic_extents() -> None:
     model = load_target("ascend-910b")
     unknown = Value("u", TensorType(DType.FLOAT16, None))
     op = Op("Conv", (unknown, value("w", (8, 8, 3, 3))), (Value("y", TensorType(DType.FLOAT16, None)),))
-    assert not model.kernels(op)
+    assert not model.preferred_formats(op)
     assert model.kernel_seconds(op, canonical_signature(op)) > 0
     symbolic = conv(dtype=DType.FLOAT16)
     symbolic.inputs = (value("x", ("n", 64, "h", "w"), DType.FLOAT16), symbolic.inputs[1])
     symbolic.outputs = (value("y", ("n", 64, "h", "w"), DType.FLOAT16),)
-    assert model.kernels(symbolic)
+    assert model.preferred_formats(symbolic)
     channels = conv(dtype=DType.FLOAT16)
     channels.inputs = (value("x", (1, "c", 8, 8), DType.FLOAT16), channels.inputs[1])
-    assert not model.kernels(channels)
+    assert not model.preferred_formats(channels)
     src, dst = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
     assert model.conversion_seconds(unknown, src, dst) > 0 == model.conversion_seconds(unknown, src, src)
 
 
 def test_prices_are_remembered_by_structure() -> None:
     model = load_target("gpu-hopper")
-    assert model.kernels(conv()) is model.kernels(conv())
-    assert model.kernels(conv()) is not model.kernels(conv(kernel=1))
+    assert model.preferred_formats(conv()) is model.preferred_formats(conv())
+    assert model.preferred_formats(conv()) is not model.preferred_formats(conv(kernel=1))
     ops = [conv(64 * (1 + index % 4)) for index in range(2000)]
     signatures = [canonical_signature(op) for op in ops]
     start = time.perf_counter()

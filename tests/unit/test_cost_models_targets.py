@@ -9,9 +9,9 @@ import pytest
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import TargetSpec, load_target, registry, target_names
-from layoutopt.cost_models.places import line_of
-from layoutopt.cost_models.spec import Kernel, Sourced
-from layoutopt.cost_models.templates import check, expand
+from layoutopt.cost_models.format_templates import check, expand
+from layoutopt.cost_models.source_lines import line_of
+from layoutopt.cost_models.spec import KernelSpec, Sourced
 from layoutopt.errors import FormatError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Storage, TensorType, Value
@@ -244,7 +244,7 @@ def test_inheriting_a_file_and_replacing_a_row(tmp_path: Path) -> None:
     unit = "vector"
     efficiency = { value = 0.5, source = "estimate: usual" }
     """
-    rows: tuple[Kernel, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
+    rows: tuple[KernelSpec, ...] = load_target(write(tmp_path / "child.toml", text)).spec.kernel
     assert [(row.family, row.efficiency.value) for row in rows] == [
         (("convolution",), 0.9),
         (("pooling",), 0.5),
@@ -282,7 +282,7 @@ def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
         ('family = "npu"', 'family = "tpu"', ["family", "'gpu', 'cpu' or 'npu'", "found 'tpu'"]),
         ('description = "a chip of ours"', "", ["description is missing"]),
         ("NC*8c", "NC*8q", ["kernel[0].formats.x", "unknown axes", "found 'NC*8q'"]),
-        ("OI*8i8o", "OI*8ii", ["kernel[0].formats.w: not a format; spell it", "found 'OI*8ii'"]),
+        ("OI*8i8o", "OI*8ii", ["kernel[0].formats.w: not a format; write it", "found 'OI*8ii'"]),
         ("x = ", "z = ", ["kernel[0].formats.z", "no operand"]),
         (
             'dtypes = "float32"',

@@ -25,6 +25,7 @@ from layoutopt.ir.types import (
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.ops import Inapplicable, rule_of
 from layoutopt.runtime.session import Session
+from layoutopt.testing.lowering import lower
 
 X = Slot("in", 0)
 
@@ -61,7 +62,7 @@ def weight(graph: Graph, shape: tuple[int, ...], number: int) -> Value:
 @pytest.mark.parametrize("opset", [7, 8, 11, 12, 17])
 def test_calls_that_differ_in_numbers_share_a_function(opset: int) -> None:
     graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, opset, pads=(1, 1, 1, 1))
-    lowered = DIALECTS["functions"].lower(graph)
+    lowered = lower(graph, "functions")
     assert [op.op_type for op in lowered.ops] == ["Conv_NHWC", "Conv_NHWC"]
     assert [function.name for function in lowered.functions] == ["Conv_NHWC"]
     assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
@@ -80,14 +81,14 @@ def test_the_paddings_of_a_convolution_are_not_those_of_the_pad_next_to_it(opset
     op.signature = signature
     graph.outputs[0].storage = signature.outputs[0]
     graph.value("w0").storage = Storage(Format.parse("OIHW"))
-    lowered = DIALECTS["functions"].lower(graph)
+    lowered = lower(graph, "functions")
     assert lowered.ops[0].attributes["pads"] == (1, 1, 1, 1)
     check(emit(lowered))
 
 
 def test_an_empty_list_stands_in_the_body() -> None:
     graph = chain("MaxPool", "NHWC", (1, 4, 5, 5), 1, 17, kernel_shape=(1, 1), pads=())
-    lowered = DIALECTS["functions"].lower(graph)
+    lowered = lower(graph, "functions")
     (pool,) = (op for op in lowered.functions[0].body.ops if op.op_type == "MaxPool")
     assert pool.attributes["pads"] == ()
     assert isinstance(pool.attributes["kernel_shape"], Opaque)
@@ -96,7 +97,7 @@ def test_an_empty_list_stands_in_the_body() -> None:
 
 def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
     graph = chain("Conv", "NHWC", (1, 4, 5, 5), 2, 17, pads=(1, 1, 1, 1))
-    lowered = DIALECTS["ops"].lower(graph)
+    lowered = lower(graph, "ops")
     assert {op.domain for op in lowered.ops} == {""}
     assert not lowered.functions
     assert all(onnx.defs.has(op.op_type) for op in lowered.ops)
@@ -109,7 +110,7 @@ def test_a_cast_to_the_same_format_sets_the_lanes_to_zero(dialect: str) -> None:
     format = Format.parse("NCHW8c")
     graph.value("y0").storage = Storage(format, Lanes.FINITE)
     graph.outputs = [insert_cast(graph, graph.value("y0"), Storage(format))]
-    lowered = emit(DIALECTS[dialect].lower(graph))
+    lowered = emit(lower(graph, dialect))
     check(lowered)
     session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {"x": pack(np.zeros((1, 5, 2, 2), np.float32), format)})
@@ -126,7 +127,7 @@ def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) ->
     blocked = insert_cast(graph, graph.inputs[0], Storage(format))
     graph.outputs = [insert_cast(graph, blocked, Storage(Format.canonical(2)))]
     graph.stage = "cast"
-    lowered = emit(DIALECTS["ops"].lower(graph))
+    lowered = emit(lower(graph, "ops"))
     check(lowered)
     x = np.resize(np.arange(256, dtype=np.uint8), shape).view(dtype.numpy)
     (got,) = Session(to_bytes(lowered)).run(None, {"x": x})
@@ -148,7 +149,7 @@ def test_padding_of_some_axes_is_one_of_all_axes(dialect: str) -> None:
     y = graph.new_value("y", TensorType(DType.FLOAT32, padded), storage=Storage(Format.canonical(4)))
     graph.add_op(Op("Pad", (read, pads, None, axes), (y,), version=18))
     graph.outputs, graph.stage = [insert_cast(graph, y, x.storage)], "cast"
-    lowered = emit(DIALECTS[dialect].lower(graph))
+    lowered = emit(lower(graph, dialect))
     check(lowered)
     session = onnxruntime.InferenceSession(to_bytes(lowered), providers=["CPUExecutionProvider"])
     image = np.random.default_rng(0).normal(size=shape).astype(np.float32)

@@ -1,6 +1,7 @@
 """Every link and every file that the documentation names exists."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,12 +45,32 @@ def test_files_that_are_named_exist(name: str) -> None:
     assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
 
 
-def test_every_term_of_the_glossary_has_a_file() -> None:
+def test_the_picture_of_the_layers_is_up_to_date() -> None:
+    contract = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = [layer.replace("layoutopt.", "") for layer in contract["layers"]]
+    picture = (CHECKOUT / "docs" / "design.md").read_text().split("## Layers")[1].split("```")[1]
+    assert [re.split(r"\s{2,}", line.strip())[0] for line in picture.strip().splitlines()] == layers
+
+
+def glossary() -> list[list[str]]:
+    """The rows of all tables: term, names in code, definition, nearest terms elsewhere, file."""
     rows = [line for line in (CHECKOUT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")]
-    terms = [row.split(" | ") for row in rows if not row.startswith("| term |")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows if not row.startswith("| term |")]
+
+
+def test_every_term_of_the_glossary_has_one_definition_and_a_file() -> None:
+    terms = glossary()
     assert terms and all(len(row) == 5 and _FILE.search(row[-1]) for row in terms)
     names = [row[0] for row in terms]
     assert len(names) == len(set(names)), "a term has two definitions"
+
+
+def test_names_of_the_glossary_are_in_the_code() -> None:
+    sources = [path for folder in ("layoutopt", "passes", "cost_models") for path in (CHECKOUT / folder).rglob("*.py")]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text())}
+    names = [name for _, in_code, *_ in glossary() for name in re.findall(r"`([\w.]+)", in_code)]
+    assert names
+    assert not [name for name in names if not set(name.split(".")) <= words]
 
 
 def test_commands_of_the_readme_run_scripts_that_exist() -> None:

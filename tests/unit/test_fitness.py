@@ -18,9 +18,9 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
 from layoutopt.errors import ModelError, TargetError
 from layoutopt.report.fitness import check_kernels, check_model, op_name, this_machine
-from layoutopt.runtime.kernels import blocked_channels, node_support
+from layoutopt.runtime.kernel_queries import blocked_channels, node_support
+from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.type_names import named_type, short_name, tensor_name, type_name
-from layoutopt.runtime.usage import Usage, usages
 
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}

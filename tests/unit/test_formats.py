@@ -14,11 +14,11 @@ from layoutopt.formats import (
     Part,
     Slice,
     Transpose,
-    carry,
     entries,
     fractal_nz,
     lookup,
     pack,
+    propagate_reshape,
     unpack,
 )
 
@@ -83,7 +83,7 @@ def test_fractal_nz_of_batches() -> None:
 
 def kinds(src: str, dst: str, shape: tuple[Dim, ...], trust: bool = False) -> str:
     conversion = Conversion(PARSE(src), PARSE(dst))
-    return " ".join(type(step).__name__ for step in conversion.steps(shape, trust_lanes=trust))
+    return " ".join(type(step).__name__ for step in conversion.steps(shape, padding_is_zero=trust))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_parameters_of_steps() -> None:
     ],
 )
 def test_carried_formats(fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None) -> None:
-    carried = carry(PARSE(fmt), before, after)
+    carried = propagate_reshape(PARSE(fmt), before, after)
     assert carried == (PARSE(expected) if expected else None)
 
 
@@ -180,8 +180,8 @@ def refusals() -> dict[str, object]:
         "negative block": lambda: Format((Part(0), Part(0, -4))),
         "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
         "symbolic block": lambda: nchw16c.physical_shape((1, "C", 3, 3)),
-        "lanes of symbols": lambda: nchw16c.lanes(("N", 17, 3, 3)),
-        "no permutation": lambda: matrix.relabel((0, 0)),
+        "lanes of symbols": lambda: nchw16c.padding_elements(("N", 17, 3, 3)),
+        "no permutation": lambda: matrix.propagate_transpose((0, 0)),
         "no such axis": lambda: matrix.restrict((2,)),
         "letters of another rank": lambda: matrix.name("NCHW"),
         "unknown name": lambda: lookup("NCHWC5"),
@@ -192,7 +192,7 @@ def refusals() -> dict[str, object]:
         "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
         "wrong array": lambda: unpack(np.zeros((3, 2)), matrix, (2, 3)),
-        "elements lost": lambda: carry(matrix, (2, 3), (7,)),
+        "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
         "overlap": lambda: Layout(matrix, (2, 3), (2, 1)),
         "strides missing": lambda: Layout(matrix, (2, 3), (1,)),
         "too small": lambda: Layout.padded(matrix, (2, 3), (2, 2)),

@@ -25,7 +25,7 @@ def test_17_channels_in_blocks_of_8_are_padded_to_24() -> None:
     fmt = lookup("nChw8c")
     assert fmt.padded_shape((1, 17, 5, 5)) == (1, 24, 5, 5)
     assert fmt.physical_shape((1, 17, 5, 5)) == (1, 3, 5, 5, 8)
-    assert fmt.lanes((1, 17, 5, 5)) == 7 * 25
+    assert fmt.padding_elements((1, 17, 5, 5)) == 7 * 25
 
 
 def test_byte_strides_of_a_matrix_of_int32() -> None:

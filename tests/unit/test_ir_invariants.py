@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import layoutopt.dialects  # noqa: F401  (it has the invariants of lowered graphs)
 from layoutopt.cost_models import load_target
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Lanes, Op, Signature, Storage, TensorType, Value, violations
+from layoutopt.ir.cast import insert_cast
+from layoutopt.ir.functions import Function
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import canonical_signature
 from layoutopt.passes.base import Pass, PassContext, Pipeline
@@ -128,6 +131,48 @@ def feed_garbage_lanes(graph: Graph) -> None:
     graph.stage = "cast"
 
 
+def lower_without_the_format(graph: Graph) -> None:
+    graph.value("a").storage = Storage(NHWC)
+    graph.stage = "lowered"
+
+
+def keep_a_signature(graph: Graph) -> None:
+    graph.ops[0].signature = canonical_signature(graph.ops[0])
+    graph.stage = "lowered"
+
+
+def leave_a_cast(graph: Graph) -> None:
+    insert_cast(graph, graph.value("a"), Storage(Format.canonical(4)))
+    for op in graph.ops:
+        op.signature = None
+    graph.opsets["layoutopt"], graph.stage = 1, "lowered"
+
+
+def call_with_too_many_arguments(graph: Graph) -> None:
+    graph.functions.append(Function("layoutopt", "Add", ("a",), ("y",), (), Graph()))
+    graph.ops[1].domain, graph.opsets["layoutopt"], graph.stage = "layoutopt", 1, "lowered"
+
+
+def call_a_domain_that_is_not_imported(graph: Graph) -> None:
+    graph.ops[0].domain, graph.stage = "com.microsoft.nchwc", "lowered"
+
+
+def pack_to_another_size(graph: Graph) -> None:
+    graph.value("w").data, graph.stage = ArrayData(np.zeros((1, 24, 4, 4), np.float32)), "lowered"
+
+
+def transpose_to_the_same_shape(graph: Graph) -> None:
+    graph.ops[0].op_type, graph.ops[0].attributes, graph.stage = "Transpose", {"perm": (0, 2, 3, 1)}, "lowered"
+
+
+def reshape_to_more_elements(graph: Graph) -> None:
+    graph.ops[0].op_type, graph.value("a").type, graph.stage = (
+        "Reshape",
+        TensorType(DType.FLOAT32, (1, 18, 4, 4)),
+        "lowered",
+    )
+
+
 CRIMES: dict[Callable[[Graph], None], str] = {
     change_operands_behind_the_graphs_back: "edges are the operands of ops",
     swap_an_operand_behind_the_graphs_back: "edges are the operands of ops",
@@ -148,6 +193,14 @@ CRIMES: dict[Callable[[Graph], None], str] = {
     lay_a_body_otherwise: "bodies lie as the signature of their op says",
     forget_a_cast: "planned ops find their operands as their signature says",
     feed_garbage_lanes: "planned ops find their operands as their signature says",
+    lower_without_the_format: "lowered values have no format",
+    keep_a_signature: "lowered ops have no signature",
+    leave_a_cast: "lowered ops of layoutopt are calls",
+    call_with_too_many_arguments: "lowered ops of layoutopt are calls",
+    call_a_domain_that_is_not_imported: "lowered ops have a version",
+    pack_to_another_size: "lowered constants fill their shapes",
+    transpose_to_the_same_shape: "lowered arrays have the shapes that views give them",
+    reshape_to_more_elements: "lowered arrays have the shapes that views give them",
 }
 
 

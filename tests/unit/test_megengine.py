@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from layoutopt.cost_models import load_target
-from layoutopt.cost_models.spec import Kernel
-from layoutopt.cost_models.templates import expand
+from layoutopt.cost_models.format_templates import expand
+from layoutopt.cost_models.spec import KernelSpec
 from layoutopt.formats import Layout, entries, lookup
 from layoutopt.ir.types import DType
 
@@ -91,7 +91,7 @@ def test_formats_of_operators() -> None:
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
-def takes(kernel: Kernel, block: int, x: str, y: str, source: str, result: str) -> bool:
+def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: str) -> bool:
     """Whether a row reads images as x and writes them as y, in these element types."""
     if "convolution" not in kernel.family or source not in kernel.dtypes or not kernel.formats:
         return False

@@ -10,6 +10,8 @@ import pytest
 import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models import load_target
+from layoutopt.dialects import DIALECTS, Lower
+from layoutopt.driver.pipeline import with_lowering
 from layoutopt.errors import PinError
 from layoutopt.ir import Graph, Op, Value
 from layoutopt.ir.text import to_text
@@ -129,7 +131,8 @@ def test_the_watch_of_the_one_call() -> None:
         "cpu-avx2",
         watch=lambda moment, step, graph: moments.append(f"{moment} {step.name}"),
     )
-    assert moments == [f"{moment} {step.name}" for step in DEFAULT_PIPELINE.passes for moment in ("before", "after")]
+    names = [*(step.name for step in DEFAULT_PIPELINE.passes), "check-gain"]
+    assert moments == [f"{moment} {name}" for name in names for moment in ("before", "after")]
 
 
 def test_the_pipelines() -> None:
@@ -150,6 +153,58 @@ def test_a_pipeline_that_has_run_changes_nothing(graph: Graph, context: PassCont
     DEFAULT_PIPELINE.run(graph, context)
     again = tuple(step for step in DEFAULT_PIPELINE.passes if step.name not in ("assign-formats", "insert-casts"))
     assert not any(result.changed for result in Pipeline(again).run(graph, context))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_lowering_and_the_passes_of_a_dialect_are_reported_and_watched(name: str) -> None:
+    seen: list[tuple[str, str, Graph]] = []
+    result = layoutopt.optimize(
+        onnx.parser.parse_model(MODEL),
+        "gpu-hopper",
+        dialect=name,
+        pins={"x": "NHWC"},
+        watch=lambda moment, step, graph: seen.append((moment, step.name, graph)),
+    )
+    names = [step.name for step in with_lowering(DEFAULT_PIPELINE, DIALECTS[name]).passes]
+    assert names[names.index("lower") + 1 :] == [step.name for step in DIALECTS[name].passes]
+    assert [each.name for each in result.report.passes] == names
+    assert next(graph for *moment, graph in seen if moment == ["after", "lower"]) is seen[-1][2]
+    assert result.graph is seen[0][2] is not seen[-1][2]
+    assert (result.graph.stage, seen[-1][2].stage) == ("cast", "lowered")
+
+
+def test_a_pass_behind_lowering() -> None:
+    """A pipeline that lowers the graph itself runs as it is."""
+
+    @dataclass(frozen=True)
+    class Rename(Pass):
+        """before: a lowered graph    after: the same under another name"""
+
+        name = "rename"
+
+        def run(self, graph: Graph, context: PassContext) -> None:
+            graph.name = "renamed"
+
+    ops = DIALECTS["ops"]
+    pipeline = Pipeline((*DEFAULT_PIPELINE.passes, Lower(ops), *ops.passes, Rename()))
+    result = layoutopt.optimize(
+        onnx.parser.parse_model(MODEL), "gpu-hopper", dialect="ops", pins={"x": "NHWC"}, pipeline=pipeline
+    )
+    assert [each.name for each in result.report.passes][-1] == "rename"
+    assert result.proto.graph.name == "renamed"
+
+
+def test_an_exception_names_the_pass(graph: Graph, context: PassContext) -> None:
+    @dataclass(frozen=True)
+    class Broken(Pass):
+        name = "broken"
+
+        def run(self, graph: Graph, context: PassContext) -> None:
+            raise KeyError("nothing")
+
+    with pytest.raises(KeyError) as caught:
+        Pipeline((Broken(),)).run(graph, context)
+    assert caught.value.__notes__ == ["in pass broken, graph 'net'"]
 
 
 def test_values_that_nobody_reads_go_with_their_ops(graph: Graph, context: PassContext) -> None:

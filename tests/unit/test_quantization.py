@@ -354,7 +354,7 @@ class ChannelsLast:
 
     name, dialect = "channels-last", "ops"
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         return [{X: Format.parse("NHWC"), Y: Format.parse("NHWC")}] if op.op_type == "Conv" else []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:

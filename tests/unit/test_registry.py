@@ -10,6 +10,7 @@ import pytest
 import layoutopt
 from layoutopt import dialects, patterns
 from layoutopt.cli import main
+from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.errors import ExtensionError, LayoutoptError
 from layoutopt.extend import Functions, FusionPattern, Graph, Match, OneAxis, Op, Pass, PassContext, format_system
 from layoutopt.formats import catalog, entries, lookup
@@ -58,6 +59,12 @@ class Step(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         return
+
+
+class Behind(Step):
+    """A pass on lowered graphs of one dialect."""
+
+    name, after = "behind", "winograd"
 
 
 class Next(Step):
@@ -147,6 +154,15 @@ def test_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [each.name for each in default_pipeline("inference").passes]
     assert names[-3:] == ["remove-dead", "next", "step"]  # behind the last of two passes of that name
     assert not {"next", "step"} & {each.name for each in default_pipeline("training").passes}  # which has no such pass
+
+
+def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in the dialects that have the pass that they name."""
+    install(monkeypatch, PASSES, behind="Behind")
+    assert "behind" not in [each.name for each in default_pipeline("inference").passes]
+    names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
+    assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
+    assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
 
 
 def test_dialects(monkeypatch: pytest.MonkeyPatch) -> None:

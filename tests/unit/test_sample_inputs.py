@@ -14,14 +14,14 @@ from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepared, symbols_of, value_ranges
+from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepare_inputs, symbols_of, value_ranges
 from layoutopt.verification import verify_models
-from layoutopt.verification.runs import Budget, run_original
+from layoutopt.verification.original_runs import Budget, run_original
 
 
 def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
     content = model.SerializeToString()
-    return prepared(content, onnx_io.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
+    return prepare_inputs(content, onnx_io.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
 
 
 def runs_at_once(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:

@@ -12,11 +12,11 @@ from layoutopt import onnx_io
 from layoutopt.errors import VerificationError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
-from layoutopt.verification import Comparison, Observed, Verification, gate, verify_models
+from layoutopt.verification import Comparison, ObservedValue, Verification, gate, verify_models
 from layoutopt.verification.difference import Difference
+from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
-from layoutopt.verification.verify import Request
 
 FOUR = Format.canonical(4)
 DIFFERS = Verification(
@@ -77,7 +77,7 @@ def compared(
 ) -> Verification:
     dtypes = dict.fromkeys(BETWEEN, DType.UINT8)
     margins = dict.fromkeys(BETWEEN, margin_of(DType.FLOAT32)) if knows_fractions else {}
-    cuts = Cuts([Observed(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
+    cuts = Cuts([ObservedValue(name, name, FOUR) for name in BETWEEN], dtypes, frozenset(BETWEEN), margins)
     return compare_segments(runnable(original or chain()), runnable(rewritten), cuts, Request())
 
 
@@ -126,9 +126,11 @@ def test_a_margin_that_is_infinite_is_none() -> None:
 
 
 def test_values_before_a_final_op_are_compared_too() -> None:
-    cuts = Cuts([Observed("q3", "q3", FOUR)], {"q3": DType.UINT8}, frozenset({"q3"}), {"q3": margin_of(DType.FLOAT32)})
+    cuts = Cuts(
+        [ObservedValue("q3", "q3", FOUR)], {"q3": DType.UINT8}, frozenset({"q3"}), {"q3": margin_of(DType.FLOAT32)}
+    )
     both = runnable(chain(end="Sigmoid")), runnable(chain(end="Sigmoid"))
-    verdict = compare_segments(*both, cuts, Request(observed=[Observed("z", "z", FOUR)]))
+    verdict = compare_segments(*both, cuts, Request(observed=[ObservedValue("z", "z", FOUR)]))
     assert verdict.status == "passed"
     assert {each.name for each in verdict.comparisons} == {"y", "z", "q3"}
 
@@ -163,7 +165,7 @@ def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_i
 
 
 def cut_apart(rewritten: onnx_ir.Model, *, inside: bool) -> Verification:
-    values = [Observed("y", "y", FOUR)] if inside else []
+    values = [ObservedValue("y", "y", FOUR)] if inside else []
     cuts = Cuts(values, {"y": DType.INT32} if inside else {}, frozenset("y"), {"y": margin_of(DType.FLOAT16)})
     return compare_segments(runnable(cut(inside=inside)), runnable(rewritten), cuts, Request())
 

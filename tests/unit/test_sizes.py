@@ -15,7 +15,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume
-from layoutopt.sample_inputs import SampleInputs, symbols_of, trials
+from layoutopt.sample_inputs import SampleInputs, sizes_to_compare, symbols_of
 from layoutopt.verification import verify_models
 
 NCHW, NHWC = Storage(Format.parse("NCHW")), Storage(Format.parse("NHWC"))
@@ -84,7 +84,7 @@ class Counting:
     name: str = "counting"
     dialect: str = "functions"
 
-    def kernels(self, op: Op) -> Sequence[OperandFormats]:
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         return []
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
@@ -119,17 +119,17 @@ def test_a_conversion_that_moves_nothing_at_one_size_is_not_free() -> None:
 
 def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
     asked = [Symbol("batch", "batch", 1), Symbol("H", "H", 224), Symbol("W", "W", 224)]
-    fixed = trials(asked, {})
+    fixed = sizes_to_compare(asked, {})
     assert fixed[0] == {"batch": 1, "H": 224, "W": 224}
     assert fixed[1]["H"] % 2 and fixed[1]["W"] % 2 and fixed[1]["H"] != fixed[1]["W"] and fixed[1]["batch"] > 1
     assert any(not sizes["H"] % 32 and not sizes["W"] % 32 and sizes["H"] != 224 for sizes in fixed[1:])
     assert fixed[-1] == {"batch": 2, "H": 2, "W": 2}
-    ranged = trials(asked, {"batch": (1, 16), "H": (64, 512), "W": (64, 512)})
+    ranged = sizes_to_compare(asked, {"batch": (1, 16), "H": (64, 512), "W": (64, 512)})
     assert ranged[0] == {"batch": 1, "H": 64, "W": 64}
     assert ranged[2] == {"batch": 16, "H": 512, "W": 512}
     assert all(64 <= sizes["H"] <= 512 and 1 <= sizes["batch"] <= 16 for sizes in ranged)
     assert ranged[1]["H"] % 2
-    assert trials([], {}) == [{}]
+    assert sizes_to_compare([], {}) == [{}]
 
 
 class Described:

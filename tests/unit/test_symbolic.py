@@ -12,10 +12,13 @@ import onnxruntime
 import pytest
 
 from layoutopt import onnx_io
+from layoutopt.extend import Node, type_function
 from layoutopt.formats import Extent, is_unknown
-from layoutopt.inference.symbolic import elements, shapes
+from layoutopt.inference import one_op
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
+from layoutopt.ir.types import ArrayData, DType, TensorType
+from layoutopt.ops.shape_functions import elements, shapes
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 
@@ -356,14 +359,22 @@ def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
         assert is_unknown((graph.value("y").shape or ("",))[0]) != known
 
 
-def test_a_model_with_numbers_is_left_to_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise AssertionError("it walks")
-
-    monkeypatch.setattr("layoutopt.inference.symbolic.walk._Walk", refuse)
-    assert shape_of("y = Relu (x)", inputs="float[2,3] x") == "2,3"
-    with pytest.raises(AssertionError):
-        shape_of("y = Relu (x)")
+def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a Reshape whose target becomes known; the branch beside it stays as it was."""
+    text = (
+        "net (float[N,4,H,W] x, int64[2] t) => (float[?] y, float[?] z) { r = Reshape (x, t) y = Relu (r) z = Abs (x) }"
+    )
+    _, graph = lifted(text)
+    asked: list[str] = []
+    infer = one_op.infer_node
+    monkeypatch.setattr(one_op, "infer_node", lambda node: asked.append(node.op_type) or infer(node))
+    onnx_io.infer_again(graph)
+    assert asked == []
+    target = graph.new_value("known", TensorType(DType.INT64, (2,)), data=ArrayData(np.array([-1, 8])))
+    graph.replace_uses(graph.value("t"), target)
+    onnx_io.infer_again(graph)
+    assert asked == ["Reshape", "Relu"]
+    assert graph.value("y").shape == ("(H*N*W)//2", 8)
 
 
 def test_sizes_of_unknown_dimensions_are_measured() -> None:
@@ -376,3 +387,34 @@ def test_sizes_of_unknown_dimensions_are_measured() -> None:
     assert is_unknown(height)
     sizes = onnx_io.measure(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
     assert [sizes.at(height, point) for point in sizes.points] == [5, 9, 17]
+
+
+FUNCTIONS = """<domain: "my", opset_import: ["" : 18, "my" : 1]> halved <by> (a) => (b) {
+    n = Constant <value_int: int = @by> () s = Shape <start = 2> (a) h = Div (s, n)
+    k = Shape <end = 2> (a) t = Concat <axis = 0> (k, h) b = Resize (a, , , t) }
+<domain: "my", opset_import: ["" : 18, "my" : 1]> fourth (c) => (d) { e = my.halved <by = 2> (c) d = my.halved <by = 4> (e) }"""
+
+
+def test_extents_pass_through_functions_that_call_functions() -> None:
+    header = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>'
+    model, graph = lifted(f"net (float[N,4,H,W] x) => (y) {{ f = my.fourth (x) y = Relu (f) }} {FUNCTIONS}", header)
+    assert graph.value("y").shape == ("N", 4, "H//8", "W//8")
+    assert said(model, graph, {"N": 2, "H": 16, "W": 24}) == []
+
+
+def test_a_type_function_of_an_extension() -> None:
+    @type_function("test.types::Halve")
+    def halve(node: Node) -> list[TensorType]:
+        dims = node.shape(0)
+        assert dims is not None and dims[0] is not None
+        return [TensorType(DType.FLOAT16, ((dims[0] // node.attributes["by"]).dim,))]
+
+    header = '<ir_version: 8, opset_import: ["" : 18, "test.types" : 1]>'
+    _, graph = lifted("net (float[N] x) => (y) { h = test.types.Halve <by = 2> (x) y = Relu (h) }", header)
+    assert str(graph.value("y").type) == "float16[N//2]"
+
+
+def test_element_types_that_a_schema_fixes() -> None:
+    header = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 1]>'
+    _, graph = lifted("net (float[N,3] x) => (y) { s = ai.onnx.ml.Normalizer (x) y = Relu (s) }", header)
+    assert str(graph.value("y").type) == "float32[?]"

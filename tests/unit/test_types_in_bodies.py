@@ -5,6 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.onnx_io import emit, lift, to_bytes
@@ -124,6 +125,24 @@ def test_a_batch_that_the_body_does_not_see() -> None:
     op = bodied(graph)
     assert types(op.bodies["body"].inputs) == ["float32[1,16,6,6]", "float32[1,16,6,6]", "float32[16,16,3,3]"]
     assert types(op.outputs) == ["float32[2,1,16,6,6]", "float32[2,3,1,16,6,6]"]
+
+
+def test_the_state_of_a_batched_scan_has_a_batch_and_no_axis_of_iterations() -> None:
+    op = bodied(
+        lifted(
+            """g (float[B,2] h, float[B,T,2] x) => (y, z) { y, z = Scan <num_scan_inputs = 1, body = b (s, e) => (r, o) {
+            r = Add(s, e) o = Relu(r) }> (, h, x) }""",
+            8,
+        )
+    )
+    assert types(op.outputs) == ["float32[B,2]", "float32[B,T,2]"]
+
+
+def test_branches_of_different_element_types() -> None:
+    text = """g (float[N,8] x, bool c) => (y) { [cond] y = If (c)
+        <then_branch = t () => (r) { r = Relu(x) }, else_branch = e () => (r) { r = Cast <to = 7> (x) }> }"""
+    with pytest.raises(ModelError, match="cond: mismatched tensor element type: float32 vs int64"):
+        lifted(text)
 
 
 def test_what_branches_have_in_common() -> None:

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 
 import layoutopt
-from layoutopt import api
+from layoutopt import onnx_io
 from layoutopt.cli import entry, exit_codes
+from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_about_the_model, is_out_of_memory
-from layoutopt.runtime.kernels import blocked_channels
+from layoutopt.runtime.kernel_queries import blocked_channels
 
 Fail = next(each for each in RUNTIME_ERRORS if each.__name__ == "Fail")
 
@@ -92,7 +94,7 @@ def test_an_invalid_model_is_blamed() -> None:
 def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(layoutopt.TargetError):
         stumble(INVALID, layoutopt.TargetError("no"))
-    monkeypatch.setattr(api.arguments, "checked_pins", lambda pins: {}["missing"])
+    monkeypatch.setattr(arguments, "checked_pins", lambda pins: {}["missing"])
     with pytest.raises(KeyError):
         layoutopt.optimize(model(INVALID))
 
@@ -121,7 +123,9 @@ def test_a_cause_that_is_out_of_memory_is_found_and_loops_end() -> None:
     assert not is_out_of_memory(layoutopt.ModelError("out of memory is a name here"))
 
 
-@pytest.mark.parametrize("name", ["runtime.evaluate", "onnx_io.foreign", "runtime.kernels", "runtime.bake"])
+@pytest.mark.parametrize(
+    "name", ["runtime.evaluate", "inference.runtime_types", "runtime.kernel_queries", "runtime.baking"]
+)
 def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = import_module(f"layoutopt.{name}")
     body = "c = Constant <value_floats = [1.0, 2.0]> () d = Add (c, c) e = custom.Foo (x) y = Mul (e, d)"
@@ -130,14 +134,16 @@ def test_no_session_hides_a_bug_or_too_little_memory(name: str, monkeypatch: pyt
         def broken(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        owner = module if name == "onnx_io.foreign" else module.onnxruntime
-        monkeypatch.setattr(owner, "Session" if name == "onnx_io.foreign" else "InferenceSession", broken)
+        if name == "inference.runtime_types":
+            monkeypatch.setattr(module, "Session", broken)
+        else:
+            monkeypatch.setattr(onnxruntime, "InferenceSession", broken)
         blocked_channels.cache_clear()
         with pytest.raises(type(error)):
-            if name == "runtime.kernels":
+            if name == "runtime.kernel_queries":
                 blocked_channels()
-            elif name == "runtime.bake":
-                module.bake(api.onnx_io.from_message(model(VALID)), packs=False)
+            elif name == "runtime.baking":
+                module.bake(onnx_io.from_message(model(VALID)), packs=False)
             else:
                 layoutopt.optimize(model(body), "gpu-hopper", verify=False)
         monkeypatch.undo()
@@ -157,7 +163,7 @@ def test_exit_codes_of_memory_and_bugs(
         def fails(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        monkeypatch.setattr(api.onnx_io, "lift", fails)
+        monkeypatch.setattr(onnx_io, "lift", fails)
         assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
         said = capsys.readouterr().err
         assert text in said and said.count("\n") == 1

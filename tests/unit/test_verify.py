@@ -7,11 +7,10 @@ import onnx.parser
 import pytest
 
 from layoutopt.formats import Format
-from layoutopt.verification import Observed, verify_models
+from layoutopt.verification import ObservedValue, verify_models
 from layoutopt.verification.difference import Difference, difference
-from layoutopt.verification.exposed import expose
-from layoutopt.verification.verdict import FACTOR, UNITS, judged
-from layoutopt.verification.verify import dtype_of
+from layoutopt.verification.model_edits import add_outputs
+from layoutopt.verification.verdict import FACTOR, UNITS, Comparison
 
 NHWC, NCHW = Format.parse("NHWC"), Format.parse("NCHW")
 
@@ -32,13 +31,13 @@ CONV = "y = Conv(x, w)"
 
 
 def exposing(model: onnx.ModelProto, name: str) -> bytes:
-    expose(model, [name])
+    add_outputs(model, [name])
     return model.SerializeToString()
 
 
 def passes(want: object, got: object, spread: float = 0.0) -> bool:
     """Whether an output passes that rounding moves by the spread."""
-    return judged("y", dtype_of(want), difference(want, got), Difference(spread, spread)).passed
+    return Comparison.against_spread("y", want, difference(want, got), Difference(spread, spread)).passed
 
 
 def test_a_model_equals_itself() -> None:
@@ -72,7 +71,7 @@ def test_what_a_softmax_hides_is_seen_in_front_of_it() -> None:
     seen = verify_models(
         exposing(soft(), "k"),
         exposing(soft(1.01), "k"),
-        observed=[Observed("k", "k", NCHW)],
+        observed=[ObservedValue("k", "k", NCHW)],
     )
     assert seen.status == "failed"
     assert seen.reason.startswith("k differs")
@@ -83,7 +82,7 @@ def test_an_observed_value_has_another_name_and_format_in_the_rewritten_model() 
     result = verify_models(
         exposing(model("h = Conv(x, w) y = Relu(h)"), "h"),
         exposing(renamed, "p"),
-        observed=[Observed("h", "p", NHWC)],
+        observed=[ObservedValue("h", "p", NHWC)],
     )
     assert result.status == "passed", result.reason
     assert {each.name for each in result.comparisons} == {"y", "h"}
@@ -171,7 +170,7 @@ def test_an_error_everywhere_counts_more_than_one_in_one_place() -> None:
     error[0] = 2.5e-3
     limits = Difference(1e-3, 1e-4)
     for off, passed in ((error, True), (np.full(100, 2.5e-3, np.float32), False)):
-        assert judged("y", "float32", difference(want, want + off), limits).passed == passed
+        assert Comparison.against_spread("y", want, difference(want, want + off), limits).passed == passed
 
 
 def test_integers_and_booleans_are_equal_or_not() -> None:

@@ -10,10 +10,10 @@ from onnx import numpy_helper
 
 import layoutopt
 from layoutopt.runtime.session import Session
-from layoutopt.verification.files import interface_mismatch, matches, verify_files
+from layoutopt.verification.file_comparison import interface_mismatch, matching_values, verify_files
 from layoutopt.verification.perturbation import perturb_sums, perturb_weights, perturbed_inputs
+from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
-from layoutopt.verification.verify import Request
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]> net'
 BODY = """
@@ -55,7 +55,9 @@ def test_a_rewritten_file_passes_segment_by_segment(files: tuple[Path, Path]) ->
 def test_values_are_found_by_name_and_content(files: tuple[Path, Path]) -> None:
     """In whatever order of axes or blocks the rewritten model has them."""
     first, second = (Runnable.of(str(path)) for path in files)
-    found = {each.original: str(each.format) for each in matches(first, second, ["c1", "r1", "c2", "s2"], Request())}
+    found = {
+        each.original: str(each.format) for each in matching_values(first, second, ["c1", "r1", "c2", "s2"], Request())
+    }
     assert "r1" in found
     assert any(format != "ABCD" and format != "NCHW" for format in found.values())
 

@@ -9,10 +9,10 @@ import pytest
 from onnx import numpy_helper
 
 from layoutopt.runtime.session import Session
-from layoutopt.verification import Comparison, Verification, verdict, verify_models
+from layoutopt.verification import Comparison, Verification, verify_models
 from layoutopt.verification.difference import Difference, difference
-from layoutopt.verification.upcast import to_bytes_wide
-from layoutopt.verification.verify import errors_of
+from layoutopt.verification.upcast import upcast_to_float32
+from layoutopt.verification.whole_model import errors_of
 
 SIZE, DEPTH = 64, 6
 
@@ -94,7 +94,7 @@ def test_a_rewritten_model_may_not_be_much_coarser_than_the_original() -> None:
 
 
 def compared(want: np.ndarray, got: np.ndarray) -> Comparison:
-    one = verdict.judged("y", "float16", difference(want, got), Difference())
+    one = Comparison.against_spread("y", want, difference(want, got), Difference())
     return replace(one, magnitude=float(np.abs(want).max()))
 
 
@@ -111,7 +111,7 @@ def test_a_sum_that_happens_to_cancel_is_measured_by_what_it_is_on_other_inputs(
 
 def test_wide_numbers_have_the_values_of_the_narrow_ones() -> None:
     """float16 with onnxruntime's casts around float32 kernels, and float32 throughout: the same up to rounding."""
-    narrow, wide = chain(cancels=False), to_bytes_wide(chain(cancels=False))
+    narrow, wide = chain(cancels=False), upcast_to_float32(chain(cancels=False))
     assert wide is not None
     feed = {"x": np.random.default_rng(0).normal(size=(8, SIZE)).astype(np.float16)}
     one, other = (Session(model).run(None, feed)[0] for model in (narrow, wide))
@@ -152,7 +152,7 @@ def test_everything_that_says_a_type_is_widened(dtype: str) -> None:
     order = sorted(model.graph.node, key=lambda node: node.op_type == "EyeLike")
     del model.graph.node[:]
     model.graph.node.extend(order)
-    wide = to_bytes_wide(model.SerializeToString())
+    wide = upcast_to_float32(model.SerializeToString())
     assert wide is not None
     session = Session(wide)
     assert [each.type for each in session.get_inputs()] == [f"tensor({dtype})", "tensor(bool)"]

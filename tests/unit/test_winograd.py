@@ -17,16 +17,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.cost_models.registry import host_target
+from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.winograd import Speeds, choose, tilings, winograd
-from layoutopt.dialects.onnxruntime.winograd.algorithm import minimal_filtering
-from layoutopt.dialects.onnxruntime.winograd.constants import Constants
-from layoutopt.dialects.onnxruntime.winograd.rewrite import Writer
-from layoutopt.dialects.onnxruntime.winograd.site import site_of
+from layoutopt.dialects.onnxruntime.passes.winograd import Speeds, Winograd, choose, tilings
+from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
+from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
+from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import Writer
+from layoutopt.dialects.onnxruntime.passes.winograd.site import site_of
 from layoutopt.formats import lookup, pack
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
+from layoutopt.passes.base import PassContext
 
 BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target(), 0)
 EAGER = Speeds(op=0.0, gain=1.0, near_bytes=1e30, far_bytes=1e30, filter_bytes=1e30)  # whatever has fewest products
@@ -40,6 +41,11 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
 }
 
 needs_blocks = pytest.mark.skipif(not BLOCK, reason="the blocks of this processor are not known")
+
+
+def rewrite(graph: Graph) -> None:
+    """Run the pass, for speeds at which the fewest products are fastest."""
+    Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
 
 
 # --- mathematics -------------------------------------------------------------------------------------------------
@@ -262,7 +268,7 @@ def test_every_optimisation_level(level: str) -> None:
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
     before = graph.version
-    winograd(graph, BLOCK, EAGER)
+    rewrite(graph)
     assert graph.version == before
 
 
@@ -277,7 +283,7 @@ def test_computed_filters_and_unknown_images_stay() -> None:
         info.type.tensor_type.shape.dim[2].dim_param = "H"
     for each in (model, unknown):
         graph = lifted(each)
-        winograd(graph, BLOCK, EAGER)
+        rewrite(graph)
         assert len(graph) == 1
 
 
@@ -286,7 +292,7 @@ def test_the_result_keeps_its_name_and_the_filter_goes() -> None:
     graph = lifted(convolution((12, 12)))
     y = graph.outputs[0]
     y.tensor = "what it was called"
-    winograd(graph, BLOCK, EAGER)
+    rewrite(graph)
     assert len(graph) > 1
     assert graph.outputs[0].name == "y" and graph.outputs[0].tensor == "what it was called"
     assert graph.find("w") is None
@@ -303,7 +309,7 @@ def test_filters_are_shared_and_held_by_nobody() -> None:
     graph = lifted(model)
     single = lifted(convolution((12, 12)))
     for each in (graph, single):
-        winograd(each, BLOCK, EAGER)
+        rewrite(each)
     constants, alone = ([value for value in each.values if value.data is not None] for each in (graph, single))
     assert len(constants) == len(alone)
     for value in constants:

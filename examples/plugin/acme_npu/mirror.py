@@ -1,6 +1,13 @@
 """The op type `acme::Mirror`: it reverses the order of the elements along one axis."""
 
-from layoutopt.extend import PADDING_KEPT, OneAxis
+from layoutopt.extend import PADDING_KEPT, Node, OneAxis, TensorType, type_function
+
+
+@type_function("acme::Mirror")
+def mirrored(node: Node) -> list[TensorType | None]:
+    """The result has the type of the input."""
+    x = node.operand(0)
+    return [x.type if x is not None and isinstance(x.type, TensorType) else None]
 
 
 class Mirror(OneAxis):

@@ -15,8 +15,7 @@ from layoutopt.cli.rendering.terminal import printable
 from layoutopt.files import Kind, Overwrite, output_errors, write_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
-from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, Pass
+from layoutopt.passes.base import Pass, Pipeline
 
 _STDERR = "stderr"
 
@@ -76,13 +75,13 @@ class GraphDumper:
         return any(request.folder is None for request in self.requests)
 
 
-def parse_dumps(requests: Sequence[str], mode: Mode, rule: Overwrite) -> GraphDumper:
-    """Parse the values of all `--dump-ir`; `rule` decides which files may be replaced.
+def parse_dumps(requests: Sequence[str], pipeline: Pipeline, rule: Overwrite) -> GraphDumper:
+    """Parse the values of all `--dump-ir` for the passes of a pipeline; `rule` decides which files may be replaced.
 
     Raises:
         UsageError: a value has another form, or there is no such pass.
     """
-    pass_names = [each.name for each in default_pipeline(mode).passes]
+    pass_names = [each.name for each in pipeline.passes]
     return GraphDumper([_parse(request, pass_names, rule) for request in requests])
 
 

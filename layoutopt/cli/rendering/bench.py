@@ -1,18 +1,11 @@
 """The output of `bench`."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.bench.report import BenchReport, MachineReport, ModelReport, Spread
-from layoutopt.bench.run import bench
-from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.files.after_writing import after_writing
-from layoutopt.cli.rendering.json_records import Record
-from layoutopt.cli.rendering.progress import ProgressLine
+from layoutopt.bench.bench_report import BenchReport, MachineReport, MedianEstimate, ModelReport
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -24,41 +17,9 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
-from layoutopt.errors import DimensionError, InputError
-from layoutopt.sample_inputs import read_inputs
 
 _SHORT = 15  # rows of ops
 _STYLES = {"faster": "green", "slower": "red", "no difference shown": "yellow"}
-
-
-def time_models(
-    models: Sequence[Path],
-    json: Path | None,
-    *,
-    with_ops: bool,
-    force: bool,
-    inputs: Path | None,
-    **options: Any,
-) -> None:
-    """Run the benchmark and print its results; JSON is written to a file, or to stdout instead of tables.
-
-    Raises:
-        UsageError: there is no such dimension or input, or the JSON file is one of the models.
-        LayoutoptError: an error of `bench`, or a file that cannot be written.
-    """
-    given = read_inputs(inputs) if inputs is not None else {}
-    reads = [*models, *([inputs] if inputs is not None else [])]
-    record = Record(json, *reads, kind="a model or an input" if inputs is not None else "a model", force=force)
-    with ProgressLine() as progress:
-        try:
-            report = bench(models, progress=progress, inputs=given, **options)
-        except (DimensionError, InputError) as error:
-            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {inputs}:"
-            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
-    record.write(report)
-    if not record.is_printed:
-        with after_writing(record.files):
-            print_bench(report, with_ops)
 
 
 def print_bench(report: BenchReport, with_ops: bool) -> None:
@@ -134,7 +95,7 @@ def _times(models: Sequence[ModelReport]) -> Table:
     return rows
 
 
-def _interval(spread: Spread) -> str:
+def _interval(spread: MedianEstimate) -> str:
     return f"{seconds(spread.low)}…{seconds(spread.high)}"
 
 

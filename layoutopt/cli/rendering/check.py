@@ -8,59 +8,19 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from layoutopt.cli.exit_codes import UnfitError
-from layoutopt.cli.files.after_writing import after_writing
-from layoutopt.cli.rendering.json_records import Record
-from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import path_text
-from layoutopt.report.fitness import Fitness, Found, Machine, check_kernels, check_model, this_machine
-from layoutopt.runtime.kernels import Support
-from layoutopt.runtime.usage import Usage
+from layoutopt.report.fitness import Fitness, Found, Machine
+from layoutopt.runtime.kernel_queries import Support
+from layoutopt.runtime.operator_usage import Usage
 from layoutopt.version import VERSION
 
 _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unknown": "yellow"}
 _WORDS = {"kernel": "kernel", "composed": "expanded to", "missing": "cannot run:", "unknown": "unknown:"}
 
 
-def report_model(model: Path, show_all: bool, json: Path | None, *, force: bool) -> None:
-    """Check a model file and print the result.
-
-    Raises:
-        ModelError: the file cannot be read.
-        UnfitError: the model does not fit this machine.
-    """
-    record = Record(json, model, force=force)
-    with ProgressLine() as progress:
-        fitness = check_model(model, progress)
-    record.write(_model_record(model, fitness))
-    if not record.is_printed:
-        with after_writing(record.files):
-            _print_model(model, fitness, show_all)
-    if fitness.problems:
-        what, hint = next(iter(fitness.problems.items()))
-        raise UnfitError(what, where=str(model), hint=hint)
-
-
-def report_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
-    """Check layoutopt's kernel table and print it.
-
-    Raises:
-        UnfitError: the installed onnxruntime lacks a kernel.
-    """
-    record = Record(json, force=force)
-    machine, found = this_machine(), check_kernels()
-    record.write(_kernels_record(machine, found))
-    if not record.is_printed:
-        with after_writing(record.files):
-            _print_kernels(machine, found, show_all)
-    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_there)
-    if missing:
-        what = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
-        raise UnfitError(what, hint="install a version that has them")
-
-
-def _print_model(model: Path, fitness: Fitness, show_all: bool) -> None:
+def print_model(model: Path, fitness: Fitness, show_all: bool) -> None:
+    """Print the verdict on a model, and its operators without a kernel, or all operators."""
     machine, problems = fitness.machine, fitness.problems
     verdict = text("does not fit", "bold red") if problems else text("fits", "green")
     shown = [each for each in fitness.usages if show_all or each.domain or each.support.status != "kernel"]
@@ -128,7 +88,8 @@ def _support(support: Support) -> Text:
     return styled_line((_WORDS[support.status], style), (f" {support.detail}" if support.detail else "", "dim"))
 
 
-def _print_kernels(machine: Machine, found: Sequence[Found], show_all: bool) -> None:
+def print_kernels(machine: Machine, found: Sequence[Found], show_all: bool) -> None:
+    """Print layoutopt's kernel table, with the limits of each kernel if `show_all`."""
     there = sum(each.is_there for each in found)
     show(
         key_values(
@@ -147,7 +108,8 @@ def _print_kernels(machine: Machine, found: Sequence[Found], show_all: bool) -> 
         footnote("--all lists the limits of each kernel.")
 
 
-def _model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
+def model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
+    """The JSON record of the verdict on a model."""
     return {
         "model": path_text(model),
         "fits": not fitness.problems,
@@ -171,7 +133,8 @@ def _model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
     }
 
 
-def _kernels_record(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
+def kernels_record(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
+    """The JSON record of layoutopt's kernel table."""
     return {
         "fits": all(each.is_there for each in found),
         **_machine_record(machine),

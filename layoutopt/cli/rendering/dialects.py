@@ -13,7 +13,12 @@ def print_dialects(as_json: bool) -> None:
     for target in target_names():
         targets.setdefault(load_target(target).dialect, []).append(target)
     records = [
-        {"name": name, "writes": _description(dialect), "default_of": targets[name]}
+        {
+            "name": name,
+            "writes": _description(dialect),
+            "default_of": targets[name],
+            "passes": [each.name for each in dialect.passes],
+        }
         for name, dialect in DIALECTS.items()
     ]
     if as_json:
@@ -22,6 +27,7 @@ def print_dialects(as_json: bool) -> None:
     for record in records:
         default = f"default of {', '.join(record['default_of'])}" if record["default_of"] else ""
         show(styled_line((str(record["name"]), "bold"), "  ", (default, "dim")), indented(text(record["writes"])))
+        show(indented(text(f"passes: {', '.join(record['passes'])}", "dim")))
     footnote("Choose a dialect with optimize --dialect.")
 
 

@@ -17,10 +17,10 @@ def print_formats(system: str | None, as_json: bool) -> None:
     if as_json:
         show_json([asdict(entry) for entry in chosen])
         return
-    rows = table("=name", "=system", "=format", "=axes", "note")
+    rows = table("=name", "=system", "=notation", "=axes", "note")
     for entry in chosen:
-        name, spelling = text(entry.name, "bold"), text(entry.spelling, "cyan")
-        rows.add_row(name, text(entry.system, "dim"), spelling, text(entry.axes), text(entry.note, "dim"))
+        name, notation = text(entry.name, "bold"), text(entry.notation, "cyan")
+        rows.add_row(name, text(entry.system, "dim"), notation, text(entry.axes), text(entry.note, "dim"))
     show(rows)
     sources = table("=", "")
     for where, source in dict.fromkeys((entry.system, entry.source) for entry in chosen):

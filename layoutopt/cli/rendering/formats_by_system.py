@@ -6,7 +6,7 @@ from layoutopt.formats import Entry, Format, entries
 
 _COLUMNS = ("MegEngine", "oneDNN", "Ascend", "CUTLASS", "TVM", "PyTorch")
 _FEATURES, _FILTERS, _MATRICES = "Feature maps", "Filters", "Matrices"
-_C0 = 9973  # stands for {C0} while a spelling is parsed: no format has such blocks
+_C0 = 9973  # stands for {C0} while a notation is parsed: no format has such blocks
 _BEYOND = """\
 ## Formats beyond the format algebra
 
@@ -41,17 +41,17 @@ def _table(role: str) -> Iterator[str]:
     rows: dict[Format, list[Entry]] = {}
     for entry in entries():
         if _role(entry) == role:
-            rows.setdefault(Format.parse(_with(str(_C0), entry.spelling), entry.axes), []).append(entry)
+            rows.setdefault(Format.parse(_with(str(_C0), entry.notation), entry.axes), []).append(entry)
     for format, found in rows.items():
         letters = found[0].axes
         names = (", ".join(f"`{each.name}`" for each in found if each.system == system) for system in _COLUMNS)
         notes = "; ".join(dict.fromkeys(each.note for each in found if each.note))
         shape = physical_shape_text(format, letters).replace(str(_C0), "C0")
-        yield f"| `{found[0].spelling}` | {shape} | {' | '.join(names)} | {notes} |"
+        yield f"| `{found[0].notation}` | {shape} | {' | '.join(names)} | {notes} |"
 
 
-def _with(number: str, spelling: str) -> str:
-    return spelling.replace("{C0}", number)
+def _with(number: str, notation: str) -> str:
+    return notation.replace("{C0}", number)
 
 
 def _role(entry: Entry) -> str:

@@ -180,7 +180,7 @@ def _without_choice(changes: Sequence[OpChange], is_whole: bool) -> Table:
         for each in changes:
             rows.add_row(text(each.op.kind), text(each.op.name, "dim"), text(each.op.reason))
         return rows
-    rows = table("=op", ">", "reason")
+    rows = table("=op type", ">ops", "reason")
     for (kind, reason), count in Counter((each.op.kind, each.op.reason) for each in changes).most_common():
         rows.add_row(text(kind), text(count), text(reason))
     return rows

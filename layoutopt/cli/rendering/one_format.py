@@ -53,7 +53,7 @@ def print_format(
 
 def _show(name: str, format: Format, letters: str, entry: Entry | None, layout: Layout | None, element: DType) -> None:
     about = (entry.system, entry.note) if entry is not None else ()
-    rows = [("format", styled_line((format.name(letters), "cyan"), (f"  of axes {letters}", "dim")))]
+    rows = [("notation", styled_line((format.name(letters), "cyan"), (f"  of axes {letters}", "dim")))]
     rows += [("source", text(entry.source))] if entry is not None else []
     rows += _sizes(layout, element) if layout is not None else []
     show(styled_line((name, "bold"), (f"  {': '.join(filter(None, about))}", "dim")), key_values(*rows))
@@ -83,7 +83,7 @@ def _letters(name: str, format: Format, entry: Entry | None) -> str:
 
 
 def _sizes(layout: Layout, element: DType) -> list[tuple[str, Text]]:
-    padding = layout.format.lanes(layout.shape)
+    padding = layout.format.padding_elements(layout.shape)
     share = f"  {padding / layout.capacity:.0%} of the memory" if padding else ""
     size = f"  {_bytes(layout.capacity, element)} bytes of {element}"
     return [
@@ -140,7 +140,7 @@ def _record(
     parts = zip(format.parts, format.spans, strict=True)
     record: dict[str, object] = {
         "name": name,
-        "spelling": format.name(letters),
+        "notation": format.name(letters),
         "axes": letters,
         "system": entry.system if entry is not None else None,
         "source": entry.source if entry is not None else None,
@@ -154,7 +154,7 @@ def _record(
             "strides": layout.strides,
             "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
             "elements": layout.size,
-            "padding": format.lanes(layout.shape),
+            "padding": format.padding_elements(layout.shape),
             "capacity": layout.capacity,
             "offsets": [run.record() for run in islice(runs(layout), _RUNS)],
         }

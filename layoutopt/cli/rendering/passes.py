@@ -1,29 +1,43 @@
 """The output of `passes`."""
 
+from collections.abc import Sequence
 from typing import get_args
 
+from rich.table import Table
+
 from layoutopt.cli.rendering.terminal import footnote, indented, show, show_json, styled_line, table, text
+from layoutopt.dialects import DIALECTS
+from layoutopt.driver.pipeline import lowering_passes
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass
 
 
 def print_passes(as_json: bool) -> None:
-    """Print the pipeline of every mode."""
-    pipelines = {
-        mode: [{"name": each.name, "does": _description(each)} for each in default_pipeline(mode).passes]
-        for mode in get_args(Mode)
-    }
+    """Print the passes of every mode, and the passes of every dialect that follow."""
+    modes = {mode: _records(default_pipeline(mode).passes) for mode in get_args(Mode)}
+    dialects = {name: _records(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
     if as_json:
-        show_json(pipelines)
+        show_json({**modes, "dialects": dialects})
         return
-    for mode, passes in pipelines.items():
-        rows = table(">", "=pass", "does")
-        for number, each in enumerate(passes, 1):
-            rows.add_row(text(number, "dim"), text(each["name"], "bold"), text(each["does"]))
-        show(styled_line((mode, "bold")), indented(rows), styled_line())
+    for mode, passes in modes.items():
+        show(styled_line((mode, "bold")), indented(_table(passes)), styled_line())
+    shown: list[list[dict[str, str]]] = []
+    for passes in dialects.values():
+        if passes not in shown:
+            shown.append(passes)
+            names = ", ".join(name for name, each in dialects.items() if each == passes)
+            title = f"then, in the dialect{'s' if ',' in names else ''} {names}"
+            show(styled_line((title, "bold")), indented(_table(passes)), styled_line())
     footnote("Print the graph after a pass with optimize --dump-ir after:PASS.")
 
 
-def _description(each: Pass) -> str:
-    """The first line of the docstring of the pass."""
-    return (type(each).__doc__ or "").strip().split("\n")[0]
+def _records(passes: Sequence[Pass]) -> list[dict[str, str]]:
+    """Name and first line of the docstring of every pass."""
+    return [{"name": each.name, "does": (type(each).__doc__ or "").strip().split("\n")[0]} for each in passes]
+
+
+def _table(passes: Sequence[dict[str, str]]) -> Table:
+    rows = table(">", "=pass", "does")
+    for number, each in enumerate(passes, 1):
+        rows.add_row(text(number, "dim"), text(each["name"], "bold"), text(each["does"]))
+    return rows

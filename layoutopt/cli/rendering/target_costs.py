@@ -10,7 +10,7 @@ from rich.table import Table
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.terminal import footnote, seconds, section, show_json, table, text
 from layoutopt.cost_models import RooflineModel, load_target
-from layoutopt.cost_models.kernels import has_operand
+from layoutopt.cost_models.kernel_matching import has_operand
 from layoutopt.cost_models.roofline import Estimate
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import ArrayData, Op, Slot

@@ -16,7 +16,7 @@ from layoutopt.cli.rendering.terminal import (
 )
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target, target_names
 from layoutopt.cost_models.registry import EXTENSIONS, find_target
-from layoutopt.cost_models.spec import Kernel, Sourced
+from layoutopt.cost_models.spec import KernelSpec, Sourced
 from layoutopt.errors import TargetError
 from layoutopt.registry.entry_points import package_of
 
@@ -79,8 +79,8 @@ def print_target(name: str, as_json: bool) -> None:
 def _spec(name: str) -> TargetSpec:
     model = find_target(name)
     if not isinstance(model, RooflineModel):
-        hint = "see the numbers of a single target that a TOML file describes"
-        raise TargetError("has no table of numbers", where=name, hint=hint)
+        hint = "name a target that a TOML file describes"
+        raise TargetError("has no parameters to print", where=name, hint=hint)
     return model.spec
 
 
@@ -92,9 +92,9 @@ def _numbers(spec: TargetSpec) -> Table:
     return rows
 
 
-def _kernels(kernels: tuple[Kernel, ...]) -> Group:
+def _kernels(kernels: tuple[KernelSpec, ...]) -> Group:
     """The kernels grouped by ops and element types, in the order of the file."""
-    groups: dict[tuple[str, ...], list[Kernel]] = {}
+    groups: dict[tuple[str, ...], list[KernelSpec]] = {}
     for kernel in kernels:
         groups.setdefault((_ops(kernel), *kernel.dtypes), []).append(kernel)
     width = max(len(_formats(kernel)) for kernel in kernels)
@@ -111,12 +111,12 @@ def _kernels(kernels: tuple[Kernel, ...]) -> Group:
     return Group(*parts)
 
 
-def _ops(kernel: Kernel) -> str:
+def _ops(kernel: KernelSpec) -> str:
     names = ", ".join(kernel.ops or kernel.family)
     return f"{names} {'/'.join(kernel.variant)}" if kernel.variant else names
 
 
-def _formats(kernel: Kernel) -> str:
+def _formats(kernel: KernelSpec) -> str:
     names = [f"{role}:{name}" for role, name in kernel.formats.items()]
     if kernel.strided:
         names.append("strided" if kernel.strided is True else f"strided by {kernel.strided}")
@@ -125,7 +125,7 @@ def _formats(kernel: Kernel) -> str:
     return " ".join(names) or "any"
 
 
-def _remarks(kernel: Kernel) -> list[str]:
+def _remarks(kernel: KernelSpec) -> list[str]:
     """The source of the efficiency, then the other parameters of the kernel with their sources."""
     others = {
         "of peak bandwidth": kernel.bandwidth_efficiency,

@@ -16,8 +16,7 @@ Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataS
 
 from collections.abc import Sequence
 
-from layoutopt.cost.growth import Growth
-from layoutopt.dialects.ascend.filters import drop_replaced, packed_filter, repack
+from layoutopt.dialects.ascend.filters import packed_filter, repack
 from layoutopt.dialects.ascend.names import common, name, published
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
@@ -51,12 +50,6 @@ class Ascend(Functions):
         if filter is not None and builder.ops:
             repack(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
-
-    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
-        """Lowered, without the constants in whose place packed filters are read."""
-        lowered = super().lower(graph, growth)
-        drop_replaced(lowered)
-        return lowered
 
 
 def _cast(op: Op) -> Label | None:

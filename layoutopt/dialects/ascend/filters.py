@@ -16,7 +16,6 @@ import numpy as np
 
 from layoutopt.dialects.ascend.names import name
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Packed
 from layoutopt.formats import Format
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.ir.graph import Graph
@@ -110,14 +109,6 @@ def repack(graph: Graph, op: Op, builder: OpBuilder, filter: PackedFilter) -> No
     builder.ops += recorded
 
 
-def drop_replaced(graph: Graph) -> None:
-    """Remove the constants in whose place packed filters are read."""
-    for each in graph.nest():
-        for value in each.values:
-            if isinstance(value.data, Packed) and not each.is_read(value) and not each.is_output(value):
-                each.remove_value(value)
-
-
 def _format(op: Op, slot: Slot) -> Format | None:
     storage = op.signature[slot] if op.signature is not None else None
     return None if storage is None else storage.format
@@ -204,4 +195,4 @@ def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
     return result
 
 
-__all__ = ["FilterMemory", "PackedFilter", "drop_replaced", "packed_filter", "repack"]
+__all__ = ["FilterMemory", "PackedFilter", "packed_filter", "repack"]

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.ir.types import DType
 
 Names: TypeAlias = Mapping[Format, str]
@@ -39,7 +39,7 @@ def common(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | N
     it is the same one behind it.
     """
     for order in _orders(formats[0].rank):
-        relabelled = [format.relabel(order) for format in formats]
+        relabelled = [format.propagate_transpose(order) for format in formats]
         for origin, names in _tables(formats[0].rank, _blocks(dtype)).items():
             found = [names.get(format, "") for format in relabelled]
             if all(found):
@@ -63,7 +63,7 @@ def published(format: Format, shape: Shape) -> Shape:
     names = {table.get(format, "") for table in _tables(format.rank, _BLOCKS).values()}
     if format.rank < min(_IMAGES) - 1 or names.isdisjoint(_FILTERS) or any(isinstance(dim, str) for dim in physical):
         return physical
-    return prod(known(physical[:-inner])), *physical[-inner:]
+    return prod(static_shape(physical[:-inner])), *physical[-inner:]
 
 
 def _blocks(dtype: DType) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _tables(rank: int, blocks: tuple[int, ...]) -> dict[str, Names]:
     for origin in _ORIGINS.get(min(_IMAGES) if is_signal else rank, ()):
         letters = _IMAGES[len(origin)]
         order = [letters.index(letter) for letter in origin]
-        relabelled = {format.relabel(order): name for format, name in stored.items()}
+        relabelled = {format.propagate_transpose(order): name for format, name in stored.items()}
         if is_signal:
             kept = [axis for axis, letter in enumerate(origin) if letter != letters[_ROW]]
             relabelled = {format.restrict(kept): name for format, name in relabelled.items()}
@@ -121,7 +121,7 @@ def _stored(rank: int, blocks: tuple[int, ...]) -> dict[Format, str]:
 
 
 def _of_block(entry: Entry, block: int) -> Format:
-    return Format.parse(entry.spelling.replace("{C0}", str(block)), entry.axes)
+    return Format.parse(entry.notation.replace("{C0}", str(block)), entry.axes)
 
 
 __all__ = ["common", "name", "published"]

@@ -9,15 +9,14 @@ What has no native kernel is written as the dialect `ops` would, with reshapes a
 
     arrays        how blocked arrays are declared, and who writes which op
     convolution, pooling, elementwise, pieces, reorder, resize, group_norm    the writers, op by op
-    tidy, fusion, gates, residual, winograd    what is done to the whole graph afterwards
-    guard         what stops the model on a machine with another block
+    passes        the passes on the lowered graph
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from layoutopt.cost.growth import Growth
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.lowering import Dialect, write_plain
+from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register writers)
     convolution,
     group_norm,
@@ -25,17 +24,14 @@ from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register write
     pooling,
     resize,
 )
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, blocks_of, filter_block, spell
+from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, BlockedArrays
 from layoutopt.dialects.onnxruntime.elementwise import elementwise
-from layoutopt.dialects.onnxruntime.fusion import fuse
-from layoutopt.dialects.onnxruntime.gates import scale_filters
-from layoutopt.dialects.onnxruntime.guard import guard
 from layoutopt.dialects.onnxruntime.kernels import kernels
+from layoutopt.dialects.onnxruntime.passes import PASSES
 from layoutopt.dialects.onnxruntime.reorder import reorder
-from layoutopt.dialects.onnxruntime.residual import keep_residuals
-from layoutopt.dialects.onnxruntime.tidy import tidy
-from layoutopt.dialects.onnxruntime.winograd import winograd
-from layoutopt.dialects.shield import shield
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
+from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
+from layoutopt.dialects.write_plain import write_plain
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
@@ -46,12 +42,20 @@ from layoutopt.ops.region_ops import region_tree
 __all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 
 
+@dataclass(frozen=True, slots=True)
 class OnnxRuntime(Dialect):
-    """Conv in NCHW8c  -->  com.microsoft.nchwc.Conv."""
+    """Conv in NCHW8c  -->  com.microsoft.nchwc.Conv.
+
+    Attributes:
+        arrays: which arrays are blocked.
+    """
+
+    arrays: BlockedArrays = field(default_factory=BlockedArrays)
 
     name = "onnxruntime"
     is_native = True
     keeps_units = True
+    passes = (EqualizeMatmulRanks(), *PASSES, *COMPACT)
 
     @property
     def kernels(self) -> frozenset[str]:
@@ -62,11 +66,11 @@ class OnnxRuntime(Dialect):
         """That of the filters; 0 if none is packed."""
         values = (op.inputs[1] for each in region_tree(graph) for op in each.ops if op.kind in convolution.KINDS)
         formats = (value.storage.format for value in values if value is not None and value.storage is not None)
-        return max(map(filter_block, formats), default=0)
+        return max(map(self.arrays.filter_block, formats), default=0)
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """Blocked feature maps and filters are declared with four axes."""
-        return spell(format, shape)
+        return self.arrays.declared_shape(format, shape)
 
     def native(self, op: Op, builder: OpBuilder) -> bool:
         """By op type; on float32 only."""
@@ -74,30 +78,21 @@ class OnnxRuntime(Dialect):
         if first is None or first.dtype is not DType.FLOAT32 or op.signature is None:
             return False
         if is_cast(op):
-            return reorder(op, builder)
+            return reorder(op, builder, self.arrays)
         write = WRITERS.get(op.kind)
-        if write is not None and write(op, builder):
+        if write is not None and write(op, builder, self.arrays):
             return True
         rule = rule_of(op)
-        return rule is not None and rule.family == "elementwise" and elementwise(op, builder)
+        return rule is not None and rule.family == "elementwise" and elementwise(op, builder, self.arrays)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """The recorded ops as they are."""
         if any(each.domain == DOMAIN for each in builder.ops):
             graph.opsets.setdefault(DOMAIN, 1)
-        shield(graph, builder)
+        stop_qdq_propagation(graph, builder)
         write_plain(graph, op, builder, outputs)
 
-    def lower(self, graph: Graph, growth: Growth | None = None) -> Graph:
-        """Lowered, then neighbours taken into the convolutions, and a guard against machines with another block put in."""
+    def lower(self, graph: Graph) -> Graph:
+        """The lowered graph, in which only arrays of the block that its filters are packed for count as blocked."""
         block = self.block(graph)
-        with blocks_of(block):
-            lowered = super().lower(graph)
-            for each in region_tree(lowered):
-                tidy(each)
-                fuse(each)
-                scale_filters(each, block)
-                keep_residuals(each)
-            winograd(lowered, block, growth=growth)
-            guard(lowered, block)
-        return lowered
+        return Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)

@@ -1,8 +1,7 @@
 """How blocked arrays are declared to onnxruntime: (N, C, H, W), C padded to the block, though they lie as (N, C/b, H, W, b)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from layoutopt.dialects.builder import OpBuilder
@@ -13,9 +12,58 @@ from layoutopt.ops import estimated_extent
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (8, 16)  # without and with AVX-512
 
-_BLOCKS: ContextVar[tuple[int, ...]] = ContextVar("blocks", default=BLOCKS)
 
-Writer: TypeAlias = Callable[[Op, OpBuilder], bool]
+@dataclass(frozen=True, slots=True)
+class BlockedArrays:
+    """Which arrays are blocked, and the shapes that they are declared with.
+
+    Attributes:
+        blocks: the block sizes that count as such. Other blocks are no matter of these kernels: a split of heads by 8 looks
+            like a blocked array where the kernels take blocks of 16.
+    """
+
+    blocks: tuple[int, ...] = BLOCKS
+
+    def declared_shape(self, format: Format, shape: Shape) -> Shape:
+        """The shape of an array: four axes for blocked feature maps and filters; signals are 1 high."""
+        if self.feature_block(format):
+            batch, channels, *image, block = format.physical_shape(shape)
+            return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
+        if self.filter_block(format):
+            filters, channels, *kernel = format.padded_shape(shape)
+            return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
+        return format.physical_shape(shape)
+
+    def feature_block(self, format: Format) -> int:
+        """The block of an image or a signal stored as (N, C/b, H, W, b) or (N, C/b, W, b) under whatever axes; else 0."""
+        parts = format.parts
+        if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
+            return 0
+        channels = parts[-1]
+        return channels.block if channels.axis == parts[1].axis and channels.block in self.blocks else 0
+
+    def filter_block(self, format: Format) -> int:
+        """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
+        for block in self.blocks:
+            if str(format) in (
+                f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
+            ):
+                return block
+        return 0
+
+    def is_blocked(self, op: Op, slot: Slot) -> bool:
+        """Whether an operand is a blocked feature map."""
+        storage = op.signature[slot] if op.signature is not None else None
+        return storage is not None and bool(self.feature_block(storage.format))
+
+    def declared(self, op: Op, builder: OpBuilder, slot: Slot) -> Shape:
+        """The declared shape of an operand's array."""
+        value = op.operand(slot)
+        assert value is not None and value.shape is not None
+        return self.declared_shape(builder.format(slot), value.shape)
+
+
+Writer: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], bool]
 """Writes an op with a kernel of the runtime; False if there is none for these operands."""
 
 WRITERS: dict[str, Writer] = {}
@@ -31,51 +79,6 @@ def native(*kinds: str) -> Callable[[Writer], Writer]:
     return register
 
 
-@contextmanager
-def blocks_of(block: int) -> Iterator[None]:
-    """Take arrays for blocked ones only if they are packed for that block; a split of heads by 8 looks like one too."""
-    token = _BLOCKS.set((block,))
-    try:
-        yield
-    finally:
-        _BLOCKS.reset(token)
-
-
-def is_block(number: int) -> bool:
-    """Whether arrays in blocks of so many channels are those that kernels take."""
-    return number in _BLOCKS.get()
-
-
-def spell(format: Format, shape: Shape) -> Shape:
-    """The shape that an array is declared with: four axes for blocked feature maps and filters; signals are 1 high."""
-    if feature_block(format):
-        batch, channels, *image, block = format.physical_shape(shape)
-        return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
-    if filter_block(format):
-        filters, channels, *kernel = format.padded_shape(shape)
-        return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
-    return format.physical_shape(shape)
-
-
-def feature_block(format: Format) -> int:
-    """The block of an image or a signal that lies as (N, C/b, H, W, b) or (N, C/b, W, b) under whatever axes; else 0."""
-    parts = format.parts
-    if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
-        return 0
-    channels = parts[-1]
-    return channels.block if channels.axis == parts[1].axis and is_block(channels.block) else 0
-
-
-def filter_block(format: Format) -> int:
-    """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
-    for block in _BLOCKS.get():
-        if str(format) in (
-            f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
-        ):
-            return block
-    return 0
-
-
 def two_dimensional(op: Op) -> dict[str, Attribute]:
     """The attributes of a convolution or pooling of signals, for images that are 1 high; of images, as they are."""
     attributes = dict(op.attributes)
@@ -87,19 +90,6 @@ def two_dimensional(op: Op) -> dict[str, Attribute]:
     if len(pads) == 2:
         attributes["pads"] = (0, pads[0], 0, pads[1])
     return attributes
-
-
-def is_blocked(op: Op, slot: Slot) -> bool:
-    """Whether an operand is a blocked feature map."""
-    storage = op.signature[slot] if op.signature is not None else None
-    return storage is not None and bool(feature_block(storage.format))
-
-
-def declared(op: Op, builder: OpBuilder, slot: Slot) -> Shape:
-    """The shape of an operand's array in this dialect; with blocked storages four axes."""
-    value = op.operand(slot)
-    assert value is not None and value.shape is not None
-    return spell(builder.format(slot), value.shape)
 
 
 def floats(shape: Shape) -> TensorType:

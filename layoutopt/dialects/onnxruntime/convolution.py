@@ -3,15 +3,7 @@
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    BLOCKS,
-    call,
-    feature_block,
-    filter_block,
-    native,
-    spell,
-    two_dimensional,
-)
+from layoutopt.dialects.onnxruntime.arrays import BLOCKS, BlockedArrays, call, native, two_dimensional
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import X, Y, estimated_extent
@@ -23,14 +15,14 @@ KINDS = ("Conv", "com.microsoft::FusedConv")
 
 
 @native(*KINDS)
-def conv(op: Op, builder: OpBuilder) -> bool:
+def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """A convolution from plain or blocked to blocked, maybe with a sum and an activation already.
 
     Formats are compared by what they make of the bytes: where an image is a single element, plain and blocked are the same,
     and signatures say plain.
     """
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
-    block = _block(op, builder)
+    block = _block(op, builder, arrays)
     if not block or x is None or w is None or y is None or w.shape is None or x.shape is None or y.shape is None:
         return False
     depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
@@ -44,11 +36,15 @@ def conv(op: Op, builder: OpBuilder) -> bool:
         return False
     image, weight = builder.raw(0), builder.raw(1)
     assert image is not None and weight is not None
-    target = spell(blocked, y.shape)
+    target = arrays.declared_shape(blocked, y.shape)
     groups = estimated_extent(target[1]) if depthwise else op.integer("group", 1)
-    shape = (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:]) if plain_input else spell(blocked, x.shape)
+    shape = (
+        (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:])
+        if plain_input
+        else arrays.declared_shape(blocked, x.shape)
+    )
     image = builder.reshape(image, shape)
-    inputs: list[Value | None] = [image, builder.reshape(weight, spell(filters, w.shape))]
+    inputs: list[Value | None] = [image, builder.reshape(weight, arrays.declared_shape(filters, w.shape))]
     if len(op.inputs) > 2 and op.inputs[2] is not None:
         bias = op.constant(2)
         if bias is None:
@@ -65,16 +61,16 @@ def conv(op: Op, builder: OpBuilder) -> bool:
     return True
 
 
-def _block(op: Op, builder: OpBuilder) -> int:
+def _block(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> int:
     """The block that one of the operands has; 0 if all are plain, or the operands have other axes."""
     values = (op.inputs[0], op.inputs[1], op.outputs[0])
     if any(value is None or value.rank not in (3, 4) for value in values):
         return 0
     formats = builder.format(X), builder.format(Y)
-    return max(*map(feature_block, formats), filter_block(builder.format(_W)))
+    return max(*map(arrays.feature_block, formats), arrays.filter_block(builder.format(_W)))
 
 
 def _lies(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
     """Whether an operand has the bytes that it would have in a format."""
     assert value.shape is not None
-    return format.fits(value.shape) and builder.format(slot).key(value.shape) == format.key(value.shape)
+    return format.fits(value.shape) and builder.format(slot).same_bytes(format, value.shape)

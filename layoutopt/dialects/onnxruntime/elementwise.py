@@ -3,20 +3,15 @@
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    call,
-    declared,
-    is_blocked,
-    native,
-)
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, native
 from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, Op, Slot, TensorType, Value
 from layoutopt.ops import Y, estimated_extent, estimated_volume
 
 
-def elementwise(op: Op, builder: OpBuilder) -> bool:
+def elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """On the arrays as they are, if all operands lie alike; single numbers broadcast anyhow."""
-    if not is_blocked(op, Y):
+    if not arrays.is_blocked(op, Y):
         return False
     y = op.outputs[0]
     assert y is not None and y.shape is not None
@@ -28,7 +23,7 @@ def elementwise(op: Op, builder: OpBuilder) -> bool:
             return False
         if not alike and (value.static_shape is None or estimated_volume(value.static_shape) != 1):
             return False
-    target = declared(op, builder, Y)
+    target = arrays.declared(op, builder, Y)
     types = [None if each is None or each.dtype is None else TensorType(each.dtype, target) for each in op.outputs]
     results = builder.op(op.op_type, [builder.raw(index) for index in range(len(op.inputs))], types, op.attributes)
     present = [index for index, each in enumerate(op.outputs) if each is not None]
@@ -38,22 +33,22 @@ def elementwise(op: Op, builder: OpBuilder) -> bool:
 
 
 @native("Add", "Mul", "Sub")
-def per_channel(op: Op, builder: OpBuilder) -> bool:
+def per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """One number per channel to multiply by, add or subtract: a depthwise 1x1 convolution, whose filter may be computed.
 
     Numbers that differ from sample to sample are gates: (N, C, H, W) is blocked as (1, NC, H, W) is, so that every channel
     of every sample gets a filter of its own.
     """
     y = op.outputs[0]
-    if elementwise(op, builder):
+    if elementwise(op, builder, arrays):
         return True
-    if not is_blocked(op, Y) or y is None or y.shape is None or len(op.inputs) != 2:
+    if not arrays.is_blocked(op, Y) or y is None or y.shape is None or len(op.inputs) != 2:
         return False
     for index in (0, 1):
         x, other, array = op.inputs[index], op.inputs[1 - index], builder.raw(index)
         if x is None or other is None or x.shape != y.shape or builder.format(Slot("in", index)) != builder.format(Y):
             continue
-        shape = declared(op, builder, Y)
+        shape = arrays.declared(op, builder, Y)
         filters = _scale_and_shift(op, builder, 1 - index, estimated_extent(shape[1])) or _gate(
             op, builder, 1 - index, shape
         )

@@ -21,7 +21,7 @@ from math import lcm, prod
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import call, floats, is_block, native
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, floats, native
 from layoutopt.formats import Format, Part, Shape, pack
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Attribute, Op, Slot, TensorType, Value
@@ -33,11 +33,11 @@ _LONGEST_SUM = 1024  # elements that one kernel adds up in sequence
 
 
 @native(KIND, f"{DOMAIN}::{KIND}")
-def group_norm(op: Op, builder: OpBuilder) -> bool:
+def group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Blocked channels of a known number; extents of batch and image may be symbolic."""
     format = builder.format(X)
     block = _block(format)
-    if not block or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
+    if block not in arrays.blocks or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
         return False
     shape, target = _image(op, builder, X), _image(op, builder, Y)
     array = builder.raw(0)
@@ -151,7 +151,7 @@ def _block(format: Format) -> int:
     """The block of the channels, if the parts are N, C, the image in some order, c; 0 if they are not."""
     *outer, last = format.parts
     whole = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
-    return last.block if whole and last.axis == 1 and is_block(last.block) else 0
+    return last.block if whole and last.axis == 1 else 0
 
 
 __all__ = ["group_norm"]

@@ -3,23 +3,17 @@
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    declared,
-    feature_block,
-    floats,
-    is_blocked,
-    native,
-)
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, floats, native
 from layoutopt.ir.types import Attribute, Op, Slot
 from layoutopt.ops import X, Y, estimated_extent, rule_of
 from layoutopt.ops.slice import Slice
 
 
 @native("Concat", "Split")
-def along_channels(op: Op, builder: OpBuilder) -> bool:
+def along_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Concat and Split of whole blocks along the channels, or along the batch."""
     storages = [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _pieces(op)]
-    if any(storage is None or not feature_block(storage.format) for storage in storages) or not storages:
+    if any(storage is None or not arrays.feature_block(storage.format) for storage in storages) or not storages:
         return False
     format = builder.format(_pieces(op)[0])
     value = op.operand(_pieces(op)[0])
@@ -28,7 +22,7 @@ def along_channels(op: Op, builder: OpBuilder) -> bool:
     place = next(number for number, part in enumerate(format.parts) if part.axis == axis)
     if place > 1:
         return False  # the image is not an outer axis: its blocks lie inside
-    shapes = [declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
+    shapes = [arrays.declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
     attributes: dict[str, Attribute] = {**op.attributes, "axis": place}
     if op.op_type == "Concat":
         inputs = [builder.raw(index) for index in range(len(op.inputs))]
@@ -47,18 +41,18 @@ def along_channels(op: Op, builder: OpBuilder) -> bool:
 
 
 @native("Slice")
-def blocks_of_channels(op: Op, builder: OpBuilder) -> bool:
+def blocks_of_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Slice of whole blocks along the channels: ranges of the array as it is declared."""
     rule, source = rule_of(op), op.inputs[0]
-    if not isinstance(rule, Slice) or source is None or not is_blocked(op, X) or not is_blocked(op, Y):
+    if not isinstance(rule, Slice) or source is None or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
         return False
     (axis, *others), channels = rule.sliced(op) or (-1,), builder.format(X).parts[1].axis
     found = rule.range_of(op, axis) if axis == channels and not others else None
     if found is None:
         return False
-    block = feature_block(builder.format(X))
+    block = arrays.feature_block(builder.format(X))
     start, stop = found[0], -(-found[1] // block) * block
-    target = [floats(declared(op, builder, Y))]
+    target = [floats(arrays.declared(op, builder, Y))]
     if op.version < 10:
         fields: dict[str, Attribute] = {"starts": (start,), "ends": (stop,), "axes": (1,)}
         (result,) = builder.op("Slice", [builder.raw(0)], target, fields)

@@ -1,21 +1,15 @@
 """Pooling, also where it is spelled as a mean."""
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    call,
-    declared,
-    is_blocked,
-    native,
-    two_dimensional,
-)
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, native, two_dimensional
 from layoutopt.ir.types import Op
 from layoutopt.ops import X, Y
 
 
 @native("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
-def pool(op: Op, builder: OpBuilder) -> bool:
+def pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Pooling, except where the blocked AveragePool counts otherwise: padding is counted and windows may leave the image."""
-    if not is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
+    if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return False
     *outer, channels = builder.format(X).parts
     if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
@@ -26,7 +20,7 @@ def pool(op: Op, builder: OpBuilder) -> bool:
     elif kind == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
         return False
     attributes = {} if kind.startswith("Global") else two_dimensional(op)
-    builder.set_output(0, call(builder, kind, [builder.raw(0)], declared(op, builder, Y), **attributes))
+    builder.set_output(0, call(builder, kind, [builder.raw(0)], arrays.declared(op, builder, Y), **attributes))
     return True
 
 
@@ -42,10 +36,10 @@ def _sees_all(op: Op) -> bool:
 
 
 @native("ReduceMean")
-def reduce_mean(op: Op, builder: OpBuilder) -> bool:
+def reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """The mean over all of the image is a global pooling."""
     x, y = op.inputs[0], op.outputs[0]
-    if not is_blocked(op, X) or x is None or y is None or x.shape is None or y.shape is None:
+    if not arrays.is_blocked(op, X) or x is None or y is None or x.shape is None or y.shape is None:
         return False
     if len(y.shape) != len(x.shape):
         return False
@@ -53,6 +47,6 @@ def reduce_mean(op: Op, builder: OpBuilder) -> bool:
     kept = all(y.shape[axis] == x.shape[axis] for axis in range(len(x.shape)) if axis not in image)
     if not kept or any(y.shape[axis] != 1 for axis in image):
         return False
-    batch, channels, *_ = declared(op, builder, X)
+    batch, channels, *_ = arrays.declared(op, builder, X)
     builder.set_output(0, call(builder, "GlobalAveragePool", [builder.raw(0)], (batch, channels, 1, 1)))
     return True

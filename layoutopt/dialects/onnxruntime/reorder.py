@@ -1,18 +1,14 @@
 """CastData between plain and blocked orders."""
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import (
-    call,
-    declared,
-    feature_block,
-)
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call
 from layoutopt.ir.types import Op
 from layoutopt.ops import X, Y
 
 _REORDERED_CHANNELS = 4  # the kernels take multiples of that many channels only
 
 
-def reorder(op: Op, builder: OpBuilder) -> bool:
+def reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """CastData between a plain and a blocked order; the channels may come first or last."""
     source, x = op.inputs[0], builder.raw(0)
     src, dst = builder.format(X), builder.format(Y)
@@ -20,11 +16,11 @@ def reorder(op: Op, builder: OpBuilder) -> bool:
         source is None
         or source.shape is None
         or x is None
-        or src.key(source.shape) == dst.key(source.shape)  # nothing to move
-        or bool(feature_block(src)) == bool(feature_block(dst))
+        or src.same_bytes(dst, source.shape)
+        or bool(arrays.feature_block(src)) == bool(arrays.feature_block(dst))
     ):
         return False
-    blocked, plain = (src, dst) if feature_block(src) else (dst, src)
+    blocked, plain = (src, dst) if arrays.feature_block(src) else (dst, src)
     batch, channels, *image = (part.axis for part in blocked.parts[:-1])
     last = plain.order == (batch, *image, channels)
     if not plain.is_plain or not (last or plain.order == (batch, channels, *image)):
@@ -34,9 +30,9 @@ def reorder(op: Op, builder: OpBuilder) -> bool:
         return False
     extents = (1,) * (2 - len(image)) + tuple(source.shape[axis] for axis in image)
     plain_shape = (source.shape[batch], *extents, count) if last else (source.shape[batch], count, *extents)
-    if feature_block(dst):
+    if arrays.feature_block(dst):
         array = builder.reshape(x, plain_shape)
-        result = call(builder, "ReorderInput", [array], declared(op, builder, Y), channels_last=int(last))
+        result = call(builder, "ReorderInput", [array], arrays.declared(op, builder, Y), channels_last=int(last))
     else:
         result = call(builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=int(last))
     builder.set_output(0, result)

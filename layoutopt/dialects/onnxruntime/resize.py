@@ -7,7 +7,7 @@ other scales    Resize on (N * C/b, H, W, b), which lies as it is and whose last
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import call, declared, feature_block, floats, native
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, floats, native
 from layoutopt.formats import Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, rule_of
@@ -25,18 +25,18 @@ _COORDINATES = {
 
 
 @native("Resize", "Upsample")
-def resize(op: Op, builder: OpBuilder) -> bool:
+def resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     """Images whose channels are blocked and stay; nearest and linear."""
     rule = rule_of(op)
     if (
         not isinstance(rule, Resize)
         or builder.format(X).rank != 4
-        or not feature_block(builder.format(X))
-        or not feature_block(builder.format(Y))
+        or not arrays.feature_block(builder.format(X))
+        or not arrays.feature_block(builder.format(Y))
         or _changes_outer(op, builder)
     ):
         return False
-    return _by_whole_scales(op, builder, rule) or _by_any_scales(op, builder, rule)
+    return _by_whole_scales(op, builder, rule, arrays) or _by_any_scales(op, builder, rule, arrays)
 
 
 def _changes_outer(op: Op, builder: OpBuilder) -> bool:
@@ -47,7 +47,7 @@ def _changes_outer(op: Op, builder: OpBuilder) -> bool:
     return any(x.shape[axis] != y.shape[axis] for axis in outer)
 
 
-def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
+def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArrays) -> bool:
     """The kernel for blocked arrays."""
     batch, channels, height, width, _ = (part.axis for part in builder.format(X).parts)
     scales, coordinates = rule.whole_scales(op), _COORDINATES.get(rule.coordinates(op))
@@ -62,11 +62,11 @@ def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
         "coordinate_transformation_mode": coordinates,
         "scales": (1, 1, scales[height], scales[width]),
     }
-    builder.set_output(0, call(builder, "Upsample", [builder.raw(0)], declared(op, builder, Y), **fields))
+    builder.set_output(0, call(builder, "Upsample", [builder.raw(0)], arrays.declared(op, builder, Y), **fields))
     return True
 
 
-def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
+def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArrays) -> bool:
     """The op itself, on the array under a shape whose last axis are the channels of a block."""
     x, y, raw = op.inputs[0], op.outputs[0], builder.raw(0)
     assert x is not None and y is not None and raw is not None and x.shape is not None and y.shape is not None
@@ -93,7 +93,7 @@ def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize) -> bool:
         inputs.append(builder.constant(numbers, "scales"))
     types = [floats((first, *(y.shape[axis] for axis in image), block))]
     (result,) = builder.op(op.op_type, inputs, types, attributes)
-    builder.set_output(0, builder.reshape(result, declared(op, builder, Y)))
+    builder.set_output(0, builder.reshape(result, arrays.declared(op, builder, Y)))
     return True
 
 

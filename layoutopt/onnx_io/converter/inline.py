@@ -140,7 +140,7 @@ def _forget_types(function: ir.Function) -> None:
 
 
 def _unshield(function: ir.Function) -> None:
-    """Take out what `dialects.shield` put in and nothing else is written as: x -> Flatten -> Reshape to the shape of x."""
+    """Remove every x -> Flatten -> Reshape to the shape of x: only `dialects.qdq_propagation` writes it into our functions."""
     for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
         source, readers = flat.inputs[0], flat.outputs[0].consumers()
         given = [value for node in (flat, *readers) for value in node.outputs]

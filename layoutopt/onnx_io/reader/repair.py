@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.onnx_io.reader.external import DataFolder
-from layoutopt.runtime.choice import loads
+from layoutopt.runtime.duplicate_definitions import loads
 
 _META = "layoutopt.repairs"  # in the meta of a model of onnx_ir
 

@@ -23,7 +23,7 @@ from layoutopt.onnx_io.reader.repair import Draft, Repair
 from layoutopt.onnx_io.reader.sparse import check_sparse
 from layoutopt.onnx_io.reader.tensors import DATA_FIELDS, check_tensor, data_field, size_of
 from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
-from layoutopt.runtime.choice import runtime_uses
+from layoutopt.runtime.duplicate_definitions import used_definition
 
 _MAX_DEFAULT = 1 << 20  # bytes of zeros that a repair may write
 _NEWEST_OPSET = (1 << 31) - 1  # onnx and ONNX Runtime count in 32 bits
@@ -141,13 +141,13 @@ def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
         constants = {name: node for node in graph.node if node.op_type == "Constant" for name in node.output if name}
         counted = Counter(tensor.name for tensor in graph.initializer)
         sizes = {tensor.name: size_of(tensor) for tensor in graph.initializer}
-        repeated = {name: runtime_uses(sizes[name], count) for name, count in counted.items() if count > 1}
+        repeated = {name: used_definition(sizes[name], count) for name, count in counted.items() if count > 1}
         for name, used in repeated.items():
             fault = f"{_NUMBERS.get(counted[name], counted[name])} initializers have this name"
             yield Repair(name, fault, f"the {_place(used, counted[name])} one is used")
         if repeated:
             _keep_one(graph.initializer, "name", repeated)
-        hiding = {name: runtime_uses(sizes[name], has_constant=True) for name in counted if name in constants}
+        hiding = {name: used_definition(sizes[name], has_constant=True) for name in counted if name in constants}
         for name, used in hiding.items():
             fault = f"an initializer and {describe(constants[name])!r} have this name"
             yield Repair(name, fault, f"the {'Constant node' if used else 'initializer'} is used")

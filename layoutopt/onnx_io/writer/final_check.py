@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from layoutopt.inference.onnx_inference import check_structure, infer
+from layoutopt.onnx_io.onnx_checker import check_structure, infer
 from layoutopt.onnx_io.reader.lossless import graphs
 from layoutopt.onnx_io.writer.serialize import to_proto, weights
 from layoutopt.onnx_io.writer.weightless import hide_functions_of_other_opsets, hide_undeclared, stand_in
@@ -23,4 +23,4 @@ def check(model: ir.Model) -> None:
     for graph in graphs(proto):
         graph.name = graph.name or "graph"  # only the checker minds
     check_structure(proto)
-    infer(proto, follow_values=False)
+    infer(proto)

@@ -139,7 +139,7 @@ def digits_of(
     axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
 ) -> dict[Slot, list[Digit]] | None:
     """The digits of each operand in memory order, cut at the blocks of all; None if these do not divide, or with padding."""
-    if any(not formats[slot].fits(shape) or formats[slot].has_lanes(shape) for slot, shape in shapes.items()):
+    if any(not formats[slot].fits(shape) or formats[slot].has_padding(shape) for slot, shape in shapes.items()):
         return None
     cuts: dict[int, set[int]] = {}
     for slot, shape in shapes.items():
@@ -154,15 +154,14 @@ def digits_of(
 
 def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, Sequence[int]]) -> Iterator[Digit]:
     """The digits of one operand in memory order, without those of one element."""
-    extents = format.physical_shape(shape)
-    for part, span, extent in zip(format.parts, format.spans, extents, strict=True):
-        dim = shape[part.axis]
+    for part, digit in zip(format.parts, format.digits(shape), strict=True):
+        dim, extent = shape[part.axis], digit.extent
         if dim == 1 or extent == 1:
             continue
         axis = axes[part.axis]
         for cut in grid[axis]:
-            above = span * extent if part.block and isinstance(extent, int) else dim
-            if span <= cut and (isinstance(above, str) or cut < above):
+            above = digit.span * extent if part.block and isinstance(extent, int) else dim
+            if digit.span <= cut and (isinstance(above, str) or cut < above):
                 yield axis, cut
 
 

@@ -7,7 +7,6 @@ from layoutopt.ops.quantization import (  # noqa: F401  -- importing a family re
     qdq_ops,
 )
 from layoutopt.ops.quantization.commute import is_lossless_round_trip
-from layoutopt.ops.quantization.hoist import hoist_data_movement
 from layoutopt.ops.quantization.qdq_group import (
     QdqGroups,
     find_qdq_groups,
@@ -20,7 +19,6 @@ from layoutopt.ops.quantization.qdq_group import (
 __all__ = [
     "QdqGroups",
     "find_qdq_groups",
-    "hoist_data_movement",
     "is_dequantizer",
     "is_in_qdq_group",
     "is_lossless_round_trip",

@@ -41,9 +41,8 @@ def from_memory(memory: Memory) -> Layout:
         FormatError: an extent is 0.
     """
     modes: list[list[tuple[int, int, int]]] = [[] for _ in memory.shape]
-    parts = zip(memory.format.parts, memory.format.spans, memory.physical_shape, memory.strides, strict=True)
-    for part, span, extent, stride in parts:
-        modes[part.axis].append((span, extent, stride))
+    for digit, stride in zip(memory.format.digits(memory.shape), memory.strides, strict=True):
+        modes[digit.axis].append((digit.span, int(digit.extent), stride))
     if not modes:
         return Layout(1, 0)
     shape = tuple(_mode(extent for _, extent, _ in sorted(digits)) for digits in modes)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Format
+from layoutopt.formats import Format, Part
 from layoutopt.formats import Layout as Memory
-from layoutopt.formats.format import known
+from layoutopt.formats.format import static_shape
 from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
 
 
@@ -51,28 +51,27 @@ class StridedLayout(LayoutConcept):
         Where the block does not divide the extent, CUTLASS's TensorNCxHWx::packed leaves samples overlapping.
         """
         sizes = cls.extents(extent)
-        physical = known(cls.format.physical_shape(sizes))
+        physical = static_shape(cls.format.physical_shape(sizes))
         return cls(*(math.prod(physical[index:]) for index in range(cls.stride_rank, 0, -1)))
 
     def __call__(self, coord: Coord) -> Index:
         """The sum of the digits of the coordinates, each times the stride of its part."""
         coords = self.components(coord)
         total = np.zeros(np.broadcast_shapes(*(each.shape for each in coords)), np.int64)
-        for (axis, span, block), stride in zip(self._digits(), self._strides(), strict=True):
-            digit = coords[axis] // span
-            total += (digit % block if block else digit) * stride
+        for part, span, stride in self._levels():
+            digit = coords[part.axis] // span
+            total += (digit % part.block if part.block else digit) * stride
         return total[()]
 
     def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
         """Offsets divided by the strides, from the largest to the smallest."""
-        rest, strides = self._offsets(offset), self._strides()
-        if 0 in strides:
+        rest = self._offsets(offset)
+        if 0 in self._strides():
             raise FormatError("has no inverse: a stride is 0", where=str(self), hint="make it of the packed strides")
         coords: list[Any] = [0] * self.rank
-        pairs = sorted(zip(strides, self._digits(), strict=True), key=lambda pair: -pair[0])
-        for stride, (axis, span, _) in pairs:
+        for part, span, stride in sorted(self._levels(), key=lambda level: -level[2]):
             digit, rest = np.divmod(rest, stride)
-            coords[axis] = coords[axis] + digit * span
+            coords[part.axis] = coords[part.axis] + digit * span
         return self.coordinate(*coords)
 
     def capacity(self, extent: Extent) -> int:
@@ -100,6 +99,6 @@ class StridedLayout(LayoutConcept):
         block = self.format.parts[-1].block
         return (*reversed(self.stride), *((block, 1) if block else (1,)))
 
-    def _digits(self) -> list[tuple[int, int, int]]:
-        """Axis, span and block of every part, outermost first; the block of an outer part is 0."""
-        return [(part.axis, span, part.block) for part, span in zip(self.format.parts, self.format.spans, strict=True)]
+    def _levels(self) -> list[tuple[Part, int, int]]:
+        """Every part, outermost first, with its span and stride."""
+        return list(zip(self.format.parts, self.format.spans, self._strides(), strict=True))

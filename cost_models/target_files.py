@@ -1,0 +1,157 @@
+"""Reader of target files: TOML, inheritance, validation, and errors of one line.
+
+A file may inherit another one. Tables are merged key by key; a number and its source are replaced together. A kernel row
+replaces the inherited row of the same family, ops, variant, dtypes, results, formats, strided and direct, or removes it with
+`removed = true`; all other rows are added.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from layoutopt.cost_models.source_lines import Table, location_of
+from layoutopt.cost_models.spec import TargetSpec
+from layoutopt.errors import TargetError
+from layoutopt.files import path_text
+
+_IDENTITY = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
+_FORM = 'write { value = ..., source = "..." }'
+_SEE = "see the targets that come with layoutopt"
+_ROW = re.compile(r"Value error, kernel\[(\d+)\]")
+_LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
+    """The target that a file describes.
+
+    Args:
+        path: the file.
+        resolve: returns the file that the `inherits` of a file names.
+
+    Raises:
+        TargetError: the file cannot be read, is not TOML, or violates the schema.
+    """
+    chain: list[Path] = []
+    layers: list[tuple[Path, Table]] = []
+    here: Path | None = path
+    while here is not None:
+        if here.resolve() in chain:
+            raise TargetError(
+                f"inherits itself by way of {layers[-1][1]['name']}", where=str(path), hint="break the circle"
+            )
+        chain.append(here.resolve())
+        table = read_toml(here)
+        parent = table.pop("inherits", None)
+        if parent is not None and not isinstance(parent, str):
+            where = location_of(("inherits",), {}, [(here, {"inherits": parent})])
+            raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
+        layers.append((here, {"name": path_text(here.stem), **table}))
+        here = resolve(parent, here) if parent is not None else None
+    merged: Table = {}
+    for _, layer in reversed(layers):
+        merged = merge(merged, layer)
+    try:
+        return TargetSpec.model_validate(merged)
+    except ValidationError as error:
+        raise schema_error(error, merged, layers) from None
+
+
+def read_toml(path: Path) -> Table:
+    """The tables of a TOML file.
+
+    Raises:
+        TargetError: the file cannot be read or is malformed.
+    """
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise TargetError(
+            f"cannot be read: {error.strerror or error}",
+            where=str(path),
+            hint="check the path of the target file",
+        ) from None
+    except UnicodeDecodeError:
+        raise TargetError("is not UTF-8", where=str(path), hint="a target is a TOML text file") from None
+    except RecursionError:
+        raise TargetError("is nested too deeply", where=str(path), hint=_SEE) from None
+    except tomllib.TOMLDecodeError as error:
+        match = _LINE.match(str(error))
+        where = f"{path}:{match[2]}" if match is not None and match[2] else str(path)
+        what = match[1] if match is not None else str(error)
+        raise TargetError(f"is not TOML: {what}", where=where, hint="mend that line") from None
+
+
+def merge(parent: Table, child: Table) -> Table:
+    """The tables of a file merged with those that it inherits."""
+    merged = dict(parent)
+    for key, value in child.items():
+        old = merged.get(key)
+        if key == "kernel" and isinstance(old, list) and isinstance(value, list):
+            merged[key] = merge_rows(old, value)
+        elif isinstance(old, dict) and isinstance(value, dict) and not {"value", "source"} & {*old, *value}:
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
+    """The rows of a file, then the inherited ones that it neither replaces nor removes."""
+    own = [identity(row) for row in child]
+    kept = [row for row in child if not isinstance(row, dict) or row.get("removed") is not True]
+    return kept + [row for row in parent if identity(row) not in own]
+
+
+def identity(row: Any) -> Any:
+    """The values that identify a kernel row: a row replaces the inherited row of equal identity."""
+    if not isinstance(row, dict):
+        return row
+    return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY)]
+
+
+def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]]) -> TargetError:
+    """The first violation of the schema as one line: file and line, key path, expected and found value."""
+    problems = error.errors()
+    # A misspelt key is also a missing one; the misspelling is the more specific error.
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    key, found = key_path(first["loc"]), short(first["input"])
+    hint = _FORM if isinstance(first["input"], int | float) or key.endswith((".source", ".value")) else _SEE
+    if first["type"] == "missing":
+        what = f"{key} is missing"
+    elif first["type"] == "extra_forbidden":
+        close = get_close_matches(str(first["loc"][-1]), sorted(TargetSpec.known_keys()), n=1)
+        what, hint = f"{key} is not a key of a target", f"did you mean {close[0]}?" if close else "remove it"
+    elif first["type"] == "model_type":
+        what = f"{key}: expected a table, found {found}"
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        what = message if not key else f"{key}: {message[0].lower()}{message[1:]}"
+        what += f", found {found}" if key and not isinstance(first["input"], dict) else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    named = _ROW.match(first["msg"]) if not first["loc"] else None
+    keys = ("kernel", int(named[1])) if named is not None else tuple(step for step in first["loc"] if step != "[key]")
+    where = location_of(keys, merged, layers)
+    return TargetError(what + more, where=where, hint=hint)
+
+
+def key_path(loc: tuple[int | str, ...]) -> str:
+    """The path of a key as text, such as `kernel[3].formats.x`."""
+    text = ""
+    for step in loc:
+        if step != "[key]":
+            text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.lstrip(".")
+
+
+def short(value: object, limit: int = 60) -> str:
+    """A value on one short line."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+__all__ = ["read_target"]

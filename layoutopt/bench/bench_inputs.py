@@ -1,0 +1,88 @@
+"""Inputs of the benchmark: given values, or random values that models share if name, element type and shape agree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from layoutopt.errors import DimensionError, LayoutoptError
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.interface import Interface
+from layoutopt.runtime.session import needs_ort_value
+from layoutopt.runtime.type_names import short_name
+from layoutopt.sample_inputs import SampleInputs, bound_sizes, symbols_of
+
+Feed: TypeAlias = dict[str, Array]
+
+LEAST = 2
+"""The smallest inferred size of a symbolic dimension: size 1 would broadcast where other sizes do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The sizes of the symbolic dimensions of all models.
+
+    Attributes:
+        sizes: by name.
+        inferred: the names of dimensions without a given size.
+    """
+
+    sizes: dict[str, int]
+    inferred: tuple[str, ...]
+
+
+def resolve_extents(
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    given: Mapping[str, Array],
+    inferred: Mapping[str, int] | None = None,
+) -> Extents:
+    """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or usual, at least 2.
+
+    Args:
+        interfaces: the inputs of all models.
+        dims: sizes that are given by name.
+        given: given arrays by the name of the input.
+        inferred: sizes that are inferred from the graph of a model.
+
+    Raises:
+        DimensionError: no model has a dimension in `dims`.
+        InputError: no model has an input in `given`, or its type or shape differs.
+    """
+    inputs = [one for each in interfaces for one in each.inputs]
+    symbols = {symbol.name: max(symbol.usual, LEAST) for each in interfaces for symbol in symbols_of(each)}
+    for name in dims:
+        if name not in symbols:
+            hint = f"there are {', '.join(symbols)}" if symbols else "all extents are fixed"
+            raise DimensionError("no such symbolic dimension", where=name, hint=hint)
+    known = bound_sizes(inputs, given, dims)
+    usual = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
+    without_size = tuple(symbol for symbol in symbols if symbol not in known)
+    return Extents({symbol: known.get(symbol, size) for symbol, size in usual.items()}, without_size)
+
+
+def feeds(
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    seed: int,
+    given: Mapping[str, Array],
+    samples: SampleInputs | None = None,
+) -> list[Feed]:
+    """The inputs of all models; a model takes those of the first model that have its types and shapes.
+
+    Raises:
+        LayoutoptError: an input has a type without random values, or without numpy arrays.
+    """
+    for one in (one for each in interfaces for one in each.inputs if needs_ort_value(one.type)):
+        raise LayoutoptError(f"the runtimes take no arrays of {short_name(one.type)}", where=one.name)
+    made = samples or SampleInputs()
+    drawn = [made.draw(each, seed, dims, is_first=True) for each in interfaces]
+    return [
+        {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
+        for feed in drawn
+    ]
+
+
+def _shared(first: Array | None, own: Array) -> Array:
+    if first is None or (first.shape, first.dtype) != (own.shape, own.dtype):
+        return own
+    return first

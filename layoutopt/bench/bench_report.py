@@ -1,0 +1,110 @@
+"""The report of a benchmark: the schema of `bench --json`.
+
+New fields keep the schema version; a removed field or a changed meaning increments it.
+"""
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from layoutopt.report.schema import ReportModel
+
+SCHEMA_VERSION = 1
+
+Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
+
+
+class MedianEstimate(ReportModel):
+    """A median with its confidence interval and quartiles."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    low: float = Field(description="lower end of the confidence interval, by order statistics of the blocks' medians")
+    high: float = Field(description="upper end of it")
+    confidence: float = Field(description="confidence of the interval; 0.97 with six blocks, less with fewer")
+    count: int
+
+
+class Ratio(MedianEstimate):
+    """The speed-up: the baseline's time divided by this model's within each round."""
+
+    verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
+
+
+class OpTime(ReportModel):
+    """All nodes of one op type."""
+
+    op: str
+    nodes: float = Field(description="executed per run")
+    seconds: float = Field(description="per run, without what runs in the node's subgraphs")
+    moves_data: bool = Field(description="whether it only copies elements and computes nothing")
+
+
+class Profile(ReportModel):
+    """Time of the kernels per op type, from a separate session with profiling."""
+
+    runs: int
+    seconds: float = Field(description="in kernels, per run")
+    movement_share: float = Field(description="fraction in ops that only copy elements")
+    reorder_share: float = Field(description="fraction in Transpose, ReorderInput and ReorderOutput")
+    ops: list[OpTime] = Field(description="the slowest first")
+
+
+class Memory(ReportModel):
+    """Memory of a new process that loads the model and runs it once."""
+
+    peak_bytes: int = Field(description="largest resident set")
+    bytes_before: int = Field(description="the same before the model is loaded: Python, the runtime and the inputs")
+
+
+class InputReport(ReportModel):
+    """One input of a model."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    given: bool = Field(description="whether its values were given; if not, they are random")
+
+
+class ModelReport(ReportModel):
+    """One model in one runtime."""
+
+    label: str
+    model: str
+    runtime: str
+    runtime_version: str
+    inputs: list[InputReport]
+    time: MedianEstimate = Field(description="seconds per run")
+    speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
+    creation: MedianEstimate = Field(description="seconds from the file to a session")
+    creation_speed_up: Ratio | None
+    memory: Memory
+    profile: Profile
+    samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
+
+
+class MachineReport(ReportModel):
+    """The machine and the load of the benchmark on it."""
+
+    cpu: str
+    cpus: int = Field(description="that the process may use")
+    threads: int
+    pinned_to: int | None = Field(description="the CPU that the process was pinned to")
+    cpu_share: float = Field(description="CPU time over wall time of the timed rounds; 1 is one CPU all the time")
+
+
+class BenchReport(ReportModel):
+    """The results of one benchmark."""
+
+    schema_version: int = SCHEMA_VERSION
+    layoutopt_version: str
+    machine: MachineReport
+    seed: int
+    dims: dict[str, int] = Field(description="sizes of the symbolic dimensions")
+    warm_up: int = Field(description="rounds at the beginning of a block that are not timed")
+    blocks: int = Field(description="each with new sessions of all models")
+    rounds: int = Field(description="timed, in all blocks together; every model runs once in each")
+    seconds: float = Field(description="wall time of the timed rounds")
+    models: list[ModelReport]
+    warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")

@@ -1,0 +1,166 @@
+"""Benchmark of model files against each other, from files to the report."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from string import ascii_uppercase
+
+from layoutopt.bench.bench_inputs import Extents, feeds, resolve_extents
+from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, Memory, ModelReport
+from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
+from layoutopt.bench.interleaved import pinned, usable_cpus
+from layoutopt.bench.measure import Entry, Measurements, Progress, by_count, by_time, measure, measure_memories
+from layoutopt.bench.runtimes import load_runtime
+from layoutopt.bench.statistics import median_estimate, ratio
+from layoutopt.errors import LayoutoptError, ModelError
+from layoutopt.files import path_text
+from layoutopt.ir.types import Array
+from layoutopt.onnx_io.interface import Interface, interface
+from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
+from layoutopt.version import VERSION
+
+
+def bench(
+    models: Sequence[str | PathLike[str]],
+    *,
+    threads: int = 1,
+    runs: int | None = None,
+    seconds: float = 10.0,
+    warm_up: int = 2,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Array] | None = None,
+    runtimes: Sequence[str] = ("onnxruntime",),
+    progress: Progress = lambda step: None,
+) -> BenchReport:
+    """Time models against each other; the first is the baseline.
+
+    Args:
+        models: the files.
+        threads: threads of each runtime; with one, the process is pinned to one CPU.
+        runs: the number of timed rounds; by default as many as fit into `seconds`, at least twelve.
+        seconds: the time for the timed rounds if `runs` is None.
+        warm_up: untimed rounds of new sessions, at least one.
+        seed: of the random inputs.
+        dims: sizes of symbolic dimensions, by name, or by `input[axis]` for unnamed ones.
+        inputs: values by the name of the input, which also determine symbolic dimensions.
+        runtimes: onnxruntime, openvino; every model is run in each runtime that can run it.
+        progress: called with the name of each step.
+
+    Raises:
+        ModelError: a model cannot be read, loaded or run.
+        DimensionError: no model has such a dimension.
+        InputError: no model has such an input, or it has another type or shape.
+        LayoutoptError: a runtime is not installed, or a type has no random values.
+    """
+    if not models or not runtimes:
+        raise LayoutoptError("nothing to measure", hint="name a model and a runtime")
+    if threads < 1 or warm_up < 1 or (runs is not None and runs < 1):
+        raise LayoutoptError("threads, runs and warm-ups have to be 1 or more")
+    progress("reading")
+    given = inputs or {}
+    interfaces = [interface(Path(model)) for model in models]
+    samples = _samples(models[0], interfaces[0], resolve_extents(interfaces, dims or {}, given), given)
+    extents = resolve_extents(interfaces, dims or {}, given, samples.planned)
+    drawn = zip(models, interfaces, feeds(interfaces, extents.sizes, seed, given, samples), strict=True)
+    loaded = [load_runtime(name) for name in runtimes]
+    candidates = [
+        Entry("", Path(model), runtime, each.resolved(extents.sizes), feed)
+        for model, each, feed in drawn
+        for runtime in loaded
+    ]
+    limits = by_time(seconds) if runs is None else by_count(runs)
+    cpus = usable_cpus()
+    with pinned(threads) as cpu:
+        entries, memory, refusals = _runnable_entries(candidates, measure_memories(candidates, threads, progress))
+        measured = measure(entries, threads, warm_up, limits, progress)
+    reports = [_model_report(index, entry, memory[index], measured, given) for index, entry in enumerate(entries)]
+    wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
+    machine = MachineReport(cpu=_cpu_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
+    return BenchReport(
+        layoutopt_version=VERSION,
+        machine=machine,
+        seed=seed,
+        dims=extents.sizes,
+        warm_up=warm_up,
+        blocks=len(limits),
+        rounds=reports[0].time.count,
+        seconds=wall,
+        models=reports,
+        warnings=[
+            *refusals,
+            *input_caveats(entries, measured.results, extents),
+            *machine_caveats(machine, reports),
+            *ratio_caveats(reports),
+        ],
+    )
+
+
+def _samples(
+    model: str | PathLike[str], interface: Interface, extents: Extents, given: Mapping[str, Array]
+) -> SampleInputs:
+    """The generator of inputs of the first model, with its own given sizes and arrays."""
+    own = {symbol.name for symbol in symbols_of(interface)} - set(extents.inferred)
+    names = {each.name for each in interface.inputs}
+    dims = {name: size for name, size in extents.sizes.items() if name in own}
+    return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
+
+
+def _runnable_entries(
+    candidates: Sequence[Entry], found: Sequence[Memory | ModelError]
+) -> tuple[list[Entry], list[Memory], list[str]]:
+    """The entries that can run and their memory, and the reasons for leaving out others.
+
+    Raises:
+        ModelError: no runtime can run a model.
+    """
+    able = [(entry, memory) for entry, memory in zip(candidates, found, strict=True) if isinstance(memory, Memory)]
+    paths = {entry.path for entry, _ in able}
+    refusals = []
+    for entry, error in zip(candidates, found, strict=True):
+        if isinstance(error, ModelError):
+            if entry.path not in paths:
+                raise error
+            refusals.append(f"left out: {error.where}: {error.what}")
+    entries = [replace(entry, label=_label(index, len(able))) for index, (entry, _) in enumerate(able)]
+    return entries, [memory for _, memory in able], refusals
+
+
+def _label(index: int, count: int) -> str:
+    return ascii_uppercase[index] if count <= len(ascii_uppercase) else str(index + 1)
+
+
+def _model_report(
+    index: int, entry: Entry, memory: Memory, measured: Measurements, given: Mapping[str, Array]
+) -> ModelReport:
+    times, baseline = ([block.times[each] for block in measured.timed] for each in (index, 0))
+    created, first = ([block.times[each] for block in measured.created] for each in (index, 0))
+    inputs = [
+        InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
+        for name, value in entry.feed.items()
+    ]
+    return ModelReport(
+        label=entry.label,
+        model=path_text(entry.path),
+        runtime=entry.runtime.name,
+        runtime_version=entry.runtime.version,
+        inputs=inputs,
+        time=median_estimate(times),
+        speed_up=ratio(baseline, times) if index else None,
+        creation=median_estimate(created),
+        creation_speed_up=ratio(first, created) if index else None,
+        memory=memory,
+        profile=measured.profiles[index],
+        samples=times,
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,90 @@
+"""Interleaved timing: every round runs each action once, every other round in reverse order.
+
+    A B   B A   A B   B A ...
+
+Drifts of the clock frequency or of other load affect both sides of a ratio, and no action is always the first.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, process_time
+from typing import TypeAlias
+
+Action: TypeAlias = Callable[[], float]
+"""Runs something and returns its seconds."""
+IsOver: TypeAlias = Callable[[int, float], bool]
+"""The end condition, given the number of rounds and seconds so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The times of several rounds.
+
+    Attributes:
+        times: seconds of each round, one list per action.
+        seconds: total wall time.
+        cpu_seconds: CPU time of the process.
+    """
+
+    times: list[list[float]]
+    seconds: float
+    cpu_seconds: float
+
+
+def in_rounds(actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False) -> Rounds:
+    """Time actions in rounds.
+
+    Args:
+        actions: run in every round.
+        is_over: the end condition.
+        starts_last: whether the first round is in reverse order.
+    """
+    times: list[list[float]] = [[] for _ in actions]
+    order = list(enumerate(actions))
+    if starts_last:
+        order.reverse()
+    with _no_collections():
+        begin, begin_cpu = perf_counter(), process_time()
+        while not is_over(len(times[0]), perf_counter() - begin):
+            for index, action in order:
+                times[index].append(action())
+            order.reverse()
+        wall, cpu = perf_counter() - begin, process_time() - begin_cpu
+    return Rounds(times, wall, cpu)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Disable garbage collection during a measurement."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[int | None]:
+    """Pin this thread and those that it starts to one CPU if `threads` is 1; the CPU, or None if not pinned."""
+    if threads != 1 or not hasattr(os, "sched_setaffinity"):
+        yield None
+        return
+    allowed = os.sched_getaffinity(0)
+    # Not the first, which serves most interrupts; not the last, which may be a slower core.
+    cpu = sorted(allowed)[min(1, len(allowed) - 1)]
+    try:
+        os.sched_setaffinity(0, {cpu})
+        yield cpu
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def usable_cpus() -> int:
+    """The number of CPUs that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

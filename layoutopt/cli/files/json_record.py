@@ -1,0 +1,54 @@
+"""The JSON record of a command (`--json FILE`), in a file, or on stdout instead of tables."""
+
+from pathlib import Path
+from typing import Any
+
+from layoutopt.cli.exit_codes import UsageError
+from layoutopt.cli.rendering.json_text import json_text
+from layoutopt.cli.rendering.terminal import show_text
+from layoutopt.files import Kind, Overwrite, is_same_file, write_text
+
+_STDOUT = Path("-")
+
+
+class JsonRecord:
+    """The destination of a command's JSON record, checked before the command starts its work.
+
+    Args:
+        path: the file, `-` for stdout, or None.
+        sources: the other files that the command reads or writes.
+        kind: a phrase for the sources in error messages, such as "a model".
+        force: whether an existing file of another kind may be replaced.
+
+    Attributes:
+        is_printed: whether the record goes to stdout.
+        files: the written file; empty before it is written.
+
+    Raises:
+        UsageError: the path is one of the sources.
+        OutputError: the file cannot be written, or must not be replaced.
+    """
+
+    def __init__(self, path: Path | None, *sources: Path, kind: str = "a model", force: bool = False) -> None:
+        self.is_printed = path == _STDOUT
+        self.files: list[Path] = []
+        self._path = None if self.is_printed else path
+        self._rule = Overwrite(sources, None, force)
+        if self._path is None:
+            return
+        if any(is_same_file(self._path, source) for source in sources):
+            raise UsageError(f"that is {kind}", where=f"--json {path}", hint="name another file")
+        self._rule.check(self._path, Kind.REPORT)
+
+    def write(self, data: Any) -> None:
+        """Write or print the record.
+
+        Raises:
+            OutputError: the file cannot be written.
+            StdoutError: stdout cannot be written.
+        """
+        if self.is_printed:
+            show_text(json_text(data))
+        if self._path is not None:
+            write_text(self._path, json_text(data), Kind.REPORT, self._rule)
+            self.files = [self._path]

@@ -1,0 +1,35 @@
+"""Lowering as a pass.
+
+before: x(NHWC), w(OHWI) -> Conv(NHWC) -> y(NHWC)
+after:  x, w -> layoutopt.Conv_NHWC -> y              arrays of the physical shapes, in the dialect `functions`
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.dialects import invariants  # noqa: F401  (it registers those of lowered graphs)
+from layoutopt.dialects.lowering import Dialect
+from layoutopt.ir.graph import Graph
+from layoutopt.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class Lower(Pass):
+    """Write the planned graph as plain ops and function calls on arrays, in the terms of the dialect.
+
+    Attributes:
+        dialect: the dialect.
+    """
+
+    dialect: Dialect
+
+    name = "lower"
+    is_reason = False
+    is_whole = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Make the lowered graph, on which the passes behind run; the planned graph is not changed."""
+        context.block = self.dialect.block(graph)
+        context.lowered = self.dialect.lower(graph)
+
+
+__all__ = ["Lower"]

@@ -1,0 +1,20 @@
+"""The passes of the dialect `onnxruntime` on lowered graphs, in the order in which they run."""
+
+from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import AvoidSkipLayerNormalization
+from layoutopt.dialects.onnxruntime.passes.check_block_size import CheckBlockSize
+from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import FuseIntoConvolutions
+from layoutopt.dialects.onnxruntime.passes.scale_filters import ScaleFilters
+from layoutopt.dialects.onnxruntime.passes.simplify_reshapes import SimplifyReshapes
+from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
+from layoutopt.passes.base import Pass
+
+PASSES: tuple[Pass, ...] = (
+    SimplifyReshapes(),
+    FuseIntoConvolutions(),
+    ScaleFilters(),
+    AvoidSkipLayerNormalization(),
+    Winograd(),
+    CheckBlockSize(),
+)
+
+__all__ = ["PASSES"]

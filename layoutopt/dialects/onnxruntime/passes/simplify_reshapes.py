@@ -1,0 +1,93 @@
+"""Removes Reshapes that writers of neighbouring ops put next to each other; a Transpose of extents of 1 counts as a Reshape.
+
+before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Reshape -> (1, 64, 7, 7)
+after:  (1, 64, 7, 7)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifyReshapes(Pass):
+    """Skip a Reshape that another one reads, and remove those that change nothing."""
+
+    name = "simplify-reshapes"
+    is_reason = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Look at Reshapes to constant, positive extents: their outputs do not depend on the shape that they read."""
+        for op in graph.ops:
+            if op.kind == "Transpose" and _moves_nothing(op):
+                _reshape_instead(graph, op)
+        for op in graph.ops:
+            if _is_fixed(op):
+                _skip_chain(graph, op)
+        for op in graph.ops:
+            if _is_fixed(op) and _does_nothing(graph, op):
+                _take_out(graph, op)
+        for op in reversed(graph.ops):
+            if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
+                graph.remove_op(op)
+
+
+def _skip_chain(graph: Graph, op: Op) -> None:
+    """Let a Reshape read the source of the chain of Reshapes before it."""
+    source = op.inputs[0]
+    assert source is not None
+    before = graph.producer(source)
+    while before is not None and _is_fixed(before) and before.inputs[0] is not None:
+        source = before.inputs[0]
+        before = graph.producer(source)
+    if source is not op.inputs[0]:
+        graph.set_inputs(op, (source, *op.inputs[1:]))
+
+
+def _is_fixed(op: Op) -> bool:
+    """Whether an op is a Reshape whose output has the same shape whatever it reads."""
+    if op.kind != "Reshape" or op.outputs[0] is None or op.inputs[0] is None:
+        return False
+    target = op.constant(1) if len(op.inputs) > 1 else None
+    return target is not None and bool((target > 0).all())
+
+
+def _moves_nothing(op: Op) -> bool:
+    """Whether a Transpose moves axes of extent 1 only."""
+    x, y = op.inputs[0], op.outputs[0]
+    if x is None or y is None or x.static_shape is None or y.static_shape is None or 0 in x.static_shape:
+        return False
+    perm = op.integers("perm") or tuple(reversed(range(len(x.static_shape))))
+    wide = [axis for axis in perm if x.static_shape[axis] != 1]
+    return wide == sorted(wide)
+
+
+def _reshape_instead(graph: Graph, op: Op) -> None:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None and y.static_shape is not None
+    shape = np.asarray(y.static_shape, dtype=np.int64)
+    target = graph.new_value(f"{y.name}/shape", TensorType(DType.INT64, shape.shape), data=ArrayData(shape))
+    op.op_type, op.version, op.origin = "Reshape", graph.opsets[""], None
+    op.attributes = {}
+    graph.set_inputs(op, (x, target))
+
+
+def _is_unread(graph: Graph, value: Value | None) -> bool:
+    return value is None or not (graph.is_read(value) or graph.is_output(value))
+
+
+def _does_nothing(graph: Graph, op: Op) -> bool:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None
+    return x.shape is not None and x.shape == y.shape and not graph.is_output(y)
+
+
+def _take_out(graph: Graph, op: Op) -> None:
+    x, y = op.inputs[0], op.outputs[0]
+    assert x is not None and y is not None
+    graph.replace_uses(y, x)
+    graph.remove_op(op)

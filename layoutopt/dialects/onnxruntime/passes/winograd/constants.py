@@ -1,0 +1,133 @@
+"""The constants of a Winograd convolution, computed whenever they are read. At most one source filter is held."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
+from layoutopt.ir.content import elements_at
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Data, DType, TensorType, Value
+
+
+@dataclass(slots=True)
+class LastRead:
+    """Reads constants and keeps the last one: a file has the parts of one filter one behind the other."""
+
+    data: Data | None = None
+    array: Array | None = None
+
+    def read(self, data: Data) -> Array:
+        """The elements of a constant."""
+        if self.array is None or self.data is not data:
+            self.data, self.array = None, None  # so that two are never held at once
+            self.data, self.array = data, data.numpy()
+        return self.array
+
+
+class TransformedFilter:
+    """One part of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G."""
+
+    def __init__(
+        self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None], last: LastRead
+    ) -> None:
+        """Remember a filter declared as (O, I, H, W), and the row of G for H and for W, None where the axis stays."""
+        self._data = data
+        self._last = last
+        filters, _, *kernel = shape
+        numbers, taps, after = np.ones(1), 1, block**2
+        for row, extent in zip(reversed(rows), reversed(kernel), strict=True):
+            if row is not None:
+                numbers, taps = np.multiply.outer(row, numbers).ravel(), taps * extent
+            elif taps == 1:
+                after *= extent
+        size = int(np.prod(shape))
+        # Element (o, before, tap, after); one block of filters at a time, which stays in the cache.
+        self._source = (filters // block, size // (filters // block * taps * after), taps, after)
+        self._numbers = numbers
+        left = (1 if row is not None else extent for row, extent in zip(rows, kernel, strict=True))
+        self.shape = (*shape[:2], *left)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 4 * int(np.prod(self.shape))
+
+    def numpy(self) -> Array:
+        """The packed filter, computed in float64 and rounded once."""
+        blocks, before, _, after = self._source
+        source = self._last.read(self._data).reshape(self._source)
+        result = np.empty((blocks, before, after), dtype=np.float32)
+        for place, each in enumerate(source):
+            result[place] = self._numbers @ each.astype(np.float64)
+        return result.reshape(self.shape)
+
+    def elements_at(self, places: Array) -> Array:
+        """The elements at places of the flattened packed filter."""
+        blocks, before, taps, after = self._source
+        first, second, last = np.unravel_index(places, (blocks, before, after))
+        rows = (np.ravel_multi_index((first, second), (blocks, before)) * taps)[None] + np.arange(taps)[:, None]
+        found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
+        return np.asarray(self._numbers @ found.astype(np.float64), np.float32)
+
+
+class SameForAllChannels:
+    """A depthwise filter (C, 1, H, W) that is the same H x W numbers for every channel, packed OIHW{b}o."""
+
+    def __init__(self, channels: int, block: int, numbers: Array) -> None:
+        """Remember the numbers."""
+        self._numbers = numbers
+        self._block = block
+        self.shape = (channels, 1, *numbers.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return 4 * int(np.prod(self.shape))
+
+    def numpy(self) -> Array:
+        """The packed filter."""
+        lying = np.broadcast_to(
+            self._numbers[:, :, None], (self.shape[0] // self._block, *self._numbers.shape, self._block)
+        )
+        return lying.astype(np.float32).reshape(self.shape)
+
+
+class Constants:
+    """The constants of all Winograd convolutions of a graph; equal ones are shared."""
+
+    def __init__(self, graph: Graph, block: int) -> None:
+        """Add to `graph`."""
+        self.block = block
+        self._graph = graph
+        self._values: dict[object, Value] = {}
+        self._last = LastRead()
+
+    def filter(self, site: Site, tiles: tuple[Tiles, Tiles], parts: tuple[int, int]) -> Value:
+        """The filter of a product."""
+        rows = [
+            None if each.algorithm is None else each.algorithm.filter_rows[part]
+            for each, part in zip(tiles, parts, strict=True)
+        ]
+        numbers = [None if row is None else np.asarray([float(number) for number in row]) for row in rows]
+        assert site.filter.data is not None and site.filter.static_shape is not None
+        data = TransformedFilter(site.filter.data, site.filter.static_shape, self.block, numbers, self._last)
+        return self._shared((site.filter, *rows), f"{site.filter.name}/winograd", data, data.shape)
+
+    def depthwise(self, channels: int, numbers: Array) -> Value:
+        """A depthwise filter that is alike for all channels."""
+        data = SameForAllChannels(channels, self.block, numbers)
+        return self._shared((channels, numbers.shape, numbers.tobytes()), "winograd/transform", data, data.shape)
+
+    def integers(self, *numbers: int) -> Value:
+        """A vector of int64."""
+        array = np.asarray(numbers, dtype=np.int64)
+        return self._shared(numbers, "winograd/shape", ArrayData(array), array.shape, DType.INT64)
+
+    def _shared(
+        self, key: object, name: str, data: Data, shape: tuple[int, ...], dtype: DType = DType.FLOAT32
+    ) -> Value:
+        if key not in self._values:
+            self._values[key] = self._graph.new_value(name, TensorType(dtype, shape), data=data)
+        return self._values[key]

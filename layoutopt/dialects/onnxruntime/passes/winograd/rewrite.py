@@ -1,0 +1,203 @@
+"""Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
+
+    B^T d      depthwise convolutions with stride m, whose padding does the borders
+    products   convolutions with what is left of the kernel, 1x1 if both axes are tiled
+    A^T        sums and differences, and depthwise 1x1 convolutions that add: sum + number * x
+    tiles      Concat on a view of the arrays in which the outputs of a tile are an axis
+
+The first and the last output of a tile are finished by a product, which adds the others and applies the activation.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from layoutopt.dialects.onnxruntime.arrays import DOMAIN, floats
+from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
+from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
+from layoutopt.formats import Dim, Shape, product
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Attribute, Op, Value
+
+Vector = list[Value]
+Produce = Callable[[int, Vector | None, bool], Vector]
+"""Computes a part: its index, what to add to its elements, and whether they are then results, and get the activation."""
+
+
+class Writer:
+    """Puts the Winograd form of one convolution into the graph."""
+
+    def __init__(self, graph: Graph, constants: Constants, site: Site, tiles: tuple[Tiles, Tiles]) -> None:
+        """Of `site`, cut into `tiles` along rows and columns."""
+        self._graph = graph
+        self._constants = constants
+        self._site = site
+        self._tiles = tiles
+        self._phase: Shape = (site.batch, site.filters, tiles[0].rest.output, tiles[1].rest.output)
+
+    def run(self) -> None:
+        """Replace the convolution."""
+        fused = self._site.residual is None
+        phases = self._outputs(self._tiles[0], self._columns, None, fused)
+        result = self._interleaved(phases)
+        if not fused:
+            result = self._with_residual(result)
+        self._take_over(result)
+
+    def _columns(self, row: int, acc: Vector | None, final: bool) -> Vector:
+        """What part `row` of the rows comes to: one array for every output of a tile of columns."""
+
+        def product(column: int, added: Vector | None, last: bool) -> Vector:
+            return [self._product((row, column), added[0] if added else None, last)]
+
+        apart = [[each] for each in acc] if acc is not None else None
+        return [each for (each,) in self._outputs(self._tiles[1], product, apart, final)]
+
+    def _outputs(self, tiles: Tiles, produce: Produce, acc: list[Vector] | None, final: bool) -> list[Vector]:
+        """A^T: every output of a tile from the parts along an axis, plus what is in `acc` for it."""
+        algorithm = tiles.algorithm
+        if algorithm is None:
+            return [produce(0, acc[0] if acc is not None else None, final)]
+        halves: list[tuple[Vector, Vector]] = []
+        for pair in range(len(algorithm.pairs)):
+            plus, minus = (produce(index + 2 * pair, None, False) for index in (1, 2))
+            halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
+        found = []
+        for output in range(algorithm.outputs):
+            edge = {0: 0, algorithm.outputs - 1: algorithm.parts - 1}.get(output)
+            terms = [(point**output, half[output % 2]) for point, half in zip(algorithm.pairs, halves, strict=True)]
+            total = self._sum(terms, acc[output] if acc is not None else None, final and edge is None)
+            found.append(total if edge is None else produce(edge, total, final))
+        return found
+
+    def _sum(self, terms: Sequence[tuple[Fraction, Vector]], acc: Vector | None, final: bool) -> Vector:
+        """The terms times their numbers, the first of which is 1; then the activation, if these are results."""
+        total = terms[0][1] if acc is None else self._each("Add", terms[0][1], acc)
+        for index, (number, term) in enumerate(terms[1:], 2):
+            last = final and index == len(terms)
+            if number == 1 and not last:
+                total = self._each("Add", total, term)
+            else:
+                total = [self._add_multiple(a, b, number, last) for a, b in zip(total, term, strict=True)]
+        return total
+
+    # --- single ops ----------------------------------------------------------------------------------------------
+
+    def _product(self, parts: tuple[int, int], added: Value | None, final: bool) -> Value:
+        """The convolution of one part."""
+        site = self._site
+        ones = tuple(int(each.algorithm is not None) for each in self._tiles)
+        bias = site.bias if parts == ones else None  # the point 1 enters every output once
+        rows, columns = (each.rest for each in self._tiles)
+        return self._conv(
+            (self._transformed(parts), self._constants.filter(site, self._tiles, parts), bias, added),
+            self._phase,
+            final,
+            group=1,
+            kernel_shape=(rows.kernel, columns.kernel),
+            pads=(rows.front, columns.front, rows.back, columns.back),
+            strides=(rows.stride, columns.stride),
+            dilations=(rows.dilation, columns.dilation),
+        )
+
+    def _transformed(self, parts: tuple[int, int]) -> Value:
+        """The input of one part."""
+        site = self._site
+        (rows, top, bottom), (columns, left, right) = (
+            tiles.taps(part) for tiles, part in zip(self._tiles, parts, strict=True)
+        )
+        numbers = np.outer(rows, columns)
+        return self._conv(
+            (site.x, self._constants.depthwise(site.channels, numbers), None, None),
+            (site.batch, site.channels, *(each.rest.input for each in self._tiles)),
+            False,
+            group=site.channels,
+            kernel_shape=numbers.shape,
+            pads=(top, left, bottom, right),
+            strides=(self._tiles[0].outputs, self._tiles[1].outputs),
+            dilations=(1, 1),
+        )
+
+    def _add_multiple(self, total: Value, term: Value, number: Fraction | int, final: bool) -> Value:
+        """total + number * term."""
+        assert total.shape is not None
+        filter = self._constants.depthwise(self._site.filters, np.full((1, 1), float(number)))
+        ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
+        return self._conv((term, filter, None, total), total.shape, final, group=self._site.filters, **ones)
+
+    def _conv(self, inputs: Sequence[Value | None], shape: Shape, final: bool, **fields: Attribute) -> Value:
+        operands = list(inputs)
+        while operands[-1] is None:
+            operands.pop()
+        return self._op("Conv", operands, shape, DOMAIN, **fields, **(self._site.activation if final else {}))
+
+    def _each(self, kind: str, first: Vector, second: Vector) -> Vector:
+        return [self._op(kind, (a, b), a.shape) for a, b in zip(first, second, strict=True)]
+
+    def _op(
+        self, kind: str, inputs: Sequence[Value | None], shape: Shape | None, domain: str = "", **fields: Attribute
+    ) -> Value:
+        assert shape is not None
+        result = self._graph.new_value(f"{self._site.y.name}/winograd/{kind}", floats(shape))
+        version = 1 if domain else self._graph.opsets[""]
+        made = Op(kind, tuple(inputs), (result,), domain=domain, version=version, name=result.name, attributes=fields)
+        self._graph.add_op(made, near=self._site.op)
+        return result
+
+    # --- the tiles side by side ----------------------------------------------------------------------------------
+
+    def _interleaved(self, phases: list[Vector]) -> Value:
+        """The array of y, from one array for every output of a tile."""
+        site, block, (rows, columns) = self._site, self._constants.block, self._tiles
+        images = _times(site.batch, site.filters // block)
+        tiles = _times(images, rows.rest.output)
+        lines = [self._side_by_side(phase, tiles, columns, block) for phase in phases]
+        whole = self._side_by_side(lines, images, rows, columns.axis.output * block)
+        return self._reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
+
+    def _side_by_side(self, pieces: Vector, outer: Dim, tiles: Tiles, inner: int) -> Value:
+        """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
+        if tiles.algorithm is None:
+            return pieces[0]
+        all_tiles = _times(outer, tiles.count)
+        views = [self._reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
+        whole = self._op("Concat", views, (all_tiles, len(pieces), inner), axis=1)
+        if tiles.axis.output == tiles.count * tiles.outputs:
+            return whole
+        return self._front(self._reshape(whole, (outer, tiles.count * tiles.outputs, inner)), tiles.axis.output)
+
+    def _front(self, x: Value, count: int) -> Value:
+        """The first elements of axis 1."""
+        assert x.shape is not None
+        shape = (x.shape[0], count, x.shape[2])
+        if self._graph.opsets[""] < 10:
+            return self._op("Slice", (x,), shape, starts=(0,), ends=(count,), axes=(1,))
+        bounds = [self._constants.integers(number) for number in (0, count, 1)]
+        return self._op("Slice", (x, *bounds), shape)
+
+    def _reshape(self, x: Value, shape: Shape) -> Value:
+        extents = [dim if isinstance(dim, int) else -1 for dim in shape]
+        return self._op("Reshape", (x, self._constants.integers(*extents)), shape)
+
+    def _with_residual(self, result: Value) -> Value:
+        residual = self._site.residual
+        assert residual is not None
+        if not self._site.activation:
+            return self._op("Add", (result, residual), result.shape)
+        return self._add_multiple(residual, result, 1, True)
+
+    def _take_over(self, result: Value) -> None:
+        """Let `result` be what the convolution computed, under its name."""
+        graph, y = self._graph, self._site.y
+        graph.replace_uses(y, result)
+        graph.replace_output(y, result)
+        graph.remove_op(self._site.op)
+        graph.rename(result, y.name)
+        result.tensor = y.tensor
+        if not graph.is_read(self._site.filter) and not graph.is_output(self._site.filter):
+            graph.remove_value(self._site.filter)
+
+
+def _times(dim: Dim, number: int) -> Dim:
+    return product((dim, number))

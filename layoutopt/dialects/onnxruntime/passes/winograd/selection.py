@@ -1,0 +1,103 @@
+"""Which convolutions get transformed filters, if the file may not grow by the filters of all.
+
+A multiple-choice knapsack, solved greedily: tilings are taken in the order of seconds per byte, and one takes the place of
+another of the same convolution if it gains more and fits. With tens of small items that is close to the optimum.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from layoutopt.cost.size_growth import Growth
+from layoutopt.dialects.onnxruntime.passes.winograd.estimate import filter_growth
+from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
+from layoutopt.ir.deferred import stored
+from layoutopt.ir.graph import Graph
+
+_NODE = 200  # bytes in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to tile one convolution.
+
+    Attributes:
+        graph: the graph that has it.
+        site: the convolution.
+        tiles: of rows and columns.
+        seconds: the estimated gain of one run of the model.
+    """
+
+    graph: Graph
+    site: Site
+    tiles: tuple[Tiles, Tiles]
+    seconds: float
+
+    @property
+    def filter_bytes(self) -> int:
+        """The size of the transformed filter."""
+        assert self.site.filter.data is not None
+        return int(self.site.filter.data.nbytes * filter_growth(self.tiles))
+
+    @property
+    def nbytes(self) -> int:
+        """By how much the file grows if no other convolution reads the filter."""
+        return self.filter_bytes + self.node_bytes - sum(stored(self.site.filter).values())
+
+    @property
+    def node_bytes(self) -> int:
+        """The size of the nodes: two for every product, and sums."""
+        rows, columns = self.tiles
+        return _NODE * 4 * rows.parts * columns.parts
+
+    @property
+    def filter_key(self) -> Hashable:
+        """Equal for options that have the transformed filter in common."""
+        return self.graph, self.site.filter, tuple(each.algorithm for each in self.tiles)
+
+
+def select(options: Sequence[Option], budget: float) -> list[Option]:
+    """One option for each convolution, or none, so that the file grows by no more than `budget` bytes."""
+    best: dict[Hashable, Option] = {option.site.op: option for option in sorted(options, key=lambda each: each.seconds)}
+    if total_bytes(best.values()) > budget:
+        best = _densest(options, budget)
+    places = {option.site.op: place for place, option in enumerate(options)}
+    return sorted(best.values(), key=lambda option: places[option.site.op])
+
+
+def _densest(options: Sequence[Option], budget: float) -> dict[Hashable, Option]:
+    best: dict[Hashable, Option] = {}
+    for option in sorted(options, key=lambda each: each.seconds / max(1, each.nbytes), reverse=True):
+        before = best.get(option.site.op)
+        if before is not None and before.seconds >= option.seconds:
+            continue
+        changed = {**best, option.site.op: option}
+        if total_bytes(changed.values()) <= budget:
+            best = changed
+    return best
+
+
+def total_bytes(chosen: Iterable[Option]) -> int:
+    """By how much the file grows: filters in common count once, and those that nothing else reads go."""
+    chosen = list(chosen)
+    filters = {option.filter_key: option.filter_bytes for option in chosen}
+    readers: dict[tuple[Graph, object], list[Option]] = {}
+    for option in chosen:
+        readers.setdefault((option.graph, option.site.filter), []).append(option)
+    released = 0
+    for (graph, _), reading in readers.items():
+        filter = reading[0].site.filter
+        if graph.use_count(filter) == len(reading) and not graph.is_output(filter):
+            released += sum(stored(filter).values())
+    return sum(filters.values()) + sum(option.node_bytes for option in chosen) - released
+
+
+def record(growth: Growth, options: Sequence[Option], chosen: Sequence[Option]) -> None:
+    """Enter what was bought, and the largest gain of every convolution that nothing was bought for."""
+    bought = {option.site.op for option in chosen}
+    declined: dict[Hashable, Option] = {}
+    for option in options:
+        op = option.site.op
+        if op not in bought and (op not in declined or option.seconds > declined[op].seconds):
+            declined[op] = option
+    for each, is_accepted in [*((each, True) for each in chosen), *((each, False) for each in declined.values())]:
+        growth.record("winograd", each.site.op.name, each.nbytes, each.seconds, is_accepted=is_accepted)

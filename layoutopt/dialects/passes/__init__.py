@@ -1,0 +1,12 @@
+"""Passes on lowered graphs that every dialect can run."""
+
+from layoutopt.dialects.passes.equalize_matmul_ranks import EqualizeMatmulRanks
+from layoutopt.dialects.passes.rematerialize_constants import RematerializeConstants
+from layoutopt.passes import RemoveDead, ShareConstants
+from layoutopt.passes.base import Pass
+
+COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareConstants(), RemoveDead())
+"""The last passes of every dialect. They store the constants in as few bytes as possible, and remove what nothing reads:
+a lowered op may compute a shape from its operands where the planned op read it."""
+
+__all__ = ["COMPACT", "EqualizeMatmulRanks", "RematerializeConstants"]

@@ -1,0 +1,83 @@
+"""From a lowered graph to the model that is handed out: emitted, baked and verified."""
+
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.driver.job import Job
+from layoutopt.driver.model_faults import is_loadable
+from layoutopt.errors import ModelError, UnverifiedError, VerificationError
+from layoutopt.ir.graph import Graph
+from layoutopt.passes.base import Note
+from layoutopt.report.stamp import KEY
+from layoutopt.runtime.baking import bake, forget_inner_types
+from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.verification import EquivalenceGate
+
+_UNVERIFIED = "say --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
+
+
+def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph) -> onnx_ir.Model:
+    """The model of the lowered graph.
+
+    Args:
+        job: whose passes have run.
+        gate: compares the model with the original, if it is to be verified.
+        source: the original.
+        planned: the planned graph.
+
+    Raises:
+        VerificationError: the model computes something else than the original, or ONNX Runtime loads the original alone.
+        UnverifiedError: the two could not be compared.
+    """
+    assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
+    emitted = onnx_io.emit(job.context.lowered)
+    onnx_io.check(emitted)
+    final = _baked(job, emitted)
+    if job.settings.verify:
+        final = _verified(job, gate, source, planned, emitted, final)
+    if final is not emitted:
+        forget_inner_types(final)
+    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    return final
+
+
+def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
+    """The model as ONNX Runtime's optimiser rewrites it for this machine; the model itself if it is for another one.
+
+    Raises:
+        VerificationError: ONNX Runtime loads the original, and not the rewritten model.
+    """
+    block = job.context.block
+    if not job.dialect.is_native or block not in (0, blocked_channels()):
+        return model
+    job.progress("baking")
+    try:
+        # A model without blocks has no block-size check either, so it has to stay without.
+        return bake(model, packs=block > 0)
+    except ModelError as error:
+        if is_loadable(job.given):
+            raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
+        job.context.notes.append(Note("bake", error.where, error.what))  # an op of another library, perhaps
+        return model
+
+
+def _verified(
+    job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph, emitted: onnx_ir.Model, final: onnx_ir.Model
+) -> onnx_ir.Model:
+    """The baked model, once the gate has passed it; baked again without the declared shapes that turn out to be wrong."""
+    assert job.context.lowered is not None
+    job.progress("verifying")
+    job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+    if job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
+        for name in job.verification.misdeclared:
+            what = "has another shape than it declares: the declaration is dropped"
+            job.context.notes.append(Note("read", name, what))
+        onnx_io.forget_output_shapes(emitted, job.verification.misdeclared)
+        final = _baked(job, emitted)
+        job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+    if job.verification.status == "not verified" and not job.settings.allow_unverified:
+        raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
+    return final
+
+
+__all__ = ["emit"]

@@ -1,0 +1,115 @@
+"""From a model that is ready to the result of `layoutopt.optimize`: its report is built here."""
+
+from time import perf_counter
+
+import onnx_ir
+
+from layoutopt import onnx_io
+from layoutopt.cost import sized
+from layoutopt.driver.job import Job
+from layoutopt.driver.model_faults import run_alone
+from layoutopt.driver.result import Result
+from layoutopt.ir.graph import Graph
+from layoutopt.passes.base import Note, PassContext
+from layoutopt.report.builder import (
+    agreeing,
+    cast_reports,
+    counts,
+    dim_reports,
+    growth_report,
+    op_reports,
+    outcome_reports,
+    size_notes,
+)
+from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification import Verification
+from layoutopt.version import VERSION
+
+
+def finish_unchanged(job: Job, model: onnx_ir.Model, graph: Graph, reason: str, samples: SampleInputs) -> Result:
+    """The result for a model that is left alone.
+
+    Args:
+        job: the call.
+        model: the original.
+        graph: its graph.
+        reason: why it is left alone.
+        samples: inputs on which it is run, if the call asks for verification.
+    """
+    if job.settings.verify:
+        job.verification = run_alone(model, job.path, samples)
+    return Result(model, job.context.plan, _report(job, model, graph, reason), graph, job.source, job.path)
+
+
+def finish(job: Job, model: onnx_ir.Model, graph: Graph) -> Result:
+    """The result for a model that was rewritten, given its planned graph."""
+    return Result(model, job.context.plan, _report(job, model, graph, ""), graph, None, job.path)
+
+
+def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Report:
+    """The report; `unchanged` is the reason for which the model was left alone, if it was."""
+    context, sizes = job.context, job.context.sizes
+    cost_model = sized(context.cost_model, sizes)
+    repairs = [Note("read", where, reason) for where, reason in graph.repairs]
+    context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
+    nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
+    return Report(
+        layoutopt_version=VERSION,
+        model=job.name,
+        target=context.cost_model.name,
+        dialect=job.dialect.name,
+        mode=context.mode,
+        changed=not unchanged,
+        reason=unchanged,
+        plan=_plan_report(context, graph),
+        before=job.before,
+        after=job.before if unchanged else counts(graph),
+        dims=dim_reports(sizes),
+        ops=op_reports(graph, cost_model, whole_units=context.whole_units),
+        casts=cast_reports(graph, cost_model, sizes),
+        passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
+        notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
+        growth=None if unchanged else growth_report(context.growth, nbytes),
+        verification=_verification_report(job.verification, bool(unchanged)),
+        seconds=perf_counter() - job.start,
+    )
+
+
+def _plan_report(context: PassContext, graph: Graph) -> PlanReport | None:
+    plan = context.plan
+    if plan is None:
+        return None
+    return PlanReport(
+        targets=outcome_reports(graph, plan),
+        agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
+        seconds_before=plan.baseline,
+        seconds_after=plan.seconds,
+        lower_bound=plan.lower_bound,
+        gap=plan.gap,
+        optimal=plan.optimal,
+        stopped=plan.stopped,
+        least_moves=context.least_moves,
+    )
+
+
+def _verification_report(verdict: Verification | None, unchanged: bool) -> VerificationReport:
+    if unchanged and verdict is not None and verdict.status == "not verified":
+        return VerificationReport(status=verdict.status, reason=verdict.reason.replace("the original", "the model", 1))
+    if unchanged:
+        return VerificationReport(status="passed", reason="the model is the original")
+    if verdict is None:
+        return VerificationReport(status="off")
+    worst = verdict.worst
+    return VerificationReport(
+        status=verdict.status,
+        reason=verdict.reason,
+        largest_error=worst.error if worst is not None else None,
+        rounding=verdict.spread,
+        tolerance=worst.tolerance if worst is not None else None,
+        outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
+        sizes=[dict(each) for each in verdict.sizes],
+    )
+
+
+__all__ = ["finish", "finish_unchanged"]

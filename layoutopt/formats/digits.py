@@ -1,0 +1,36 @@
+"""Digits: the levels of a tensor's axes in memory, for a given shape.
+
+The coordinate x of an axis is a number in a mixed radix system, and each part of a format is one of its digits:
+
+    digit(x) = x // span % extent        x = sum of digit * span over the digits of the axis
+"""
+
+from dataclasses import dataclass
+
+from layoutopt.formats.extent import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """One level of one axis of a tensor.
+
+    Attributes:
+        axis: the position of the axis.
+        span: how many elements of the axis one step of the digit covers.
+        extent: the number of values of the digit.
+    """
+
+    axis: int
+    span: int
+    extent: Dim
+
+    def joined(self, inner: "Digit") -> "Digit | None":
+        """This digit and the one next to it in memory as one digit; None if `inner` does not continue this one."""
+        if isinstance(self.extent, str) or isinstance(inner.extent, str):
+            return None
+        if self.axis != inner.axis or self.span != inner.span * inner.extent:
+            return None
+        return Digit(inner.axis, inner.span, self.extent * inner.extent)
+
+
+__all__ = ["Digit"]

@@ -1,0 +1,82 @@
+"""The grammar of format names, which oneDNN and TVM share.
+
+    format = "scalar" | level { level }
+    level  = LETTER                       the outer part of an axis, say C
+           | number [_ number] letter     an inner block of that axis, say 16c; from left to right major to minor,
+                                          unless the second number is the distance of its elements, say 4_3c
+
+Parsing turns letters into positions of axes. The caller declares which letter is which axis; otherwise the order
+follows from the set of letters, because the field agrees on one order for each: N, C, H, W are the axes of NCHW.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_uppercase
+
+from layoutopt.errors import FormatError
+
+_KNOWN_AXES = {
+    frozenset(axes): axes
+    for axes in (
+        *("NC", "NCW", "NCHW", "NCDHW"),
+        *("OI", "OIW", "OIHW", "OIDHW", "GOI", "GOIW", "GOIHW", "GOIDHW"),
+        *("KCRS", "GKCRS", "KCTRS"),
+        *("MN", "MK", "KN"),
+        *("TN", "TNC", "LDNC", "LDIGO", "LDIO", "LDGO"),  # of recurrent networks, in oneDNN
+    )
+}
+_DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
+_SCALAR = "scalar"
+_LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
+
+
+Level = tuple[int, int, int]
+"""The position of an axis; the number of elements of a block, or 0; their distance along the axis, or 0 for the default."""
+
+
+def parse_levels(text: str, axes: str | None = None) -> Iterator[Level]:
+    """The levels of a format in this notation.
+
+    Raises:
+        FormatError: the text does not follow the grammar, or its letters are not those of the axes.
+    """
+    if text == _SCALAR and not axes:
+        return
+    levels = list(_LEVEL.finditer(text))
+    if not text or "".join(level[0] for level in levels) != text:
+        raise FormatError("not a format", where=text or "''", hint="write it like NHWC or NCHW16c")
+    letters = [level[1] for level in levels if level[1]]
+    axes = _axes_of(letters, text) if axes is None else axes
+    if sorted(letters) != sorted(set(axes)) or len(set(axes)) != len(axes):
+        raise FormatError(f"does not name each of the axes {axes} once", where=text)
+    if stray := {level[4] for level in levels if level[4]} - set(axes.lower()):
+        raise FormatError(f"has blocks of the unknown axes {sorted(stray)}", where=text)
+    for level in levels:
+        yield axes.index((level[1] or level[4]).upper()), int(level[2] or 0), int(level[3] or 0)
+
+
+def write_levels(levels: Iterable[Level], rank: int, axes: str | None = None) -> str:
+    """The notation of levels, by default with the letters of a feature map of that rank.
+
+    Raises:
+        FormatError: the number of letters is not the rank.
+    """
+    if axes is None:
+        axes = _DEFAULT_AXES[rank] if rank < len(_DEFAULT_AXES) else ascii_uppercase[:rank]
+    if len(axes) != rank:
+        raise FormatError(f"{rank} axes cannot be named with the letters '{axes}'")
+    return "".join(_level_text(axes[axis], block, step) for axis, block, step in levels) or _SCALAR
+
+
+def _level_text(letter: str, block: int, step: int) -> str:
+    if not block:
+        return letter
+    return f"{block}_{step}{letter.lower()}" if step else f"{block}{letter.lower()}"
+
+
+def _axes_of(letters: Sequence[str], text: str) -> str:
+    if len(letters) == 1 or set(letters) == set(ascii_uppercase[: len(letters)]):
+        return "".join(sorted(letters))
+    if axes := _KNOWN_AXES.get(frozenset(letters)):
+        return axes
+    raise FormatError(f"the order of the axes {letters} is ambiguous", where=text, hint="pass axes='NCHW'")

@@ -1,0 +1,39 @@
+"""onnx's inference for an op whose bodies have no rule, such as SequenceMap: that of the node that it was lifted from."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx.helper
+import onnx_ir as ir
+
+from layoutopt.inference.merge import Type
+from layoutopt.inference.one_node import Found, ask, type_proto
+from layoutopt.ir.types import Op
+from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.schema import find_schema
+
+
+def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str, int]) -> list[Found]:
+    """The types of the outputs of an op with bodies.
+
+    Args:
+        op: the op.
+        types: the types of its inputs, None for absent ones; those that its bodies capture are the last ones.
+        opsets: the opsets of the model.
+
+    Raises:
+        REFUSALS, MISTYPED: as for `infer_node`.
+    """
+    schema = find_schema(op.op_type, op.domain, op.version)
+    if schema is None or not isinstance(op.origin, ir.Node):
+        return [None] * len(op.outputs)
+    names = [value.name if value is not None else "" for value in op.origin.inputs]
+    names += list(scope_of(op.origin).captures)
+    given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
+    found = ask(schema, proto, given, {}, imports)
+    return [found.get(name) for name in proto.output]
+
+
+__all__ = ["infer_bodied_node"]

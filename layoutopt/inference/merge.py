@@ -1,0 +1,93 @@
+"""The type of a value from what inference finds and what is declared."""
+
+from typing import TypeAlias
+
+from layoutopt.errors import ModelError
+from layoutopt.formats import UNKNOWN, Dim, is_unknown
+from layoutopt.inference.one_node import Found
+from layoutopt.ir.types import DType, Op, OpaqueType, TensorType
+from layoutopt.onnx_io.converter.vocabulary import DimNames
+
+Type: TypeAlias = TensorType | OpaqueType
+
+NOTHING = OpaqueType(UNKNOWN)
+"""The type of a value of which nothing is known."""
+
+HINT = "export the model again"
+
+_TOO_LARGE = 1 << 63  # an extent that no file can contain, and no kernel computes
+_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in messages, as onnx has them
+
+
+def describe(op: Op) -> str:
+    """A name for an op: its own, or else its op type and first output."""
+    return op.name or f"{op.op_type} -> {next((value.name for value in op.outputs if value is not None), '?')}"
+
+
+def without_names(type: Type, names: DimNames) -> Type:
+    """A declared type with the numbers of its shape only."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    return TensorType(type.dtype, tuple(_dim(None, dim, names) for dim in type.shape))
+
+
+def merged(found: Found, declared: Type, names: DimNames, where: str, *, is_lenient: bool = False) -> Type:
+    """Numbers of either first, then found expressions, then names of their own.
+
+    Args:
+        found: what inference finds.
+        declared: what is declared. Names of dimensions do not count: exporters give outputs the names of inputs.
+        names: for dimensions of which nothing is known.
+        where: the op that computes the value, for messages.
+        is_lenient: whether the declared shape holds where the two contradict each other.
+
+    Raises:
+        ModelError: they contradict each other.
+    """
+    if found is None:
+        return declared
+    if isinstance(found, OpaqueType) or (isinstance(declared, OpaqueType) and declared != NOTHING):
+        if isinstance(found, OpaqueType) and isinstance(declared, OpaqueType):
+            return found
+        what = found if isinstance(found, OpaqueType) else "a tensor"
+        raise ModelError(f"is declared as {declared}, but is {what}", where=where, hint=HINT)
+    given = declared if isinstance(declared, TensorType) else None
+    dtype = found.dtype or (given.dtype if given is not None else None)
+    if dtype is None:
+        return declared
+    if given is not None and given.dtype is not dtype:
+        types = f"{_NAMES.get(dtype, dtype)} vs {_NAMES.get(given.dtype, given.dtype)}"
+        raise ModelError(f"inferred elem type differs from existing elem type: {types}", where=where, hint=HINT)
+    shape = given.shape if given is not None else None
+    if shape is not None and found.shape is not None and not is_lenient:
+        _compare(found.shape, shape, where)
+    if found.shape is None or (shape is not None and len(shape) != len(found.shape)):
+        return without_names(TensorType(dtype, shape), names)
+    old = shape if shape is not None else (None,) * len(found.shape)
+    pairs = zip(found.shape, old, strict=True)
+    return TensorType(dtype, tuple(_dim(new, dim, names) for new, dim in pairs))
+
+
+def _dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim:
+    for dim in (declared, found):
+        if isinstance(dim, int) and 0 <= dim < _TOO_LARGE:
+            return dim
+    if isinstance(found, str):
+        return found
+    return declared if isinstance(declared, str) and is_unknown(declared) else names.fresh()
+
+
+def _compare(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:
+    if len(found) != len(declared):
+        raise ModelError(
+            f"inferred shape and existing shape differ in rank: ({len(found)}) vs ({len(declared)})",
+            where=where,
+            hint=HINT,
+        )
+    for axis, (one, other) in enumerate(zip(found, declared, strict=True)):
+        if isinstance(one, int) and isinstance(other, int) and one != other:
+            what = f"inferred shape and existing shape differ in dimension {axis}: ({one}) vs ({other})"
+            raise ModelError(what, where=where, hint=HINT)
+
+
+__all__ = ["HINT", "NOTHING", "Type", "describe", "merged", "without_names"]

@@ -1,0 +1,47 @@
+"""Messages of onnx's checker and inference as errors on one line."""
+
+import re
+
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+
+NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
+"""How a message names a node: its operator and its name."""
+
+_TOLERATED = (
+    "Input to 'Range' op should be scalars",
+    "Input 0 expected to have rank 2 but has rank 1",
+    "Integer overflow",
+)
+"""Complaints about models that ONNX Runtime loads: Range of tensors with one element, which ONNX's own body of AffineGrid has;
+Gemm of a vector, which it reads as a matrix of one row; extents that no tensor can have."""
+
+_CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
+_TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
+_ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
+
+
+def is_tolerated(text: str) -> bool:
+    """Whether a complaint is about something that runtimes do not mind."""
+    return any(each in text for each in _TOLERATED)
+
+
+def model_error(error: Exception, default: str = "model") -> ModelError:
+    """The first complaint of a message, and the innermost node that it is about; `default` if it names none."""
+    text = str(error).strip()
+    first = text.split("\n")[0]
+    chain = [name for _, name in NODE.findall(first) if name]
+    context = _CONTEXT.search(text)
+    where = chain[-1] if chain else context["where"].strip() if context else ""
+    what = _TAG.sub("", NODE.split(first)[-1]).strip()
+    what = _ELEMENT.sub(lambda found: f"{found[1]}{_element(found[2])} vs {_element(found[3])}", what)
+    return ModelError(what[:1].lower() + what[1:].rstrip("."), where=where or default, hint="export the model again")
+
+
+def _element(code: str) -> str:
+    number = int(code)
+    return ir.DataType(number).name.lower() if number in set(ir.DataType) else code
+
+
+__all__ = ["NODE", "is_tolerated", "model_error"]

@@ -1,0 +1,183 @@
+"""The graph of a model of onnx_ir: its values, ops and bodies, with the types that the model declares.
+
+initializer, Constant node -> Value with data     graph input, node output -> Value without
+node                       -> Op                  subgraph                 -> body of the op, closed
+"""
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
+from layoutopt.onnx_io.converter.captures import Scope, scope_of
+from layoutopt.onnx_io.converter.constant import NodeData, constant_tensor
+from layoutopt.onnx_io.converter.vocabulary import DimNames, attribute_from_ir, holds_graphs, keyed_subgraphs
+from layoutopt.onnx_io.schema import describe, opsets_of
+
+HINT = "export the model again"
+
+
+def build(model: ir.Model, source: ir.Graph, graph: Graph, names: DimNames) -> None:
+    """Fill an empty graph with the values and ops of a graph of onnx_ir, and its bodies.
+
+    Args:
+        model: the model that the source is a part of.
+        source: the main graph of the model, or that of a function.
+        graph: the empty graph.
+        names: for unknown dimensions.
+
+    Raises:
+        ModelError: two values of one name, an input that nothing computes, a cycle.
+    """
+    pending = [_Lifting(source, graph)]
+    for lifting in pending:  # it grows by the bodies of every graph
+        pending += _Lifter(model, lifting, names).bodies
+        if cycle := lifting.graph.find_cycle():
+            raise ModelError(
+                f"the graph has a cycle: {_shorten(cycle)}",
+                where=cycle[0],
+                hint="a model cannot feed a value back to itself",
+            )
+
+
+def lifted_function(model: ir.Model, function: ir.Function) -> Graph:
+    """The body of a function of a model, at its own opsets.
+
+    Raises:
+        ModelError: as for `build`.
+    """
+    graph = Graph(function.name, opsets_of(function.opset_imports))
+    build(model, function.graph, graph, DimNames())
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifting:
+    """A graph of onnx_ir, the empty one that it becomes, and for a body what its op captures: names and values."""
+
+    source: ir.Graph
+    graph: Graph
+    captures: tuple[tuple[str, Value], ...] = ()
+
+
+class _Lifter:
+    """Builds one graph: all values first, so that ops may come in any order. Its `bodies` are still to be built then."""
+
+    def __init__(self, model: ir.Model, lifting: _Lifting, names: DimNames) -> None:
+        self._model = model
+        self._source = lifting.source
+        self._names = names
+        self.graph = lifting.graph
+        self.bodies: list[_Lifting] = []
+        self._visible: dict[str, Value] = {}
+        self._inputs()
+        self._initializers()
+        for output in (output for node in self._source for output in node.outputs if output.name):
+            self._add(output)
+        self._captures(lifting.captures)
+        for position, node in enumerate(self._source):
+            if not self._constant(position, node):
+                self._op(position, node)
+        self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
+
+    def _inputs(self) -> None:
+        """Before IR version 4 every initializer of the main graph is listed as an input, and is a constant all the same."""
+        old = self._model.ir_version < 4 and self.graph.root is self.graph
+        for value in self._source.inputs:
+            if not (old and value.name in self._source.initializers):
+                self.graph.inputs.append(self._add(value))
+
+    def _initializers(self) -> None:
+        for name, value in self._source.initializers.items():
+            tensor = value.const_value
+            if tensor is None:
+                raise ModelError("initializer without data", where=name, hint=HINT)
+            actual = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
+            declared = self._names.type(value.type, value.shape)
+            if not _compatible(declared, actual):
+                raise ModelError(f"declared as {declared}, but its data is {actual}", where=name, hint=HINT)
+            if name not in self._visible:
+                self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
+
+    def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
+        """The inputs that stand for outer values; one that this body does not read may have the name of another value here."""
+        for name, value in captures:
+            formal = self.graph.new_value(name, value.type)
+            self.graph.inputs.append(formal)
+            self._visible.setdefault(name, formal)
+
+    def _constant(self, position: int, node: ir.Node) -> bool:
+        """Give the output of a Constant node its elements; whether it was one."""
+        tensor = constant_tensor(node)
+        if tensor is None:
+            return False
+        value = self._visible[node.outputs[0].name or ""]
+        value.give_type(self._names.type(ir.TensorType(tensor.dtype), tensor.shape))
+        value.data, value.origin = NodeData(node, tensor, position), node
+        return True
+
+    def _op(self, position: int, node: ir.Node) -> None:
+        where = describe(node)
+        scope = scope_of(node)
+        captured = self._captured(scope, where)
+        sources = dict(keyed_subgraphs(node))
+        bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
+        plain = {name: attr for name, attr in node.attributes.items() if not holds_graphs(attr)}
+        op = Op(
+            node.op_type,
+            (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
+            tuple(self._visible.get(value.name) if value.name else None for value in node.outputs),
+            domain=node.domain,
+            version=self.graph.opsets.get(node.domain, 1),
+            name=node.name or "",
+            attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
+            bodies=bodies,
+            captured=len(captured),
+            order=(position,),
+            origin=node,
+        )
+        self.graph.add_op(op)
+        captures = tuple(zip(scope.captures, captured, strict=True))
+        self.bodies += [_Lifting(sources[key], body, captures) for key, body in bodies.items()]
+
+    def _captured(self, scope: Scope, where: str) -> tuple[Value, ...]:
+        found = []
+        for name, reader in scope.captures.items():
+            inner = describe(reader) if reader is not None else f"an output of a subgraph of {where}"
+            found.append(self._find(name, inner))
+        return tuple(found)
+
+    def _find(self, name: str, where: str) -> Value:
+        value = self._visible.get(name)
+        if value is None:
+            raise ModelError(f"input {name!r} is not defined: nothing computes it", where=where, hint=HINT)
+        return value
+
+    def _add(self, source: ir.Value) -> Value:
+        name = source.name or ""
+        if name in self._visible:
+            raise ModelError("two values have this name", where=name, hint="give every value a name of its own")
+        type = self._names.type(source.type, source.shape)
+        if source.is_graph_input() and self.graph.root is self.graph:
+            type = self._names.input_type(name, source.type, source.shape)
+        value = self.graph.add_value(Value(name, type, origin=source))
+        return self._visible.setdefault(name, value)
+
+
+def _compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
+    """Whether a declaration may describe a tensor: names of dimensions stand for any number."""
+    if not isinstance(declared, TensorType) or not isinstance(actual, TensorType):
+        return True
+    if declared.dtype is not actual.dtype:
+        return False
+    if declared.shape is None or actual.shape is None:
+        return True
+    pairs = zip(declared.shape, actual.shape, strict=False)
+    return len(declared.shape) == len(actual.shape) and all(isinstance(a, str) or a == b for a, b in pairs)
+
+
+def _shorten(names: list[str]) -> str:
+    shown = names if len(names) <= 8 else [*names[:4], "...", *names[-3:]]
+    return " -> ".join(shown)

@@ -1,0 +1,31 @@
+"""Shape functions: how the types and extents of results follow from those of operands, one function per kind of op.
+
+    shapes            extents of results, as expressions in the extents of the operands
+    elements          elements of small integer tensors, such as the arithmetic that exporters do on shapes
+    type_functions    types of the results of operators that onnx does not infer: onnxruntime's, and those of extensions
+
+For what has no function here, `inference` asks onnx about the one node.
+"""
+
+from layoutopt.ops.shape_functions.elements import MOST, array_of, elements_of
+from layoutopt.ops.shape_functions.node import Dims, Elements, Known, Node, Operand, as_elements
+from layoutopt.ops.shape_functions.shapes import shapes_of
+from layoutopt.ops.shape_functions.type_functions import Equivalent, Result, TypeFunction, results_of, type_function
+
+__all__ = [
+    "MOST",
+    "Dims",
+    "Elements",
+    "Equivalent",
+    "Known",
+    "Node",
+    "Operand",
+    "Result",
+    "TypeFunction",
+    "array_of",
+    "as_elements",
+    "elements_of",
+    "results_of",
+    "shapes_of",
+    "type_function",
+]

@@ -1,0 +1,349 @@
+"""What small integer tensors hold: the arithmetic of shapes, in extents.
+
+    Shape(x) -> Slice(2, 4) -> Div(7) -> Concat(...)      is      [H, W] -> [H//7, W//7] -> ...
+
+Numbers in float tensors count where they are whole: float32 holds every extent below 2**24. Booleans are 0 and 1.
+"""
+
+import operator
+from collections.abc import Callable
+from functools import partial, reduce
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from layoutopt.formats import Extent
+from layoutopt.ir.types import Array
+from layoutopt.ops.shape_functions.node import Elements, Known, Node, as_elements, numbers, objects, times
+
+Rule: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
+"""The elements of the outputs of a node, of the only one or of all; None where they are not known."""
+
+_BOOL = 9  # the number of the type of booleans in an attribute
+
+MOST = 64  # elements that a tensor is followed with: shapes, pads and window counts are far smaller
+
+RULES: dict[str, Rule] = {}
+
+
+def elements_of(node: Node) -> list[Elements | None]:
+    """What is known of the elements of every output of a node."""
+    count = len(node.outputs)
+    rule = RULES.get(node.op_type)
+    found = rule(node) if rule is not None else None
+    if found is None:
+        return [None] * count
+    outputs = found if isinstance(found, list) else [found]
+    return [each if each.size <= MOST else None for each in outputs] + [None] * (count - len(outputs))
+
+
+def _rule(*op_types: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(op_types, rule))
+        return rule
+
+    return register
+
+
+# --- where extents come from -------------------------------------------------------------------------------------------
+
+
+@_rule("Shape")
+def _shape(node: Node) -> Elements | None:
+    shape, attributes = node.shape(0), node.attributes
+    if shape is None:
+        return None
+    dims = list(shape)[slice(attributes.get("start", 0), attributes.get("end"))]
+    return objects(dims, (len(dims),))
+
+
+@_rule("Size")
+def _size(node: Node) -> Elements | None:
+    shape = node.shape(0)
+    return None if shape is None else objects([times(shape)], ())
+
+
+@_rule("ConstantOfShape")
+def _constant_of_shape(node: Node) -> Elements | None:
+    shape = node.integers(0)
+    if shape is None or min(shape, default=0) < 0 or np.prod(shape) > MOST:
+        return None
+    value = node.attributes.get("value")
+    filler = np.zeros(1) if value is None else value.payload.numpy()
+    return as_elements(np.full(shape, filler.reshape(-1)[0]))
+
+
+@_rule("Range")
+def _range(node: Node) -> Elements | None:
+    numbers = [node.integers(index) for index in range(3)]
+    start, limit, delta = (each[0] if each else None for each in numbers)
+    if start is None or limit is None or not delta or abs(limit - start) > MOST * abs(delta):
+        return None
+    return as_elements(np.arange(start, limit, delta))
+
+
+@_rule("Constant")
+def _constant(node: Node) -> Elements | None:
+    """In a function, whose attributes a call gives."""
+    for name in ("value_int", "value_ints", "value_float", "value_floats"):
+        if name in node.attributes:
+            return as_elements(np.asarray(node.attributes[name]))
+    value = node.attributes.get("value")
+    return None if value is None else as_elements(value.payload.numpy())
+
+
+# --- where they are moved to -------------------------------------------------------------------------------------------
+
+
+@_rule("Identity", "Cast", "Floor", "Ceil", "Round")
+def _same(node: Node) -> Elements | None:
+    """Whole numbers stay what they are; but not every number is a truth."""
+    to_bool = node.op_type == "Cast" and node.attributes.get("to") == _BOOL
+    return None if to_bool else node.elements()
+
+
+@_rule("Squeeze", "Unsqueeze", "Reshape", "Flatten")
+def _reshaped(node: Node) -> Elements | None:
+    """What the shape of the result is, others know; here it is the order that counts, so it comes as a list."""
+    given = node.elements()
+    if given is None:
+        return None
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        axes = node.integers(1, "axes")
+        if axes is None:
+            return np.squeeze(given) if node.op_type == "Squeeze" and not node.has(1) else None
+        return np.squeeze(given, tuple(axes)) if node.op_type == "Squeeze" else np.expand_dims(given, tuple(axes))
+    if node.op_type == "Flatten":
+        return given.reshape(int(np.prod(given.shape[: node.attributes.get("axis", 1)])), -1) if given.size else None
+    target = node.integers(1)
+    if target is None:
+        return None
+    copied = not node.attributes.get("allowzero")
+    return given.reshape([given.shape[axis] if dim == 0 and copied else dim for axis, dim in enumerate(target)])
+
+
+@_rule("Transpose")
+def _transposed(node: Node) -> Elements | None:
+    given = node.elements()
+    return None if given is None else given.transpose(node.attributes.get("perm"))
+
+
+@_rule("Gather")
+def _gathered(node: Node) -> Elements | None:
+    given, indices = node.elements(), node.constant(1)
+    if given is None or indices is None or np.size(indices) > MOST:
+        return None
+    taken = np.take(given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
+    return objects(list(np.reshape(taken, -1)), np.shape(indices)) if given.ndim == 1 else np.asarray(taken)
+
+
+@_rule("Slice")
+def _sliced(node: Node) -> Elements | None:
+    given = node.elements()
+    starts, ends = node.integers(1, "starts"), node.integers(2, "ends")
+    if given is None or starts is None or ends is None:
+        return None
+    axes = node.integers(3, "axes") if node.has(3) or "axes" in node.attributes else list(range(len(starts)))
+    steps = node.integers(4) if node.has(4) else [1] * len(starts)
+    if axes is None or steps is None:
+        return None
+    where = [slice(None)] * given.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = given.shape[axis]
+        stop = None if step < 0 and end < -size else end  # from the back, -1 is before the first
+        where[axis] = slice(start, stop, step)
+    return given[tuple(where)]
+
+
+@_rule("Split")
+def _split(node: Node) -> list[Elements] | None:
+    given = node.elements()
+    if given is None:
+        return None
+    axis, count = node.attributes.get("axis", 0), len(node.outputs)
+    sizes = node.integers(1, "split") if node.has(1) or "split" in node.attributes else None
+    if sizes is None:
+        if node.has(1):
+            return None
+        chunk = -(-given.shape[axis] // count)
+        sizes = [min(chunk, given.shape[axis] - chunk * index) for index in range(count)]
+    return list(np.split(given, np.cumsum(sizes)[:-1], axis=axis))
+
+
+@_rule("Concat")
+def _joined(node: Node) -> Elements | None:
+    """An unknown piece of a known length is a piece of unknown elements."""
+    pieces = []
+    for index in range(len(node.operands)):
+        given = node.elements(index)
+        if given is None:
+            sizes = numbers(node.shape(index))
+            if sizes is None or prod(sizes) > MOST:
+                return None
+            given = objects([None] * prod(sizes), sizes)
+        pieces.append(given)
+    return np.concatenate(pieces, axis=node.attributes.get("axis", 0))
+
+
+@_rule("Expand")
+def _expanded(node: Node) -> Elements | None:
+    given, target = node.elements(), node.integers(1)
+    if given is None or target is None:
+        return None
+    shape = np.broadcast_shapes(given.shape, tuple(target))
+    return np.broadcast_to(given, shape) if np.prod(shape) <= MOST else None
+
+
+@_rule("Tile")
+def _tiled(node: Node) -> Elements | None:
+    given, repeats = node.elements(), node.integers(1)
+    if given is None or repeats is None or given.size * np.prod(repeats) > MOST:
+        return None
+    return np.tile(given, repeats)
+
+
+@_rule("Where")
+def _chosen(node: Node) -> Elements | None:
+    given = [each for index in range(3) if (each := node.elements(index)) is not None]
+    if len(given) != 3:
+        return None
+    condition, one, other = np.broadcast_arrays(*given)
+    chosen = [
+        None if truth is None or truth.number is None else a if truth.number else b
+        for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
+    ]
+    return objects(chosen, condition.shape)
+
+
+# --- what is computed of them ------------------------------------------------------------------------------------------
+
+
+def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements | None:
+    """Element by element, from the first operand on."""
+    result = node.elements()
+    for index in range(1, len(node.operands)):
+        other = node.elements(index)
+        if result is None or other is None:
+            return None
+        one, two = np.broadcast_arrays(result, other)
+        pairs = zip(one.flat, two.flat, strict=True)
+        result = objects([None if a is None or b is None else function(a, b) for a, b in pairs], one.shape)
+    return result
+
+
+def _never_above(one: Extent, other: Extent) -> bool:
+    """Whether one number is not above another even where tensors are empty: what decides must not be taken for granted."""
+    low = (other - one).low()
+    return low is not None and low >= 0
+
+
+def _largest(a: Extent, b: Extent) -> Known:
+    return a if _never_above(b, a) else b if _never_above(a, b) else None
+
+
+def _smallest(a: Extent, b: Extent) -> Known:
+    return b if _never_above(b, a) else a if _never_above(a, b) else None
+
+
+def _is_less(a: Extent, b: Extent) -> Known:
+    return Extent.of(1) if _never_above(a + 1, b) else Extent.of(0) if _never_above(b, a) else None
+
+
+def _is_equal(a: Extent, b: Extent) -> Known:
+    differ = _never_above(a + 1, b) or _never_above(b + 1, a)
+    return Extent.of(1) if a == b else Extent.of(0) if differ else None
+
+
+def _not(truth: Known) -> Known:
+    return None if truth is None or truth.number is None else Extent.of(1 - truth.number)
+
+
+_PAIRWISE: dict[str, Callable[[Extent, Extent], Known]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Max": _largest,
+    "Min": _smallest,
+    "Equal": _is_equal,
+    "Less": _is_less,
+    "Greater": lambda a, b: _is_less(b, a),
+    "LessOrEqual": lambda a, b: _not(_is_less(b, a)),
+    "GreaterOrEqual": lambda a, b: _not(_is_less(a, b)),
+}
+_REDUCTIONS = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}
+
+
+@_rule(*_PAIRWISE)
+def _computed(node: Node) -> Elements | None:
+    return _each(node, _PAIRWISE[node.op_type])
+
+
+@_rule("Neg", "Not")
+def _inverted(node: Node) -> Elements | None:
+    given = node.elements()
+    if given is None:
+        return None
+    invert: Callable[[Known], Known] = _not if node.op_type == "Not" else lambda each: None if each is None else -each
+    return objects([invert(each) for each in given.flat], given.shape)
+
+
+@_rule(*_REDUCTIONS)
+def _reduced(node: Node) -> Elements | None:
+    """Of all elements."""
+    given = node.elements()
+    if given is None or given.ndim > 1 or not given.size:
+        return None
+    if node.attributes.get("noop_with_empty_axes") and not node.has(1):
+        return None
+    function = _PAIRWISE[_REDUCTIONS[node.op_type]]
+    total = reduce(lambda a, b: None if a is None or b is None else function(a, b), given.flat)
+    return None if total is None else objects([total], (1,) * given.ndim if node.attributes.get("keepdims", 1) else ())
+
+
+@_rule("Div")
+def _divided(node: Node) -> Elements | None:
+    return _each(node, _exact if _is_fraction(node) else partial(_truncated, node))
+
+
+def _is_fraction(node: Node) -> bool:
+    """Whether the quotients of a Div are floating-point numbers."""
+    operand = node.operand(0)
+    return operand is not None and operand.dtype is not None and operand.dtype.is_float
+
+
+def _exact(dividend: Extent, divisor: Extent) -> Known:
+    """A quotient of fractions is a whole number only where nothing is left."""
+    if divisor.number == 0:
+        return None
+    quotient = dividend // divisor
+    return quotient if quotient * divisor == dividend else None
+
+
+def _truncated(node: Node, dividend: Extent, divisor: Extent) -> Known:
+    """Integers are divided towards zero, which is down where nothing is negative."""
+    low, least = node.low(dividend), node.low(divisor)
+    if low is not None and low >= 0 and least is not None and least > 0:
+        return dividend // divisor
+    above, below_it = dividend.number, divisor.number
+    if above is None or not below_it:
+        return None
+    return Extent.of(abs(above) // abs(below_it) * (1 if (above < 0) == (below_it < 0) else -1))
+
+
+@_rule("Mod")
+def _remainder(node: Node) -> Elements | None:
+    """Of integers it has the sign of the divisor."""
+    if node.attributes.get("fmod"):
+        return None
+    return _each(node, lambda a, b: a % b if (least := node.low(b)) is not None and least > 0 else None)
+
+
+def array_of(elements: Elements | None, dtype: np.dtype[Any]) -> Array | None:
+    """The elements as an array, if all are numbers."""
+    if elements is None:
+        return None
+    found = numbers(tuple(elements.flat))
+    if found is None or any(abs(number) >> 62 for number in found):  # they would have to wrap around
+        return None
+    return np.asarray(found, dtype=np.int64).astype(dtype).reshape(elements.shape)

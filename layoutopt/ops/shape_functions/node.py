@@ -1,0 +1,167 @@
+"""An op as type functions see it: its attributes, and the types and small contents of its operands."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from layoutopt.formats import Extent
+from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
+
+Known: TypeAlias = Extent | None
+"""An extent, or an element of an integer tensor; None where nothing is known of it."""
+
+Extents: TypeAlias = tuple[Extent, ...]
+"""The extents of an operand; one of which nothing is known has a name of its own."""
+
+Dims: TypeAlias = tuple[Known, ...]
+"""The extents of a result."""
+
+Elements: TypeAlias = Array
+"""The elements of a small integer tensor, of its shape: objects that are `Known`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """An input of a node.
+
+    Attributes:
+        type: its type.
+        elements: the elements of a small tensor of whole numbers; None where nothing is known of them.
+        array: the elements of a small constant of any type.
+    """
+
+    type: TensorType | OpaqueType
+    elements: Elements | None = None
+    array: Array | None = None
+
+    @property
+    def dims(self) -> Extents | None:
+        """The extents; None if the rank is unknown."""
+        shape = self.type.shape if isinstance(self.type, TensorType) else None
+        return None if shape is None else tuple(map(Extent.of, shape))
+
+    def is_same(self, other: "Operand") -> bool:
+        """Whether the same is known of another operand."""
+        if self.type != other.type or (self.elements is None) != (other.elements is None):
+            return False
+        if self.elements is not None and other.elements is not None:
+            return self.elements.shape == other.elements.shape and list(self.elements.flat) == list(other.elements.flat)
+        if self.array is None or other.array is None:
+            return self.array is other.array
+        return self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array, equal_nan=True)
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type; None for what is no tensor."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+
+@dataclass(slots=True)
+class Node:
+    """An op between its operands.
+
+    Attributes:
+        op_type: the operator.
+        domain: its domain.
+        version: the opset of the domain.
+        attributes: attributes as python values.
+        operands: the inputs, None where one is absent.
+        outputs: whether there is each of the outputs.
+        bounds: lower bounds of named dimensions, where these are above 1.
+        has_used_bounds: whether a type function has read the bounds.
+    """
+
+    op_type: str
+    domain: str
+    version: int
+    attributes: Mapping[str, Any]
+    operands: Sequence[Operand | None]
+    outputs: tuple[bool, ...] = (True,)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    has_used_bounds: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The op type, with its domain in front unless that is ai.onnx."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def operand(self, index: int) -> Operand | None:
+        """An input; None if it is absent."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def has(self, index: int) -> bool:
+        """Whether there is such an input."""
+        return self.operand(index) is not None
+
+    def shape(self, index: int) -> Extents | None:
+        """The extents of an input."""
+        operand = self.operand(index)
+        return None if operand is None else operand.dims
+
+    def elements(self, index: int = 0) -> Elements | None:
+        """The elements of an input, as extents."""
+        operand = self.operand(index)
+        return None if operand is None else operand.elements
+
+    def constant(self, index: int) -> Array | None:
+        """The elements of an input that is a small constant."""
+        operand = self.operand(index)
+        return None if operand is None else operand.array
+
+    def vector(self, index: int) -> list[Known] | None:
+        """The elements of an input that is a list, or one number."""
+        found = self.elements(index)
+        return None if found is None else list(found.reshape(-1))
+
+    def integers(self, index: int, name: str = "") -> list[int] | None:
+        """The elements of an input, or of the attribute that older opsets have for it, if all are known numbers."""
+        if name and name in self.attributes:
+            value = self.attributes[name]
+            return [int(value)] if isinstance(value, int) else [int(each) for each in value]
+        vector = self.vector(index)
+        found = numbers(None if vector is None else tuple(vector))
+        return None if found is None else list(found)
+
+    def low(self, extent: Extent) -> int | None:
+        """A lower bound of an extent, given that every tensor that the results depend on has elements."""
+        self.has_used_bounds = True
+        return extent.low(self.bounds, 1)
+
+    def below(self, one: Extent, other: Extent) -> bool:
+        """Whether one extent is surely not above another."""
+        low = self.low(other - one)
+        return low is not None and low >= 0
+
+
+def as_elements(array: Array) -> Elements | None:
+    """The elements of a constant, if they are whole numbers."""
+    if array.dtype.kind not in "iubf":
+        return None
+    if array.dtype.kind == "f" and not (np.isfinite(array).all() and np.array_equal(array, np.rint(array))):
+        return None
+    return objects([Extent.of(int(each)) for each in array.reshape(-1)], array.shape)
+
+
+def objects(items: Sequence[Known], shape: tuple[int, ...]) -> Elements:
+    """An array of these elements."""
+    result = np.empty(len(items), dtype=object)
+    result[:] = items
+    return result.reshape(shape)
+
+
+def numbers(dims: Dims | None) -> tuple[int, ...] | None:
+    """Extents as numbers; None if not all are."""
+    found = [None if dim is None else dim.number for dim in dims or ()]
+    known = tuple(number for number in found if number is not None)
+    return known if dims is not None and len(known) == len(found) else None
+
+
+def times(dims: Iterable[Extent]) -> Extent:
+    """The product of extents."""
+    return prod(dims, start=Extent.of(1))
+
+
+__all__ = ["Dims", "Elements", "Extents", "Known", "Node", "Operand", "as_elements", "numbers", "objects", "times"]

@@ -1,0 +1,370 @@
+"""The extents of results where onnx leaves them open because the operands' are symbolic.
+
+    Conv        (x + pads - window) // stride + 1          Reshape      what its target says, -1 as what remains
+    Concat      the sum                                    Slice        end - start, where both are surely inside
+    Resize      the sizes, or whole multiples              ...
+
+Every rule gives an extent only where it holds for all sizes that the node can be run with.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from layoutopt.formats import Extent
+from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, numbers, times
+
+Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
+"""The shapes of the outputs; None where it has nothing to say."""
+
+RULES: dict[str, Rule] = {}
+
+_FAR = (1 << 31) - 1  # an end of a Slice from here on means all
+
+
+def shapes_of(node: Node) -> list[Dims | None]:
+    """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks."""
+    rule = RULES.get(node.op_type)
+    found = rule(node) if rule is not None else None
+    return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
+
+
+def _rule(*op_types: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(op_types, rule))
+        return rule
+
+    return register
+
+
+# --- windows -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A window along one axis: its stride, the places that it spans, and the padding on both sides; None for `SAME`."""
+
+    stride: int
+    reach: int
+    around: int | None
+
+
+def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
+    """The windows along the axes of an image, from attributes and the extents of filters."""
+    attributes = node.attributes
+    kernel = attributes.get("kernel_shape") or numbers(w[2:] if w else None)
+    if kernel is None:
+        return None
+    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
+    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
+    return [
+        _Axis(
+            strides[axis],
+            (kernel[axis] - 1) * dilations[axis] + 1,
+            None if auto.startswith("SAME") else pads[axis] + pads[axis + count] if auto == "NOTSET" else 0,
+        )
+        for axis in range(count)
+    ]
+
+
+@_rule("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool")
+def _windows(node: Node) -> Sequence[Dims | None] | None:
+    x = node.shape(0)
+    pools = "Pool" in node.op_type
+    w = None if pools else node.shape(3 if node.op_type == "QLinearConv" else 1)
+    if x is None or (w is None and not pools) or node.attributes.get("ceil_mode"):
+        return None
+    axes = _axes(node, w, len(x) - 2)
+    if axes is None:
+        return None
+    sizes = (
+        (size + (axis.stride - 1)) // axis.stride
+        if axis.around is None
+        else (size + (axis.around - axis.reach)) // axis.stride + 1
+        for size, axis in zip(x[2:], axes, strict=True)
+    )
+    return [(x[0], x[1] if w is None else w[0], *sizes)] * len(node.outputs)
+
+
+@_rule("ConvTranspose")
+def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
+    x, w = node.shape(0), node.shape(1)
+    if x is None or w is None or node.attributes.get("output_shape"):
+        return None
+    axes = _axes(node, w, len(x) - 2)
+    if axes is None:
+        return None
+    more = node.attributes.get("output_padding", [0] * len(axes))
+    sizes = (
+        size * axis.stride if axis.around is None else (size - 1) * axis.stride + (extra + axis.reach - axis.around)
+        for size, axis, extra in zip(x[2:], axes, more, strict=True)
+    )
+    return [(x[0], w[1] * node.attributes.get("group", 1), *sizes)]
+
+
+@_rule("DepthToSpace", "SpaceToDepth")
+def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
+    x, block = node.shape(0), node.attributes.get("blocksize", 1)
+    if x is None or len(x) != 4:
+        return None
+    n, c, h, w = x
+    if node.op_type == "DepthToSpace":
+        return [(n, c // (block * block), h * block, w * block)]
+    return [(n, c * (block * block), h // block, w // block)]
+
+
+# --- the same elements under other extents -----------------------------------------------------------------------------
+
+
+@_rule("Reshape")
+def _reshaped(node: Node) -> Sequence[Dims | None] | None:
+    """One extent at most is what remains: the one that is -1, or the one that is not known."""
+    x, target = node.shape(0), node.vector(1)
+    if target is None:
+        return None
+    copied = not node.attributes.get("allowzero")
+    dims: list[Known] = []
+    for axis, dim in enumerate(target):
+        if dim is not None and dim.number == 0 and copied:
+            dims.append(x[axis] if x is not None and axis < len(x) else None)
+        else:
+            dims.append(dim if dim is not None and node.below(Extent.of(0), dim) else None)
+    return [tuple(dims) if x is None else _completed(x, dims)]
+
+
+def _completed(x: Extents, dims: list[Known]) -> Dims:
+    """The one extent that is missing, if one is, follows from the number of elements."""
+    rest = times(dim for dim in dims if dim is not None)
+    if dims.count(None) == 1 and rest.number != 0:
+        dims[dims.index(None)] = times(x) // rest
+    return tuple(dims)
+
+
+@_rule("Flatten")
+def _flattened(node: Node) -> Sequence[Dims | None] | None:
+    x = node.shape(0)
+    if x is None:
+        return None
+    axis = node.attributes.get("axis", 1)
+    return [(times(x[:axis]), times(x[axis:]))]
+
+
+# --- more or fewer elements --------------------------------------------------------------------------------------------
+
+
+@_rule("Compress")
+def _compressed(node: Node) -> Sequence[Dims | None] | None:
+    """Along the axis as many as are chosen."""
+    x, axis = node.shape(0), node.attributes.get("axis")
+    if x is None or axis is None:
+        return None
+    return [tuple(None if place == axis % len(x) else dim for place, dim in enumerate(x))]
+
+
+@_rule("Expand")
+def _expanded(node: Node) -> Sequence[Dims | None] | None:
+    x, target = node.shape(0), node.vector(1)
+    if x is None or target is None:
+        return None
+    rank = max(len(x), len(target))
+    one = Extent.of(1)
+    pairs = zip([one] * (rank - len(x)) + list(x), [one] * (rank - len(target)) + target, strict=True)
+    return [tuple(_broadcast(a, b) for a, b in pairs)]
+
+
+def _broadcast(a: Known, b: Known) -> Known:
+    """Of two extents one is 1, or they are equal; so a number that is not 1 is what comes out."""
+    for this, other in ((a, b), (b, a)):
+        if this is not None and this.number == 1:
+            return other
+    for this in (a, b):
+        if this is not None and this.number is not None:
+            return this
+    return a if a == b else None
+
+
+@_rule("Tile")
+def _tiled(node: Node) -> Sequence[Dims | None] | None:
+    x, repeats = node.shape(0), node.vector(1)
+    if x is None or repeats is None or len(x) != len(repeats):
+        return None
+    return [tuple(None if count is None else dim * count for dim, count in zip(x, repeats, strict=True))]
+
+
+@_rule("Pad")
+def _padded(node: Node) -> Sequence[Dims | None] | None:
+    x = node.shape(0)
+    name = "pads" if "pads" in node.attributes else "paddings"
+    pads: list[Known] | None = [Extent.of(number) for number in node.attributes.get(name, [])] or node.vector(1)
+    axes = node.integers(3) if node.has(3) else list(range(len(x or ())))
+    if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
+        return None
+    dims: list[Known] = list(x)
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        dims[axis] = None if before is None or after is None else x[axis] + before + after
+    return [tuple(dims)]
+
+
+@_rule("Slice")
+def _sliced(node: Node) -> Sequence[Dims | None] | None:
+    x = node.shape(0)
+    starts, ends = (
+        [Extent.of(number) for number in node.attributes[name]] if name in node.attributes else node.vector(index)
+        for index, name in ((1, "starts"), (2, "ends"))
+    )
+    given, counted = starts if starts is not None else ends, numbers(node.shape(1))
+    if x is None or (given is None and not counted):
+        return None
+    count = len(given) if given is not None else counted[0] if counted else 0
+    axes = node.integers(3, "axes") if node.has(3) or "axes" in node.attributes else list(range(count))
+    steps = node.integers(4) if node.has(4) else [1] * count
+    if axes is None:
+        return None
+    dims: list[Known] = list(x)
+    for place, axis in enumerate(axes):
+        dims[axis] = None
+        if starts is not None and ends is not None and steps is not None:
+            dims[axis] = _length(node, x[axis], starts[place], ends[place], steps[place])
+    return [tuple(dims)]
+
+
+def _length(node: Node, dim: Extent, start: Known, end: Known, step: int) -> Known:
+    """The number of elements between two places."""
+    if start is None or end is None:
+        return None
+    if step < 0:
+        whole = start.number == -1 and end.number is not None and end.number <= -_FAR
+        return (dim - step - 1) // -step if whole else None
+    first, last = _place(node, dim, start), _place(node, dim, end)
+    if first is None or last is None:
+        return None
+    ordered = first.number == 0 or last == dim or node.below(first, last)
+    return (last - first + (step - 1)) // step if ordered else None
+
+
+def _place(node: Node, dim: Extent, place: Extent) -> Known:
+    """A place counted from the front, at most the end, if it is known to be inside or to be past the end.
+
+    The extent of a tensor that has elements is at least the number that it is a multiple of.
+    """
+    number = place.number
+    if number is not None and number >= _FAR:
+        return dim
+    if number is not None and abs(number) <= dim.factors[0]:
+        return place if number >= 0 else dim + number
+    if number is not None and number < 0:
+        return dim + number if node.below(Extent.of(-number), dim) else None
+    if not node.below(Extent.of(0), place):
+        return None
+    return place if node.below(place, dim) else dim if node.below(dim, place) else None
+
+
+@_rule("Concat")
+def _joined(node: Node) -> Sequence[Dims | None] | None:
+    shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
+    if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
+        return None
+    rank = len(shapes[0])
+    along = node.attributes.get("axis", 1) % rank
+    places = enumerate(zip(*shapes, strict=True))
+    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in places)]
+
+
+def _plainness(dim: Extent) -> tuple[bool, int]:
+    """Numbers come first, then what is short."""
+    return dim.number is None, len(str(dim))
+
+
+@_rule("Split")
+def _split(node: Node) -> Sequence[Dims | None] | None:
+    x, count = node.shape(0), len(node.outputs)
+    if not x:
+        return None
+    axis = node.attributes.get("axis", 0)
+    sizes: list[Known] = [None] * count
+    dim = x[axis]
+    if "split" in node.attributes or node.has(1):
+        given = [Extent.of(size) for size in node.attributes.get("split", [])] or node.vector(1)
+        sizes = list(given) if given is not None and len(given) == count else sizes
+    else:
+        chunk = (dim + (count - 1)) // count if node.version >= 18 else dim // count
+        sizes = [chunk] * (count - 1) + [dim - chunk * (count - 1)]
+    return [tuple(size if place == axis % len(x) else old for place, old in enumerate(x)) for size in sizes]
+
+
+@_rule("Resize", "Upsample")
+def _resized(node: Node) -> Sequence[Dims | None] | None:
+    x, attributes = node.shape(0), node.attributes
+    if x is None:
+        return None
+    axes = attributes.get("axes", list(range(len(x))))
+    dims: list[Known] = list(x)
+    if node.has(3):
+        sizes = node.vector(3)
+        known = sizes is not None and len(sizes) == len(axes)
+        if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            known = False
+        for place, axis in enumerate(axes):
+            dims[axis] = sizes[place] if known and sizes is not None else None
+        return [tuple(dims)]
+    scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
+    if scales is None or np.size(scales) != len(axes):
+        return None
+    crops = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    for axis, scale in zip(axes, np.reshape(scales, -1).tolist(), strict=True):
+        dims[axis] = None if crops else _scaled(x[axis], scale)
+    return [tuple(dims)]
+
+
+def _scaled(dim: Extent, scale: float) -> Known:
+    """Rounded down, which floats do exactly for whole numbers and halves of halves."""
+    if scale <= 0:
+        return None
+    if scale == int(scale):
+        return dim * int(scale)
+    inverse = 1 / scale
+    return dim // int(inverse) if inverse == int(inverse) and int(inverse).bit_count() == 1 else None
+
+
+@_rule("Col2Im")
+def _images(node: Node) -> Sequence[Dims | None] | None:
+    x, image, block = node.shape(0), node.vector(1), node.integers(2)
+    if x is None or len(x) != 3 or image is None or block is None:
+        return None
+    return [(x[0], x[1] // prod(block), *image)]
+
+
+# --- out of numbers alone ----------------------------------------------------------------------------------------------
+
+
+@_rule("Range")
+def _range(node: Node) -> Sequence[Dims | None] | None:
+    first, last, step = (node.vector(index) for index in range(3))
+    delta = node.integers(2)
+    if not first or not last or not step or not delta or delta[0] <= 0 or first[0] is None or last[0] is None:
+        return None
+    return [((last[0] - first[0] + (delta[0] - 1)) // delta[0],)] if node.below(first[0], last[0]) else None
+
+
+@_rule("ConstantOfShape")
+def _filled(node: Node) -> Sequence[Dims | None] | None:
+    target = node.vector(0)
+    return None if target is None else [tuple(target)]
+
+
+@_rule("Einsum")
+def _summed(node: Node) -> Sequence[Dims | None] | None:
+    """Every letter is one extent."""
+    equation = node.attributes.get("equation", "").replace(" ", "")
+    inputs, arrow, output = equation.partition("->")
+    if "." in equation or not arrow:
+        return None
+    sizes: dict[str, Extent] = {}
+    for index, letters in enumerate(inputs.split(",")):
+        for letter, dim in zip(letters, node.shape(index) or (), strict=False):
+            if letter not in sizes or dim.number not in (None, 1) or sizes[letter].number == 1:
+                sizes[letter] = dim
+    return [tuple(sizes.get(letter) for letter in output)]

@@ -1,0 +1,122 @@
+"""Baking: replaces a model by its form after onnxruntime's own optimisations, so that loading has nothing left to rewrite.
+
+onnxruntime loads the model and saves its optimised form. The saved model loads in a half to a third of the time and runs
+the same kernels.
+"""
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from layoutopt.errors import ModelError
+from layoutopt.files import scratch_folder
+from layoutopt.onnx_io.converter.equal_initializers import share_initializers
+from layoutopt.onnx_io.reader.read import read
+from layoutopt.onnx_io.sidecar import inherit
+from layoutopt.onnx_io.writer.deterministic import compute_outputs, name_anew, order_anew
+from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import inference_session
+
+LARGEST = 300_000_000
+"""Bytes of weights above which a model is not baked: baking takes four times its size in memory."""
+
+_LAYOUT_OPTIMISER = "NchwcTransformer"
+_CONSTANT_FOLDING = "ConstantFolding"
+_NEGLIGIBLE = 1 << 16  # bytes
+_REWRITTEN_TWICE = ("DequantizeLinear",)
+"""onnxruntime 1.31 rewrites the neighbours of these ops again in its own result, and may then fail to load it."""
+
+
+def bake(model: ir.Model, *, packs: bool) -> ir.Model:
+    """The model after onnxruntime's own optimisations, at its default level.
+
+    Inputs, outputs and metadata are kept. A model that is too large for one message is returned unchanged. So is a model that
+    would grow even without constant folding, because onnxruntime would upcast weights that are stored in narrow types.
+
+    Args:
+        model: the model, which is not changed.
+        packs: whether onnxruntime may pack convolutions for the block size of this machine, which other machines misread.
+
+    Raises:
+        ModelError: onnxruntime cannot load the model, or its own optimised form of it.
+    """
+    size = weight_bytes(model)
+    if size > LARGEST:
+        return model
+    disabled = [] if packs else [_LAYOUT_OPTIMISER]
+    for more in ([], [_CONSTANT_FOLDING]):
+        baked = _optimised(model, [*disabled, *more])
+        if weight_bytes(baked) <= size + _NEGLIGIBLE:
+            return baked
+    return model
+
+
+def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
+    """The optimised form of a model with some optimisers disabled."""
+    with scratch_folder() as folder:
+        path = folder / "baked.onnx"
+        _load(model, disabled, path)
+        baked = read(path)
+    compute_outputs(baked)
+    share_initializers(baked)
+    order_anew(baked)
+    name_anew(model, baked)
+    _restore_metadata(model, baked)
+    inherit(baked, model)
+    if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
+        _load(baked, disabled)
+    return baked
+
+
+def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> None:
+    """Load a model in onnxruntime at its default level, and save its optimised form."""
+    try:
+        inference_session(to_bytes(model), disabled=disabled, saved=saved)
+    except RUNTIME_ERRORS as error:
+        raise_if_out_of_memory(error)
+        raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
+
+
+def forget_inner_types(model: ir.Model) -> None:
+    """Remove the declared types of inner values and constants, which onnxruntime infers faster than it reads them."""
+    kept = {*model.graph.inputs, *model.graph.outputs}
+    computed = (value for node in model.graph for value in node.outputs)
+    for value in (*computed, *model.graph.initializers.values()):
+        if value not in kept:
+            value.shape, value.type = None, None
+
+
+def _restore_metadata(model: ir.Model, baked: ir.Model) -> None:
+    """Restore metadata and declared types that onnxruntime drops, and remove opset imports that it adds."""
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(baked, field, getattr(model, field))
+    baked.metadata_props.clear()
+    baked.metadata_props.update(model.metadata_props)
+    baked.graph.name, baked.graph.doc_string = model.graph.name, model.graph.doc_string
+    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+    if baked.ir_version < 4:
+        _list_initializers(baked.graph, model.graph)
+        known = {name: value for name, value in known.items() if name not in baked.graph.initializers}
+    for new in (*baked.graph.inputs, *baked.graph.outputs):
+        if (old := known.get(new.name)) is not None:
+            new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
+    used = {
+        "",
+        *(node.domain for node in baked.graph.all_nodes()),
+        *(each.domain for each in baked.functions.values()),
+    }
+    for domain in [domain for domain in baked.opset_imports if domain not in used]:
+        del baked.opset_imports[domain]
+
+
+def _list_initializers(graph: ir.Graph, before: ir.Graph) -> None:
+    """List all initializers as inputs, as IR versions before 4 require; onnxruntime does not for those that it adds."""
+    constants = {*before.initializers, *graph.initializers}
+    inputs = [value for value in graph.inputs if value.name not in constants]
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        assert tensor is not None
+        value.shape, value.type = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
+        inputs.append(value)
+    graph.inputs[:] = inputs

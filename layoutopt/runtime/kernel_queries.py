@@ -1,0 +1,136 @@
+"""Kernel queries: whether the installed onnxruntime has a kernel for a node, found by loading a model of that one node.
+
+The session is created without optimisations and saves its model. If the saved model has the node itself, there is a kernel.
+If it has other ops, there is none, but onnxruntime composes the op: by the function that defines it, or by casts around a
+kernel for another element type. An error means that onnxruntime cannot run the node. The types of the outputs are those that
+onnxruntime infers, also for its own operators, which onnx does not define.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+from layoutopt.files import scratch_folder
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.type_names import named_type, tensor_name
+from layoutopt.runtime.utf8_paths import utf8_path
+
+RUNTIME_VERSION = str(onnxruntime.__version__)
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
+
+_IR_VERSION = 10  # of the models of one node
+_ANY_OPSET = 18  # supported by every onnxruntime; the functions that define operators need it
+_REASON_LENGTH = 200  # characters
+
+Status: TypeAlias = Literal["kernel", "composed", "missing", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """The support of onnxruntime for a node.
+
+    Attributes:
+        status: "kernel"; "composed" of other ops; "missing" if onnxruntime cannot run the node; or "unknown".
+        detail: the other ops, or the reason.
+        outputs: the types of the present outputs, if onnxruntime can run the node.
+    """
+
+    status: Status
+    detail: str = ""
+    outputs: tuple[str, ...] = ()
+
+
+def node_support(node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int]) -> Support:
+    """The support of onnxruntime for a node.
+
+    Args:
+        node: the node, without references to attributes of a function.
+        types: the types of its inputs and of the values that its subgraphs capture.
+        opsets: the version of each domain.
+    """
+    with scratch_folder() as folder:
+        saved = folder / "saved.onnx"
+        try:
+            session = _session(node, types, opsets, saved)
+        except RUNTIME_ERRORS as error:
+            raise_if_out_of_memory(error)
+            return Support("missing", _reason(error))
+        made = dict.fromkeys(each.op_type for each in onnx.load(saved).graph.node)
+    outputs = tuple(each.type for each in session.get_outputs())
+    alone = set(made) <= {node.op_type}
+    return Support("kernel", "", outputs) if alone else Support("composed", " ".join(made), outputs)
+
+
+def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Mapping[str, Any]) -> Support:
+    """The support of onnxruntime for one of its own operators, with one output.
+
+    Args:
+        op_type: the operator.
+        domain: one of onnxruntime's domains, at its version 1.
+        inputs: the element types; empty for an omitted input.
+        attributes: the required attributes.
+    """
+    names = [f"x{index}" if dtype else "" for index, dtype in enumerate(inputs)]
+    types = {name: tensor_name(dtype) for name, dtype in zip(names, inputs, strict=True) if name}
+    node = helper.make_node(op_type, names, ["y"], domain=domain, **attributes)
+    return node_support(node, types, {domain: 1, "": _ANY_OPSET})
+
+
+@cache
+def blocked_channels() -> int | None:
+    """The channels per block of onnxruntime's blocked kernels on this machine; None if it has no such kernels.
+
+    The test input has two columns and increasing values. In blocked memory all channels of the first column of a block precede
+    its second column, so the offset of the second column of the first channel is the number of channels per block.
+    """
+    ramp = np.arange(128, dtype=np.float32).reshape(1, 64, 1, 2)
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain=BLOCKED_DOMAIN)
+    try:
+        (reordered,) = _session(node, {"x": "tensor(float)"}, {BLOCKED_DOMAIN: 1}).run(None, {"x": ramp})
+    except RUNTIME_ERRORS:
+        return None
+    block = int(np.flatnonzero(reordered.reshape(-1) == ramp[0, 0, 0, 1])[0])
+    return block if block > 1 else None
+
+
+def load_failure(path: Path) -> str:
+    """The error of loading a model in onnxruntime with default options and one thread; empty if there is none."""
+    try:
+        with utf8_path(path) as source:
+            inference_session(source)
+    except RUNTIME_ERRORS as error:
+        raise_if_out_of_memory(error)
+        return _reason(error)
+    return ""
+
+
+def _session(
+    node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int], saved: Path | None = None
+) -> onnxruntime.InferenceSession:
+    """A session of a model of one node, without optimisations."""
+    model = onnx.ModelProto(ir_version=_IR_VERSION)
+    for domain, version in opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.graph.name = "one node"
+    model.graph.node.append(node)
+    for name, type_ in types.items():
+        model.graph.input.add(name=name).type.CopyFrom(named_type(type_))
+    for name in filter(None, node.output):
+        model.graph.output.add(name=name)
+    return inference_session(model.SerializeToString(), optimised=False, saved=saved)
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error, shortened and without its prefix `[ONNXRuntimeError] : 9 : NAME : `."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text if len(text) <= _REASON_LENGTH else f"{text[: _REASON_LENGTH - 3]}..."

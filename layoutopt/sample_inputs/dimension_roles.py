@@ -1,0 +1,181 @@
+"""Roles of the symbolic dimensions of the inputs, inferred from the ops that read them, with usual sizes.
+
+    batch      samples; also boxes or rows                                                        1
+    image      height or width of the input of a 2-D convolution                                  224
+    signal     length of the input of a 1-D convolution                                           128
+    audio      the same, if a window or the whole model reduces it by a factor of 64 or more      16000
+    tokens     indices of rows of a constant table                                                128
+    past       length of a key-value cache before new steps are appended                          128
+    sequence   all other dimensions                                                               128
+
+Names (batch, height, seq) and positions are used only if no op determines the role.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from layoutopt.formats import Extent, unquoted
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import Symbol, hinted_size
+from layoutopt.ir.types import Op, Value
+
+
+class Role(Enum):
+    """The role of a dimension: a description, its usual size, and a small and a large size at which plans are checked."""
+
+    PAST = ("length of a cache", 128, 16, 512)
+    TOKENS = ("number of tokens", 128, 1, 512)
+    AUDIO = ("number of samples", 16000, 4000, 64000)
+    IMAGE = ("height or width of an image", 224, 64, 448)
+    SIGNAL = ("length of a signal", 128, 16, 512)
+    SEQUENCE = ("length of a sequence", 128, 1, 512)
+    BATCH = ("batch", 1, 1, 8)
+
+    def __init__(self, meaning: str, usual: int, small: int, large: int) -> None:
+        self.meaning = meaning
+        self.usual = usual
+        self.small = small
+        self.large = large
+
+
+@dataclass(frozen=True, slots=True)
+class InferredRole:
+    """The inferred role of a dimension.
+
+    Attributes:
+        role: the role.
+        usual: the usual size.
+        reason: the reason for the role, as text.
+        is_weak: whether the role follows only from the position of the axis.
+    """
+
+    role: Role
+    usual: int
+    reason: str
+    is_weak: bool = False
+
+
+_CONVOLUTIONS = frozenset(
+    {"Conv", "ConvInteger", "QLinearConv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool"}
+)
+_SPECTRA = frozenset({"STFT", "DFT"})
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+_VIEWS = frozenset({"Transpose", "Reshape", "Identity", "Cast", "Squeeze", "Unsqueeze", "Slice", "Gather"})
+_AUDIO_STEP = 64  # reduction factor above which a dimension counts audio samples
+_FAR = 1 << 20  # a size at which the ratio of a dimension and a computed extent is measured
+_PRIORITY = tuple(Role)
+
+
+def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRole]:
+    """The inferred role of every symbolic dimension, by its text in shapes."""
+    found: dict[str, InferredRole] = {}
+    names = {each.dim for each in symbols}
+    for each in graph.nest():
+        for op in each.ops:
+            for name, role in _votes(each, op):
+                old = found.get(name)
+                if name in names and (old is None or _PRIORITY.index(role) < _PRIORITY.index(old.role)):
+                    reason = f"{op.name or op.kind} reads it as the {role.meaning}"
+                    found[name] = InferredRole(role, role.usual, reason)
+    for symbol in symbols:
+        known = found.get(symbol.dim)
+        if known is None or known.role is Role.BATCH:
+            found[symbol.dim] = known = _by_name_or_position(symbol, known)
+        if known.role in (Role.SIGNAL, Role.SEQUENCE) and (step := _largest_step(graph, symbol.dim)) >= _AUDIO_STEP:
+            reason = f"{known.reason}, and one step inside is {step} of its own"
+            found[symbol.dim] = InferredRole(Role.AUDIO, Role.AUDIO.usual, reason)
+    return found
+
+
+def _votes(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """Dimensions of the first operand of an op with the roles that the op implies."""
+    x = op.inputs[0] if op.inputs else None
+    shape = x.shape if x is not None else None
+    if not shape:
+        return
+    if op.op_type in _CONVOLUTIONS and len(shape) > 2:
+        spatial = [dim for dim in shape[2:] if dim != 1]
+        role = Role.IMAGE if len(spatial) > 1 else Role.SIGNAL
+        yield from ((name, role) for dim in spatial if isinstance(dim, str) for name in _only(dim))
+        yield from ((name, Role.BATCH) for name in _only(shape[0]))
+    elif op.op_type in _SPECTRA and len(shape) > 1:
+        yield from ((name, Role.AUDIO) for name in _only(shape[1]))
+    elif op.op_type in _RECURRENT:
+        time, batch = (1, 0) if op.integer("layout") else (0, 1)
+        yield from ((name, Role.SEQUENCE) for name in _only(shape[time]))
+        yield from ((name, Role.BATCH) for name in _only(shape[batch]))
+    elif op.op_type == "Gather":
+        yield from _of_lookup(graph, op)
+    elif op.op_type == "Concat":
+        yield from _of_cache(graph, op)
+
+
+def _of_lookup(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """Indices [batch, tokens] of the rows of a constant; [tokens] if there is an input of that shape, else [batch]."""
+    table, indices = op.inputs[0], op.inputs[1]
+    if table is None or indices is None or not table.is_constant or not indices.shape or len(table.shape or ()) != 2:
+        return
+    if table.dtype is not None and table.dtype.is_float:
+        *outer, last = indices.shape
+        is_sequence = bool(outer) or any(value.shape == (last,) for value in graph.root.inputs)
+        yield from ((name, Role.TOKENS if is_sequence else Role.BATCH) for name in _only(last))
+        yield from ((name, Role.BATCH) for dim in outer for name in _only(dim))
+
+
+def _of_cache(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
+    """A floating-point input of three axes or more that a Concat extends by a computed value along one axis."""
+    values = [value for value in op.inputs if value is not None]
+    rank = values[0].rank or 0
+    given = [value for value in values if _is_given(graph, value)]
+    if rank < 3 or len(given) != 1 or len(values) != 2 or given[0].dtype is None or not given[0].dtype.is_float:
+        return
+    axis = op.integer("axis") % rank
+    yield from ((name, Role.PAST) for name in _only((given[0].shape or ())[axis]))
+    if axis > 0:
+        yield from ((name, Role.BATCH) for name in _only((given[0].shape or ())[0]))
+
+
+def _is_given(graph: Graph, value: Value) -> bool:
+    """Whether a value is a graph input, possibly behind view ops."""
+    while value not in graph.inputs:
+        producer = graph.producer(value)
+        source = producer.inputs[0] if producer is not None and producer.op_type in _VIEWS else None
+        if source is None:
+            return False
+        value = source
+    return True
+
+
+def _only(dim: int | str) -> frozenset[str]:
+    """The name in an extent with exactly one name; otherwise empty."""
+    if isinstance(dim, int):
+        return frozenset()
+    names = Extent.of(dim).names
+    return names if len(names) == 1 else frozenset()
+
+
+def _largest_step(graph: Graph, dim: str) -> int:
+    """The largest factor by which the extent of any tensor is smaller than a dimension."""
+    step = 1
+    for value in graph.values:
+        for each in (*(value.shape or ()), *(value.elements or ())):
+            if isinstance(each, str) and unquoted(each) is None and Extent.of(each).names == {dim}:
+                far = Extent.of(each).at({dim: _FAR}) or 0
+                step = max(step, round(_FAR / far) if far > _AUDIO_STEP else 1)
+    return step
+
+
+def _by_name_or_position(symbol: Symbol, known: InferredRole | None) -> InferredRole:
+    """The role by name, otherwise by position: the first axis is the batch, two of four axes are those of an image."""
+    hint = hinted_size(symbol.name)
+    if known is not None and hint is None:
+        return known
+    if hint is not None:
+        role = next(role for role in (Role.BATCH, Role.IMAGE, Role.AUDIO, Role.SEQUENCE) if role.usual == hint)
+        return InferredRole(role, hint, "its name")
+    role = next(role for role in (Role.BATCH, Role.IMAGE, Role.SEQUENCE) if role.usual == symbol.usual)
+    return InferredRole(role, symbol.usual, "its place", is_weak=True)
+
+
+__all__ = ["InferredRole", "Role", "inferred_roles"]

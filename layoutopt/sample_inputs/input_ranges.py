@@ -1,0 +1,276 @@
+"""Ranges of the values of inputs, inferred from the ops that use them.
+
+An input is followed through ops that only move, cast, scale or shift its elements, also into subgraphs, to ops that restrict
+their operands:
+
+    Gather, ScatterND, OneHot, embeddings      an index below the extent of the indexed axis
+    comparison with a Range                    a length: at most that of the Range
+    Range, Reshape, Expand, TopK, Slice ...    a size: a small positive integer
+    Equal with constants                       one of them (a sample rate, a language)
+    Mul by -1e4 or less, condition of Where    an attention mask: ones, then zeros
+    Div by 255, OneHot of 256 classes          bytes
+    Log, Sqrt, GridSample, Asin                values in the domain of the function
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+
+import numpy as np
+
+from layoutopt.formats import UNKNOWN, Dim, Extent
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Op, Value
+
+_FOLLOWED = 2000  # values that an input is followed through
+
+
+class Kind(Enum):
+    """The kind of values of an input, the most restrictive first."""
+
+    INDEX = "index"
+    CHOICE = "one of some constants"
+    BYTE = "byte"
+    LENGTH = "length"
+    SIZE = "size"
+    MASK = "mask"
+    POSITIVE = "positive"
+    UNIT = "between -1 and 1"
+    FACTOR = "factor near 1"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The values that the elements of an input may have.
+
+    Attributes:
+        kind: the kind of values.
+        low: the smallest value.
+        high: the largest value, possibly an expression of dimensions.
+        choices: the possible values, for a choice.
+        scale: the factor of an element between the input and the restricting op.
+        shift: the offset that is added after the factor.
+        is_whole: whether elements are integers, in any type.
+        kept: for a mask, the value of unmasked positions.
+    """
+
+    kind: Kind
+    low: int = 0
+    high: Dim | None = None
+    choices: tuple[float, ...] = ()
+    scale: float = 1.0
+    shift: float = 0.0
+    is_whole: bool = False
+    kept: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A value whose elements are elements of an input times a scale plus a shift."""
+
+    graph: Graph
+    value: Value
+    scale: float = 1.0
+    shift: float = 0.0
+
+
+_MOVES = frozenset(
+    {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand", "Tile", "Slice", "Split", "Cast"}
+    | {"Concat", "Pad", "SequenceConstruct", "Dropout", "Abs", "Relu", "Clip", "Floor", "Ceil", "Round", "ReduceMax"}
+)
+_SIZES: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "Range": (0, 1, 2),
+        "Reshape": (1,),
+        "Expand": (1,),
+        "Tile": (1,),
+        "ConstantOfShape": (0,),
+        "Slice": (1, 2),
+        "Pad": (1,),
+        "TopK": (1,),
+        "Resize": (3,),
+        "Split": (1,),
+        "AffineGrid": (1,),
+        "Loop": (0,),
+        "Col2Im": (1, 2),
+        "Upsample": (1,),
+    }
+)
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+_POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
+_UNIT = frozenset({"Asin", "Acos", "Atanh"})
+_FAR = 1 << 16  # largest number of positions or classes in a constant
+_MASKING = -100.0  # factors and fill values below this one mask logits
+_BYTES = (255.0, 256.0)
+
+
+def value_ranges(graph: Graph) -> dict[str, ValueRange]:
+    """The ranges of the inputs that an op restricts, by name."""
+    found = {}
+    for value in graph.inputs:
+        ranges = list(_ranges(graph, value))
+        if ranges:
+            found[value.name] = _tightest(ranges)
+    return found
+
+
+def _tightest(ranges: list[ValueRange]) -> ValueRange:
+    """The range of the most restrictive kind; of several index ranges the smallest static one."""
+    order = list(Kind)
+    best = min(ranges, key=lambda each: order.index(each.kind))
+    alike = [each for each in ranges if each.kind is best.kind]
+    if best.kind is Kind.CHOICE:
+        return replace(best, choices=tuple(dict.fromkeys(choice for each in alike for choice in each.choices)))
+    numbers = [each for each in alike if isinstance(each.high, int)]
+    return min(numbers, key=lambda each: Extent.of(each.high or 0).number or 0) if numbers else best
+
+
+def _ranges(graph: Graph, input: Value) -> Iterator[ValueRange]:
+    pending, seen = deque([_Followed(graph, input)]), {input}
+    while pending and len(seen) < _FOLLOWED:
+        followed = pending.popleft()
+        for use in followed.graph.uses(followed.value):
+            found = _required_range(followed, use.op, use.index)
+            if found is not None:
+                yield replace(found, scale=followed.scale, shift=followed.shift)
+            for after in _followed_results(followed, use.op, use.index):
+                if after.value not in seen:
+                    seen.add(after.value)
+                    pending.append(after)
+
+
+def _followed_results(followed: _Followed, op: Op, index: int) -> Iterator[_Followed]:
+    """The results of an op that have the elements of an operand, and the inputs of its subgraphs that capture it."""
+    if op.bodies and index >= op.own_inputs:
+        for body in op.bodies.values():
+            yield replace(followed, graph=body, value=body.inputs[index - len(op.inputs)])
+        return
+    is_moved = (op.op_type in _MOVES and (index == 0 or op.op_type == "Concat")) or (
+        op.op_type == "Gather" and index == 0
+    )
+    if is_moved:
+        yield from (replace(followed, value=value) for value in op.outputs if value is not None)
+        return
+    if op.op_type == "Not":
+        yield from (replace(followed, value=value, scale=-followed.scale) for value in op.outputs if value is not None)
+        return
+    other = op.constant(1 - index) if op.op_type in ("Add", "Sub", "Mul", "Div") and len(op.inputs) == 2 else None
+    result = op.outputs[0] if op.outputs else None
+    if other is None or other.size != 1 or result is None or other.dtype.kind not in "iuf":
+        return
+    number = float(other.reshape(-1)[0])
+    match op.op_type, index:
+        case "Add", _:
+            yield replace(followed, value=result, shift=followed.shift + number)
+        case "Sub", 0:
+            yield replace(followed, value=result, shift=followed.shift - number)
+        case "Sub", _:
+            yield replace(followed, value=result, scale=-followed.scale, shift=number - followed.shift)
+        case "Mul", _ if number:
+            yield replace(followed, value=result, scale=followed.scale * number, shift=followed.shift * number)
+        case "Div", 0 if number:
+            yield replace(followed, value=result, scale=followed.scale / number, shift=followed.shift / number)
+
+
+def _required_range(followed: _Followed, op: Op, index: int) -> ValueRange | None:
+    """The range that an op requires of an operand; None if it requires none."""
+    is_index = _index_range(op, index)
+    if is_index is not None:
+        return is_index
+    kind, shape = op.op_type, followed.value.shape
+    if kind == "Equal" and (classes := _count_from_zero(op.constant(1 - index))):
+        return ValueRange(Kind.INDEX, 0, classes - 1, is_whole=True)
+    if index in _SIZES.get(kind, ()):
+        return ValueRange(Kind.SIZE, 1, is_whole=True)
+    if kind == "Resize" and index == 2:
+        return ValueRange(Kind.FACTOR)
+    if kind == "Equal" and (choices := op.constant(1 - index)) is not None and choices.size == 1:
+        is_flag = choices.dtype == bool or float(choices.reshape(-1)[0]) in (0.0, 1.0)
+        return ValueRange(
+            Kind.MASK if is_flag else Kind.CHOICE, choices=() if is_flag else (float(choices.reshape(-1)[0]),)
+        )
+    if kind in _COMPARISONS and (positions := _positions(followed.graph, op.inputs[1 - index])):
+        return ValueRange(Kind.LENGTH, 1, positions, is_whole=True)
+    if kind in ("Mul", "Where") and (kept := _unmasked_value(op, index)) is not None:
+        return ValueRange(Kind.MASK, kept=kept)
+    if kind == "Cast" and op.outputs[0] is not None and str(op.outputs[0].dtype) == "uint8":
+        return ValueRange(Kind.BYTE, 0, 255, is_whole=True)
+    if _scales_bytes(op, index):
+        return ValueRange(Kind.BYTE, 0, 255)
+    if kind in _POSITIVE:
+        return ValueRange(Kind.POSITIVE)
+    if kind in _UNIT or (kind == "GridSample" and index == 1):
+        return ValueRange(Kind.UNIT)
+    is_factor = kind in ("Mul", "Div") and shape is not None and all(dim == 1 for dim in shape)
+    return ValueRange(Kind.FACTOR) if is_factor else None
+
+
+def _index_range(op: Op, index: int) -> ValueRange | None:
+    """The range of an operand that indexes another operand; None for other operands."""
+    data = op.inputs[0].shape if op.inputs and op.inputs[0] is not None else None
+    extent: Dim | None = None
+    match op.op_type, index:
+        case (("Gather" | "GatherElements" | "ScatterElements" | "Scatter"), 1) if data:
+            extent = data[op.integer("axis") % len(data)]
+        case (("GatherND" | "ScatterND"), 1) if data:
+            tuple_size = op.inputs[1].shape[-1] if op.inputs[1] is not None and op.inputs[1].shape else 1
+            indexed = data[op.integer("batch_dims") :][: tuple_size if isinstance(tuple_size, int) else 1]
+            numbers = [dim for dim in indexed if isinstance(dim, int)]
+            extent = min(numbers) if numbers else indexed[0]
+        case "OneHot", 0:
+            depth = op.constant(1)
+            extent = int(depth.reshape(-1)[0]) if depth is not None else 2
+        case "EmbedLayerNormalization", (0 | 1):
+            table = op.inputs[2 + 2 * index]
+            extent = table.shape[0] if table is not None and table.shape else 2
+        case "RoiAlign", 2 if data:
+            extent = data[0]
+        case _:
+            return None
+    return ValueRange(Kind.INDEX, 0, None if extent is None else (Extent.of(extent) - 1).dim, is_whole=True)
+
+
+def _positions(graph: Graph, value: Value | None) -> Dim | None:
+    """The number of positions in a value that lengths are compared with; None if it does not count positions."""
+    while value is not None and (producer := graph.producer(value)) is not None:
+        if producer.op_type == "Range":
+            return value.shape[0] if value.shape else UNKNOWN
+        if producer.op_type not in ("Unsqueeze", "Cast", "Reshape", "Expand", "Identity"):
+            return None
+        value = producer.inputs[0]
+    if value is not None and value.data is not None and value.static_shape and value.dtype is not None:
+        return _count_from_zero(value.data.numpy()) or None
+    return None
+
+
+def _count_from_zero(array: Array | None) -> int:
+    """The size of a constant with the values 0, 1, 2, ...; 0 for other constants."""
+    counts = array is not None and 1 < array.size <= _FAR and np.array_equal(array.reshape(-1), np.arange(array.size))
+    return array.size if array is not None and counts else 0
+
+
+def _unmasked_value(op: Op, index: int) -> int | None:
+    """The value of unmasked positions for an op that masks logits; None for other ops."""
+    if op.op_type == "Where":
+        fills = [place for place in (1, 2) if index == 0 and _is_masking(op.constant(place))]
+        return fills[0] - 1 if fills else None
+    return 0 if _is_masking(op.constant(1 - index)) else None
+
+
+def _is_masking(fill: Array | None) -> bool:
+    return fill is not None and fill.size == 1 and fill.dtype.kind == "f" and float(fill.reshape(-1)[0]) < _MASKING
+
+
+def _scales_bytes(op: Op, index: int) -> bool:
+    """Whether an op divides an operand by 255 or 256."""
+    other = op.constant(1 - index) if op.op_type in ("Mul", "Div") and len(op.inputs) == 2 else None
+    if other is None or other.size != 1 or other.dtype.kind != "f":
+        return False
+    number = float(other.reshape(-1)[0])
+    factor = 1 / number if op.op_type == "Mul" and number else number
+    return any(abs(factor - size) < 1e-3 * size for size in _BYTES) and index == 0
+
+
+__all__ = ["Kind", "ValueRange", "value_ranges"]

@@ -1,0 +1,170 @@
+"""Comparison of two model files without a record of the rewrite: `layoutopt verify A B`.
+
+The comparison is the one of `optimize`. Values that both models have are matched by name and content: on one set of inputs,
+the array that B computes for a name of A must hold the tensor of A in some format. A wrong match hides no fault, because
+the segments on both sides of it differ.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations, product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layoutopt import onnx_io
+from layoutopt.files import scratch_folder
+from layoutopt.formats import Format
+from layoutopt.formats.format import static_shape
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array
+from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.session import Session
+from layoutopt.sample_inputs import prepare_inputs
+from layoutopt.verification.difference import difference
+from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
+from layoutopt.verification.model_edits import add_outputs, computed_names
+from layoutopt.verification.observed_values import ObservedValue
+from layoutopt.verification.original_runs import RUN_ERRORS, run_original
+from layoutopt.verification.request import Request
+from layoutopt.verification.runnable import LARGE, Runnable
+from layoutopt.verification.verdict import Verification
+
+CANDIDATES = 96
+"""Largest number of values of A that are searched for in B."""
+
+NEAR = 0.05
+"""Largest difference of two matching arrays, relative to the largest magnitude."""
+
+FORMAT_MARK = "__"
+"""Separator of a value's name and its format in names that layoutopt generates: `relu__NCHW8c`."""
+
+_BLOCKS = (32, 16, 8, 4)  # largest first: of several matching formats the one with the largest block is chosen
+_LETTERS = "ABCDE"
+
+
+def verify_files(
+    original: Path, rewritten: Path, request: Request | None = None, graphs: Sequence[Graph] = ()
+) -> Verification:
+    """Compare two files on random inputs, as a whole and segment by segment.
+
+    Args:
+        original: the reference model.
+        rewritten: the model to check.
+        request: pins, test inputs, seed and time limits; by default the generator of inputs follows from the original's graph.
+        graphs: the graphs of both models, if already read.
+
+    Raises:
+        ModelError: a file cannot be read.
+        DimensionError: the original has no such symbolic dimension.
+    """
+    graphs = graphs or [onnx_io.lift(onnx_io.read(path)) for path in (original, rewritten)]
+    request = request or Request(inputs=prepare_inputs(original, graphs[0])[0])
+    if mismatch := interface_mismatch(*graphs):
+        return Verification("failed", mismatch)
+    candidates = CutCandidates.of(graphs[0])
+    with scratch_folder() as folder:
+        first = _mappable(original, folder / "original.onnx", candidates.has_float16)
+        second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
+        names = candidates.before_saturation
+        saturated = matching_values(first, second, names, request) if names else []
+        models = Models(
+            first, second, second, saturated, lambda: matching_values(first, second, candidates.names, request)
+        )
+        return compare(models, candidates, request, always_cuts=True)
+
+
+def _mappable(path: Path, copy: Path, computes_float16: bool) -> Runnable:
+    """A model whose weights sessions can map: the file itself, or a copy with external data if the file is large."""
+    if path.stat().st_size <= LARGE:
+        return Runnable.of(str(path), computes_float16)
+    return runnable(onnx_io.read(path), copy, computes_float16)
+
+
+def interface_mismatch(original: Graph, rewritten: Graph) -> str:
+    """The difference of two models' inputs and outputs as text; empty if both take the same inputs."""
+    ours, theirs = ([value.name for value in graph.inputs] for graph in (original, rewritten))
+    if set(ours) != set(theirs):
+        only = (", ".join(sorted(set(one) - set(other))) or "none" for one, other in ((ours, theirs), (theirs, ours)))
+        return "the models take different inputs: only the first has {}, only the second {}".format(*only)
+    types = {value.name: value.dtype for value in rewritten.inputs}
+    for value in original.inputs:
+        if value.dtype is not types[value.name]:
+            labels = [each.label if each is not None else "no tensor" for each in (value.dtype, types[value.name])]
+            return (
+                f"the models take different inputs: {value.name} is {labels[0]} in the first, {labels[1]} in the second"
+            )
+    lacking = {value.name for value in original.outputs} - {value.name for value in rewritten.outputs}
+    return f"the second model lacks the outputs {', '.join(sorted(lacking))}" if lacking else ""
+
+
+def matching_values(
+    original: Runnable, rewritten: Runnable, names: Sequence[str], request: Request
+) -> list[ObservedValue]:
+    """The values that both models compute, with their names and formats in the rewritten model."""
+    messages = original.message(), rewritten.message()
+    ours, theirs = (computed_names(message) for message in messages)
+    renamed = {name.rpartition(FORMAT_MARK)[0]: name for name in sorted(theirs) if FORMAT_MARK in name}
+    pairs = {name: name if name in theirs else renamed.get(name, "") for name in names if name in ours}
+    common = [(one, other) for one, other in pairs.items() if other]
+    count = len(common)
+    chosen = common if count <= CANDIDATES else [common[at * count // CANDIDATES] for at in range(CANDIDATES)]
+    for side, message in enumerate(messages):
+        add_outputs(message, [pair[side] for pair in chosen])
+    try:
+        wants, gots = _first_run(original.edited(messages[0]), rewritten.edited(messages[1]), request)
+    except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
+        raise_if_out_of_memory(error)
+        return []
+    found = (_match(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)
+    return [each for each in found if each is not None]
+
+
+def _first_run(
+    original: Runnable, rewritten: Runnable, request: Request
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """All outputs of both models on the first inputs that the original can run."""
+    session = original.session(optimised=False)
+    (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
+    wants = dict(zip(_outputs(session), run.outputs, strict=True))
+    session = rewritten.session(optimised=False)
+    feed = request.counterparts.pack(run.feed)
+    return wants, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
+
+
+def _outputs(session: Session) -> list[str]:
+    return [each.name for each in session.get_outputs()]
+
+
+def _match(names: tuple[str, str], want: Any, got: Any) -> ObservedValue | None:
+    """The observed value, if an array of the rewritten model holds the original's tensor in some format."""
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.dtype != got.dtype:
+        return None
+    for format in _formats(want, got):
+        one = ObservedValue(*names, format, got.shape)
+        if difference(want, one.unpacked(got, want.shape)).largest <= NEAR:
+            return one
+    return None
+
+
+def _formats(want: Array, got: Array) -> Iterator[Format]:
+    """The formats in which an array could hold a tensor: any order of its axes, or one blocked axis.
+
+    An array with one axis fewer than its blocked format comes from a blocked kernel of onnxruntime, NCHW8c or NCHW16c.
+    """
+    rank = want.ndim
+    orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
+    plain = (Format.plain(tuple(order)) for order in orders)
+    yield from (format for format in plain if format.physical_shape(want.shape) == got.shape)
+    for axis, block in product(range(1, rank) if 2 < rank <= 5 else (), _BLOCKS):
+        rest = "".join(_LETTERS[other] for other in range(1, rank) if other != axis)
+        letter = _LETTERS[axis]
+        for order in (f"{letter}{rest}", f"{rest}{letter}"):
+            format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
+            physical = static_shape(format.physical_shape(want.shape))
+            if physical == got.shape or (prod(physical) == got.size and order.startswith(letter)):
+                yield format
+
+
+__all__ = ["interface_mismatch", "matching_values", "verify_files"]

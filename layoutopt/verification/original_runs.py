@@ -1,0 +1,149 @@
+"""Runs of the original model on test inputs, at several sizes of symbolic dimensions and within time limits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from layoutopt.errors import LayoutoptError
+from layoutopt.ir.types import Array
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.session import Session
+from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
+from layoutopt.verification.runnable import Runnable
+
+RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
+"""Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
+
+ENOUGH = 3
+"""Number of sizes of symbolic dimensions at which two models are compared."""
+
+RUN_SECONDS = 120.0
+"""Time limit of one run of a model."""
+
+SECONDS = 60.0
+"""Time limit of the measurement of the rounding spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Time limits of a verification.
+
+    Attributes:
+        run: seconds for one run; a model that takes longer cannot be verified.
+        spread: seconds after which no further perturbation of the original is run.
+        start: time at which verification began, on the monotonic clock.
+    """
+
+    run: float = RUN_SECONDS
+    spread: float = SECONDS
+    start: float = field(default_factory=monotonic)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the time for measuring the spread is over."""
+        return monotonic() - self.start > self.spread
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the original.
+
+    Attributes:
+        sizes: of symbolic dimensions.
+        feed: the inputs.
+        outputs: the outputs, in the order of the session.
+    """
+
+    sizes: Mapping[str, int]
+    feed: Mapping[str, Array]
+    outputs: Sequence[Any]
+
+    @property
+    def at_sizes(self) -> str:
+        """The sizes as text, such as " at batch=2"; empty without symbolic dimensions."""
+        return _at_sizes(self.sizes)
+
+
+def _at_sizes(sizes: Mapping[str, int]) -> str:
+    return f" at {sizes_text(sizes)}" if sizes else ""
+
+
+def run_original(
+    session: Session, inputs: SampleInputs, seed: int, budget: Budget, *, only_once: bool = False
+) -> tuple[list[Run], list[str]]:
+    """The runs at up to `ENOUGH` sizes, two at the first; and the errors of the sizes at which the model does not run.
+
+    If the model runs at no size with random values, simpler values are tried.
+
+    Args:
+        session: the original.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
+        seed: of the random inputs.
+        budget: time limits.
+        only_once: stop after the first set of inputs on which the model runs.
+    """
+    refusals: list[str] = []
+    for style in Style:
+        runs: list[Run] = []
+        done: dict[int, int] = {}
+        for trial in inputs.sets(session, seed, style):
+            if done.get(trial.group, 0) == ENOUGH or (runs and budget.is_spent):
+                continue
+            if runs and only_once:
+                break
+            count = (
+                1 if only_once or done.get(trial.group) else 2
+            )  # two at one size show whether outputs depend on inputs
+            try:
+                feeds = islice(trial.feeds, count)
+                runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
+            except RUN_ERRORS as error:
+                raise_if_out_of_memory(error)
+                refusals.append(f"{_at_sizes(trial.sizes)}: {one_line(error)}")
+            else:
+                done[trial.group] = done.get(trial.group, 0) + 1
+        if runs:
+            return runs, refusals
+    return [], refusals
+
+
+def load_and_run(
+    model: Runnable, inputs: SampleInputs, seed: int, budget: Budget, *, optimised: bool = True, only_once: bool = False
+) -> tuple[Session, list[Run]] | str:
+    """A session of the original and its runs, as of `run_original`; or the reason why it cannot be run, in one line."""
+    try:
+        session = model.session(optimised=optimised)
+    except RUN_ERRORS as error:
+        raise_if_out_of_memory(error)
+        return f"the original cannot be run: {one_line(error)}"
+    runs, refusals = run_original(session, inputs, seed, budget, only_once=only_once)
+    return (session, runs) if runs else f"the original cannot be run{refusals[0]}"
+
+
+def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, str]:
+    """The outputs whose shape contradicts the model's declaration, with both shapes as text.
+
+    Either the declaration is wrong or the inputs are invalid: an integer input may be an extent, such as the k of a TopK whose
+    output is declared with k = 3. A rewritten model relies on declared shapes.
+    """
+    found = {}
+    for declared, output in zip(session.get_outputs(), outputs, strict=True):
+        if not isinstance(output, np.ndarray) or not any(isinstance(dim, int) for dim in declared.shape or ()):
+            continue
+        pairs = zip(declared.shape, output.shape, strict=False)
+        if len(declared.shape) != output.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
+            shapes = f"{list(output.shape)}, but declares {list(declared.shape)}"
+            found[declared.name] = f"on random inputs the original gives {declared.name} the shape {shapes}"
+    return found
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line of at most 300 characters."""
+    return " ".join(str(error).split())[:300]
+
+
+__all__ = ["RUN_ERRORS", "Budget", "Run", "load_and_run", "misdeclared_outputs", "one_line", "run_original"]
