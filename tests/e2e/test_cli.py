@@ -8,7 +8,7 @@ import onnx
 import pytest
 from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
-from layoutopt.cost.growth import MAX_GROWTH
+from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------

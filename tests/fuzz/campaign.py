@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
-from .grafts import prepare
+from .op_samples import prepare
 
 MOST_SECONDS = 120.0  # CPU time limit of one example
 _PATIENCE = 900.0  # wall time limit of one example, for busy machines

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from .campaign import Outcome
 from .cases import Case
-from .growing import Array, Step, alone, free_names, info
+from .graph_builder import Array, Step, alone, free_names, info
 
 Judge = Callable[[Case], Outcome]
 
