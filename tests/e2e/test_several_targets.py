@@ -96,7 +96,7 @@ class _Npu:
     def __init__(self) -> None:
         self._model = load_target("ascend-910b")
         self.name, self.dialect = "my-npu", "functions"
-        self.kernels = self._model.kernels
+        self.preferred_formats = self._model.preferred_formats
         self.kernel_seconds, self.conversion_seconds = self._model.kernel_seconds, self._model.conversion_seconds
 
 
