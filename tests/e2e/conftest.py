@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 from command_line import Cli, Run, convolutions
+from custom_kernels import compiled, network
 
 from layoutopt.cli import main
 
@@ -32,3 +33,16 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def model(tmp_path: Path) -> str:
     onnx.save(convolutions(), tmp_path / "model.onnx")
     return "model.onnx"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of kernels of custom operators."""
+    return compiled(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def halved(tmp_path: Path) -> Path:
+    """A network that needs the library."""
+    onnx.save(network(), tmp_path / "halved.onnx")
+    return tmp_path / "halved.onnx"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-PLUGIN = Path(__file__).parents[2] / "examples/plugin"
+CHECKOUT = Path(__file__).parents[2]
+PLUGIN = CHECKOUT / "examples/plugin"
 SETUPTOOLS = "77"  # an older one builds no wheel without another package
+
+_SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 Run = Callable[..., str]
 
@@ -32,8 +36,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-index", "--no-deps", "--no-build-isolation", source], check=True)
 
-    def run(*arguments: str | Path, code: int = 0) -> str:
-        result = subprocess.run([python, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    def run(*arguments: str | Path, code: int = 0, where: Path = folder) -> str:
+        result = subprocess.run([python, *arguments], cwd=where, capture_output=True, text=True, check=False)
         assert result.returncode == code, result.stdout + result.stderr
         return result.stdout + result.stderr
 
@@ -74,9 +78,18 @@ def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     assert "NCHW8c, NCHW8c8n → NCHW8c" in " ".join(run("-m", "layoutopt", "inspect", model, "-t", "acme-npu").split())
 
 
-def test_the_laws(run: Run) -> None:
-    """The example's own tests pass where it is installed."""
-    run("-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", PLUGIN / "tests")
+def test_the_commands_of_the_documentation(run: Run, model: Path, library: Path, halved: Path) -> None:
+    """In the order of the page, `pip install` aside, which is done."""
+    page = (CHECKOUT / "docs/extending.md").read_text()
+    commands = [line.split() for block in _SHELL.findall(page) for line in block.splitlines()]
+    assert commands.pop(0) == ["pip", "install", "./examples/plugin"]
+    files = {"net.onnx": model, "halved.onnx": halved, "kernels.so": library}
+    for name, *arguments in commands:
+        where = CHECKOUT if name == "pytest" else model.parent
+        options = ("-B", "-m", name, *(("-p", "no:cacheprovider") if name == "pytest" else ()))
+        run(*options, *(files.get(each, each) for each in arguments), where=where)
+    assert (model.parent / "out.onnx").exists() and (model.parent / "halved_out.onnx").exists()
+    assert sum(name == "layoutopt" for name, *_ in commands) > 10
 
 
 def test_a_broken_package_is_named(run: Run, model: Path) -> None:

@@ -1,14 +1,22 @@
-"""The Python sessions in the documentation give what they show."""
+"""The code in the documentation runs as printed, and gives what it shows."""
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+CHECKOUT = Path(__file__).parents[2]
+DOCS = CHECKOUT / "docs"
+EXTENDING = (DOCS / "extending.md").read_text()
 _SESSION = re.compile(r"```pycon\n(.*?)```", re.DOTALL)
+_FILE = re.compile(r"^`(examples/[^`]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_PYTHON = re.compile(r"```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if _SESSION.search(page.read_text())]
+FILES = dict(_FILE.findall(EXTENDING))
+PROGRAMS = [block for block in _PYTHON.findall(EXTENDING) if block not in FILES.values()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -18,3 +26,18 @@ def test_sessions(page: Path) -> None:
     said: list[str] = []
     doctest.DocTestRunner().run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def test_files_are_printed_as_they_are() -> None:
+    """Those of the example of a package, which `tests/e2e/test_plugin.py` runs."""
+    assert {name: (CHECKOUT / name).read_text() for name in FILES} == FILES
+    plugin = CHECKOUT / "examples/plugin"
+    parts = {path for path in plugin.rglob("*") if path.suffix in (".py", ".toml") and path.name != "__init__.py"}
+    assert {str(path.relative_to(CHECKOUT)) for path in parts} == FILES.keys()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_run(program: str) -> None:
+    """Each by itself, imports included."""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -17,6 +17,7 @@ from layoutopt.passes import FoldConstants, Recompose, RemoveDead
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.patterns import idioms
 from layoutopt.runtime.evaluate import evaluate, is_foldable
+from layoutopt.testing import check_pattern
 from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
@@ -50,6 +51,8 @@ def recomposed(proto: onnx.ModelProto) -> Graph:
         evaluate=evaluate,
         kernels=NATIVE.kernels,
     )
+    for pattern in idioms():
+        check_pattern(pattern, proto)
     Pipeline((FoldConstants(), Recompose(), RemoveDead())).run(graph, context)
     emitted = onnx_io.to_bytes(onnx_io.emit(graph))
     verdict = verify_models(proto.SerializeToString(), emitted)

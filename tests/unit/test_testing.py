@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -15,8 +16,10 @@ from layoutopt.extend import (
     CostModel,
     Format,
     Functions,
+    FusionPattern,
     Graph,
     Lanes,
+    Match,
     OneAxis,
     Op,
     Pass,
@@ -193,6 +196,35 @@ def test_passes() -> None:
         testing.check_pass(Restless(), MODEL)
     with pytest.raises(AssertionError, match="Thawed is no frozen dataclass"):
         testing.check_pass(Thawed(), MODEL)
+
+
+class Doubled(FusionPattern):
+    """Neg of Relu; the class variable is the fault of its matches."""
+
+    name, makes, anchors = "doubled", "test::Doubled", ("Neg",)
+    fault: ClassVar[str] = ""
+
+    def match(self, graph: Graph, op: Op) -> Match | None:
+        x, y = op.inputs[0], op.outputs[0]
+        relu = graph.producer(x) if x is not None else None
+        if relu is None or x is None or y is None:
+            return None
+        return {
+            "": Match(y, (op, relu), relu.inputs),
+            "anchor": Match(x, (relu,), relu.inputs),
+            "cycle": Match(y, (op, relu), op.inputs),
+            "result": Match(graph.inputs[0], (op, relu), relu.inputs),
+        }[self.fault]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [("anchor", "the anchor is not"), ("cycle", "read what it replaces"), ("result", "no op of")]
+)
+def test_patterns(fault: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2
+    monkeypatch.setattr(Doubled, "fault", fault)
+    with pytest.raises(AssertionError, match=says):
+        testing.check_pattern(Doubled(), MODEL)
 
 
 def test_dialects() -> None:

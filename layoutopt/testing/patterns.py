@@ -1,0 +1,44 @@
+"""The laws of fusion patterns: a match is a connected part of its graph, and its one op can take the place of that part."""
+
+import onnx
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
+from layoutopt.ops.bodies import insides
+from layoutopt.patterns import Idiom, Match
+from layoutopt.testing.forced import lifted
+
+
+def check_pattern(pattern: Idiom, *models: onnx.ModelProto) -> int:
+    """Assert that each match of a fusion pattern in the models can be replaced by one op.
+
+    Returns:
+        The number of matches.
+
+    Raises:
+        AssertionError: a match names ops or values that are not in the graph, or reads what it replaces.
+    """
+    assert pattern.name and pattern.makes and pattern.anchors, (
+        "a fusion pattern needs a name, an op to make and anchors"
+    )
+    graphs = [graph for model in models for graph in insides(lifted(model))]
+    anchored = [(graph, op) for graph in graphs for op in graph.ops if op.kind in pattern.anchors]
+    matches = [(graph, op, match) for graph, op in anchored if (match := pattern.match(graph, op)) is not None]
+    for graph, op, match in matches:
+        _check(pattern, graph, op, match)
+    return len(matches)
+
+
+def _check(pattern: Idiom, graph: Graph, anchor: Op, match: Match) -> None:
+    case = f"{pattern.name} at {anchor.op_type} {anchor.name}"
+    computed = {value for op in match.inner for value in op.outputs if value is not None}
+    assert anchor in match.inner, f"{case}: the anchor is not among the ops of the match"
+    assert all(op in graph for op in match.inner), f"{case}: an op of the match is not in the graph"
+    assert match.result in computed, f"{case}: no op of the match computes its result"
+    for value in match.inputs:
+        assert value not in computed, f"{case}: the one op would read what it replaces"
+        is_new_constant = value is not None and value.data is not None
+        assert value is None or value in graph or is_new_constant, f"{case}: {value.name} is not in the graph"
+
+
+__all__ = ["check_pattern"]

@@ -1,0 +1,39 @@
+"""A network with an operator that only a library of kernels has, and that library."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+_SOURCE = Path(__file__).parent / "kernels/halve.c"
+_NET = """<ir_version: 10, opset_import: ["" : 18, "test.kernels" : 1]>
+net (float[1, 24, 24, 16] x) => (float[1, 16, 24, 24] y) <float[1, 16, 24, 24] b, float[1] s> {
+    a = Transpose <perm = [0, 3, 1, 2]> (x)
+    s = test.kernels.Halve (c)
+    b = Conv <pads = [1, 1, 1, 1]> (a, w)
+    y0 = test.kernels.Halve (b)
+    y = Mul (y0, s)
+}"""
+
+
+def network() -> onnx.ModelProto:
+    """With the operator on what is computed, and once on a constant."""
+    model = onnx.parser.parse_model(_NET)
+    weights = np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)
+    constants = {"w": weights, "c": np.asarray([6.0], np.float32)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return model
+
+
+def compiled(folder: Path) -> Path:
+    """The library, made by the C compiler of this machine."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    path = folder / "halve.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-std=c99", "-o", path, _SOURCE], check=True)
+    return path
