@@ -10,9 +10,7 @@ from pathlib import Path
 import zoo
 
 import layoutopt
-from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
-from layoutopt.ops import elements
+from layoutopt.extend import Format, Op, Signature, Slot, Storage, Value, elements
 
 
 class Toy:

@@ -13,10 +13,7 @@ from pathlib import Path
 import zoo
 
 import layoutopt
-from layoutopt import Pass, PassContext
-from layoutopt.ir import Graph
-from layoutopt.ir.text import to_text
-from layoutopt.passes import DEFAULT_PIPELINE
+from layoutopt.extend import Graph, Pass, PassContext, default_pipeline, to_text
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,8 @@ class NoteSharedWeights(Pass):
 
 
 def main() -> None:
-    passes = DEFAULT_PIPELINE.passes
-    pipeline = replace(DEFAULT_PIPELINE, passes=(NoteSharedWeights(most=10), *passes))
+    default = default_pipeline("inference")
+    pipeline = replace(default, passes=(NoteSharedWeights(most=10), *default.passes))
 
     def watch(moment: str, step: Pass, graph: Graph) -> None:
         if (moment, step.name) == ("after", "cancel-casts"):

@@ -109,10 +109,8 @@ def optimize(
         max_growth: how many times as large all constants together may become, 1 MiB aside; 1.0 for no growth. What grows them
             is selected by estimated gain per byte: `report.growth`.
         count_moves: prove how few casts and transposes a plan could have, too: `report.plan.least_moves`.
-        strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
-            repaired, and a note of the report with the source "read" names it.
-        custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
-            constants and to verify.
+        strict: refuse a model with a fault that onnxruntime tolerates; else it is repaired, and a note of the report names it.
+        custom_ops: shared libraries with kernels of custom operators, with which onnxruntime folds constants and verifies.
         pipeline: passes to run in place of the default ones.
         watch: called before and after every pass, with the graph.
         progress: called with the name of every step as it begins.
@@ -120,7 +118,7 @@ def optimize(
 
     Raises:
         ArgumentError, TargetError, FormatError, DimensionError: if an argument is wrong; before the model is read.
-        ExtensionError: if a library of kernels or an extension of an installed package cannot be loaded.
+        ExtensionError: if a library of kernels, or an extension of an installed package, cannot be loaded.
         ModelError, PinError, DimensionError, InputError: if the model is not valid, has no such tensor or dimension, or does
             not take the inputs.
         VerificationError: if the result computes something else; there is no result then.

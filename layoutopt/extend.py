@@ -46,6 +46,7 @@ from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder
 from layoutopt.ops.passage import KEPT, NO_LANES, Passage
+from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import Idiom as FusionPattern
 from layoutopt.patterns import Match
@@ -102,6 +103,7 @@ __all__ = [
     "Value",
     "X",
     "Y",
+    "default_pipeline",
     "elements",
     "format_system",
     "kernel_libraries",

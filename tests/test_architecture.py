@@ -15,7 +15,7 @@ import pytest
 import layoutopt
 import layoutopt.cost_models
 import layoutopt.passes
-from layoutopt import errors
+from layoutopt import errors, extend, testing
 from layoutopt.ops import rules
 
 CHECKOUT = Path(__file__).parent.parent
@@ -157,6 +157,18 @@ def test_every_error_is_public() -> None:
     """Callers catch what `optimize` raises without a look at inner modules."""
     declared = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
     assert declared <= set(layoutopt.__all__)
+
+
+def test_what_extensions_import() -> None:
+    """Examples of extensions need no names but the public ones, and these have a description."""
+    homes = {"layoutopt", "layoutopt.extend", "layoutopt.testing"}
+    files = [*(CHECKOUT / "examples/plugin").rglob("*.py"), *(CHECKOUT / "examples").glob("*_a_*.py")]
+    trees = [ast.parse(path.read_text()) for path in files]
+    sources = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in sources if name and name.startswith("layoutopt")} <= homes
+    for module in (extend, testing):
+        public = (getattr(module, name) for name in module.__all__)
+        assert all(each.__doc__ for each in public if isinstance(each, type) or callable(each))
 
 
 def test_importing_costs_nothing() -> None:
