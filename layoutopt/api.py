@@ -103,8 +103,7 @@ def optimize(
         inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these, and
             on small perturbations of them, rather than on random inputs. Symbolic dimensions take their sizes.
         verify: compare the result with the original, on random inputs unless some are given.
-        allow_unverified: return a result that could not be compared with the original, because onnxruntime cannot run that;
-            `report.verification` says why. By default it is an error.
+        allow_unverified: return a result that could not be compared with the original; by default that is an error.
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
         max_growth: how many times as large all constants together may become, 1 MiB aside; 1.0 for no growth. What grows them
             is selected by estimated gain per byte: `report.growth`.
