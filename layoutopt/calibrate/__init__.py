@@ -1,17 +1,17 @@
-"""A measured cost model: how long do the kernels and casts that matter take in the installed onnxruntime, on this machine?
+"""Calibration: fits a target's cost model to measured times of kernels and casts in onnxruntime on this machine.
 
 from layoutopt.calibrate import calibrate
 calibration = calibrate(Path("measurements.json"))
 calibration.report.profile     # the text of a target file
 
-case, grid      which kernels, and the models that they are timed in
-timing, state   measuring them in turns, and keeping what has been measured
-fit, fitting    the numbers of the target that are nearest to the measurements
-agreement       how near that is, over kernels that were not fitted to
-profile         the target file
+kernel_case, grid             the kernels, and the models in which they are timed
+timing, state_file            interleaved timing, and a file of the measurements
+roofline_fit, target_fit      fits of the target's numbers to the measurements
+agreement                     agreement of predictions and measurements for kernels that were not fitted to
+target_file                   the text of the calibrated target file
 """
 
-from layoutopt.calibrate.report import CalibrationReport
-from layoutopt.calibrate.run import Calibration, calibrate
+from layoutopt.calibrate.calibration import Calibration, calibrate
+from layoutopt.calibrate.calibration_report import CalibrationReport
 
 __all__ = ["Calibration", "CalibrationReport", "calibrate"]

@@ -1,7 +1,7 @@
-"""How well do predicted and measured times agree?
+"""Agreement of predicted and measured times.
 
-The rank correlation is Spearman's: the correlation of the ranks, ties sharing their mean rank. It says whether the faster of
-two kernels is predicted to be the faster one, which is what a planner needs; the median error says by how much times are off.
+The rank correlation is Spearman's: the correlation of the ranks, with the mean rank for ties. It measures whether the faster of
+two kernels is predicted to be faster, as a planner needs; the median error measures the distance of the times.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from layoutopt.ir.types import Array
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's, from -1 to 1; None for fewer than four values, or where all are equal."""
+    """Spearman's rank correlation, from -1 to 1; None for fewer than four values or equal values."""
     a, b = _ranks(one), _ranks(other)
     if len(a) < 4 or not a.std() or not b.std():
         return None
@@ -20,7 +20,7 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
 
 
 def median_error(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """The median of |predicted - measured| / measured; None if there are none."""
+    """The median of |predicted - measured| / measured; None without measurements."""
     if not len(measured):
         return None
     found, truth = np.asarray(predicted), np.asarray(measured)

@@ -1,13 +1,13 @@
-"""Which kernels are timed: a designed grid of the shapes that real networks have, from 1x1 to 112x112 pixels.
+"""The timed kernels: a grid of shapes of real networks, from 1x1 to 112x112 pixels.
 
-Channels are few, many, odd and no multiple of a block; images large, small and single pixels. Every family is timed in the
-formats in which plans have it: blocked as the dialect `onnxruntime` writes it, plain as stock onnxruntime runs it at its
-default level. A plain convolution is one that onnxruntime blocks by itself, so its time has the reorders in it.
+There are few, many, odd and unblocked numbers of channels, and large, small and single-pixel images. Every family is timed in
+the formats of plans: blocked as lowered by the dialect `onnxruntime`, plain as stock onnxruntime runs it by default.
+onnxruntime blocks a plain convolution by itself, so its time includes the reorders.
 """
 
 from collections.abc import Iterator
 
-from layoutopt.calibrate.case import Case, Operand
+from layoutopt.calibrate.kernel_case import Case, Operand
 from layoutopt.ir.cast import CAST
 from layoutopt.ir.types import Attribute
 
@@ -199,7 +199,7 @@ _SCALED = ((96, 56), (240, 28), (480, 14), (672, 7), (64, 112), (768, 7))
 
 
 def cases(block: int, is_quick: bool = False) -> list[Case]:
-    """The grid for a machine whose kernels want `block` channels together.
+    """The grid for a machine with `block` channels per block.
 
     Args:
         block: channels of a block.

@@ -1,10 +1,10 @@
-"""Timing kernels: several models take turns, run by run, and of every model's runs the first quartile counts.
+"""Timing of kernels: several models run in turns, and the first quartile of the runs of each model is its time.
 
-    seconds of a kernel = (seconds of a run - seconds of a run that does nothing) / copies in the model
+    seconds of a kernel = (seconds of a run - seconds of an empty run) / copies in the model
 
-Turns are what a network does too: by the time a kernel runs again, others have been through the caches. The same kernel
-run in a loop takes half the time where it is small (measured: Transpose, Reorder, small convolutions). Whatever else the
-machine does only ever adds time, and meets all models alike; the first quartile leaves it out.
+As in a network, other kernels use the caches between two runs of the same kernel; a small kernel in a loop takes half the time
+(measured for Transpose, Reorder and small convolutions). Other load of the machine only adds time and affects all models
+alike; the first quartile excludes it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ import numpy as np
 import onnxruntime
 
 from layoutopt.bench.interleaved import Action, in_rounds
-from layoutopt.calibrate.case import Case, chain
+from layoutopt.calibrate.kernel_case import Case, chain
 from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
-TOGETHER = 8  # models that take turns
-ENOUGH = 150e-6  # seconds of a run to which copies are added
+TOGETHER = 8  # models that run in turns
+ENOUGH = 150e-6  # seconds of a run up to which copies are added
 MOST_COPIES = 8
 LARGEST = 24 << 20  # bytes of all copies together
 CHAINS = (2, 130)  # nodes
@@ -28,11 +28,11 @@ CHAINS = (2, 130)  # nodes
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What is not the kernels' time.
+    """The overhead of runs and nodes.
 
     Attributes:
-        run: seconds of a run that does nothing.
-        node: seconds of a node that does next to nothing, its memory included.
+        run: seconds of an empty run.
+        node: seconds of a minimal node, with the allocation of its output.
     """
 
     run: float
@@ -40,10 +40,10 @@ class Idle:
 
 
 class Runner:
-    """A model whose inputs lie ready and whose outputs onnxruntime allocates, as it does within a network."""
+    """A model with bound inputs and outputs that onnxruntime allocates, as within a network."""
 
     def __init__(self, model: bytes, threads: int) -> None:
-        """Make a session."""
+        """Create a session and run it once."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -58,50 +58,50 @@ class Runner:
         self.run()
 
     def run(self) -> float:
-        """Once; in seconds."""
+        """The seconds of one run."""
         begin = perf_counter()
         self._session.run_with_iobinding(self._binding)
         return perf_counter() - begin
 
 
 def measure_idle(threads: int) -> Idle:
-    """The cost of a run and of a node, from chains of two lengths."""
+    """The overhead of a run and of a node, from chains of two lengths."""
     short, long = _quartiles([Runner(chain(length), threads).run for length in CHAINS], 500)
     node = (long - short) / (CHAINS[1] - CHAINS[0])
     return Idle(max(short - CHAINS[0] * node, 0.0), node)
 
 
 def measure(cases: Sequence[Case], idle: Idle, threads: int, rounds: int) -> Iterator[tuple[Case, float]]:
-    """Time kernels, a few at a time.
+    """Time kernels, `TOGETHER` at a time.
 
     Args:
-        cases: which.
-        idle: what to leave out.
-        threads: of onnxruntime.
-        rounds: turns of each.
+        cases: the kernels.
+        idle: the overhead to subtract.
+        threads: threads of onnxruntime.
+        rounds: the number of timed runs of each.
 
     Yields:
-        each with its seconds.
+        each kernel with its seconds.
 
     Raises:
-        LayoutoptError: onnxruntime cannot run one.
+        LayoutoptError: onnxruntime cannot run a kernel.
     """
     for start in range(0, len(cases), TOGETHER):
         batch = cases[start : start + TOGETHER]
         copies, runners = zip(*(_runner(case, threads) for case in batch), strict=True)
         for case, count, found in zip(batch, copies, _quartiles([each.run for each in runners], rounds), strict=True):
-            # What takes no longer than a run that does nothing is taken for a tenth of a node.
+            # A kernel that is not slower than an empty run counts as a tenth of a node.
             yield case, max((found - idle.run) / count, idle.node / 10)
 
 
 def _quartiles(actions: Sequence[Action], rounds: int) -> list[float]:
-    """The first quartile of what each takes, of so many rounds after one that does not count."""
+    """The first quartile of the times of each action, over `rounds` rounds after one warm-up round."""
     timed = in_rounds(actions, lambda done, passed: done > rounds).times
     return [float(np.quantile(times[1:], 0.25)) for times in timed]
 
 
 def _runner(case: Case, threads: int) -> tuple[int, Runner]:
-    """A model with as many copies as make a run long enough to be timed."""
+    """A model with enough copies for a run that is long enough to be timed."""
     try:
         single = Runner(case.model(1), threads)
         once = min(single.run() for _ in range(3))

@@ -70,7 +70,7 @@ def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
     if not record.is_printed:
         with after_writing(record.files):
             print_kernels(machine, found, show_all)
-    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_there)
+    missing = dict.fromkeys(f"{each.kernel.domain}::{each.kernel.op}" for each in found if not each.is_present)
     if missing:
         problem = f"onnxruntime {machine.onnxruntime} has no kernel for {', '.join(missing)}"
         raise UnfitError(problem, hint="install a version that has them")

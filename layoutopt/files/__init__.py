@@ -1,4 +1,4 @@
-"""Output files: written whole or not at all, and without replacing what somebody else needs."""
+"""Output files: written atomically, without replacing files that are in use or were not written by layoutopt."""
 
 from layoutopt.files.kinds import PICTURE_MARK, Kind, is_predecessor
 from layoutopt.files.onnx_file import external_files, external_locations, is_onnx_file

@@ -1,6 +1,6 @@
-"""Kinds of output files, and whether an existing file is one that layoutopt wrote or may replace: its predecessor.
+"""Kinds of output files, and recognition of predecessors: existing files that a new file of the kind may replace.
 
-A predecessor is recognised by its content, not by its name. An empty file precedes every kind.
+A predecessor is recognised by its content, not by its name. An empty file is a predecessor for every kind.
 """
 
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 from layoutopt.files.onnx_file import is_onnx_file
 
 PICTURE_MARK = "<!-- drawn by layoutopt -->"
-_LONGEST = 1 << 28  # bytes of a text file that is looked into
+_LONGEST = 1 << 28  # bytes of the largest text file that is read
 _HEAD = 4096  # bytes
 
 
 class Kind(Enum):
-    """What a command writes into a file; the value names it in messages."""
+    """The kinds of output files; the values are their names in messages."""
 
     MODEL = "an ONNX model"
     WEIGHTS = "weights of the model that is written"
@@ -35,7 +35,7 @@ def is_predecessor(path: Path, kind: Kind) -> bool:
         case Kind.MODEL:
             return is_onnx_file(path)
         case Kind.WEIGHTS:
-            return False  # raw bytes cannot be recognised
+            return False  # raw bytes have no mark
         case Kind.PICTURE:
             return PICTURE_MARK in _text(path, _HEAD)
         case Kind.GRAPH_TEXT:

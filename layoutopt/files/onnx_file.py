@@ -1,7 +1,7 @@
-"""The external data of an ONNX file, found by the protobuf wire format without reading the weights.
+"""Locations of external data in an ONNX file, found in the protobuf wire format without reading the weights.
 
-Length-delimited fields of no interest are skipped, so that of a file of gigabytes only a few pages are touched. Parsing the
-message with the protobuf package would copy all of it.
+Other length-delimited fields are skipped, so that only a few pages of a large file are read. Parsing the message with the
+protobuf package would copy all of it.
 """
 
 import mmap
@@ -14,7 +14,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 Span: TypeAlias = tuple[int, int]
 
-# The fields of each message that lead to external data, by number, and the message that they hold.
+# The fields of each message that can contain external data, by number, with their message types.
 CHILDREN: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
@@ -36,7 +36,7 @@ _LOCATION = b"location"
 
 
 def external_locations(path: Path) -> list[str] | None:
-    """The external data that an ONNX file names, each location once; None if the file is no ONNX model or cannot be read."""
+    """The locations of external data in an ONNX file without duplicates; None if the file is not a readable ONNX model."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -53,9 +53,9 @@ def is_onnx_file(path: Path) -> bool:
 
 
 def external_files(path: Path) -> list[Path]:
-    """The existing files of external data that an ONNX file refers to; none if it is no ONNX model.
+    """The existing files of external data of an ONNX file; empty if it is not an ONNX model.
 
-    They are looked for next to the path as it is named and next to the file that a symbolic link leads to.
+    Locations are relative to the folder of the path and to that of the file to which a symbolic link leads.
     """
     folders = {os.path.realpath(each): each for each in (Path(os.path.realpath(path)).parent, path.parent)}.values()
     locations = external_locations(path) or ()
@@ -79,9 +79,8 @@ def _locations(content: mmap.mmap) -> list[str] | None:
         children = CHILDREN.get(message, {})
         for number, inner in _fields(content, span):
             if number in children:
-                if (
-                    children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0
-                ):  # most nodes have no tensors
+                # Most nodes have no tensors.
+                if children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0:
                     pending.append((children[number], inner))
                 has_graph |= message == "ModelProto" and number == _GRAPH
             elif (

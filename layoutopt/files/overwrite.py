@@ -1,8 +1,8 @@
-"""The rule for every file that layoutopt writes: what it may replace.
+"""Overwrite rules for every file that layoutopt writes.
 
-A file that does not exist is written. An existing one is replaced if it is a predecessor. For the output model that is an ONNX
-model or a file named `.onnx`, for every other file one of the same kind that layoutopt wrote, which `kinds.is_predecessor`
-recognises by its content. Never replaced are
+An existing file is replaced if it is a predecessor. For the output model that is an ONNX model or a file named `.onnx`, for
+every other file one of the same kind that layoutopt wrote, which `kinds.is_predecessor` recognises by its content. Never
+replaced are
 
 - a file that the command reads, unless it is named as the output model,
 - external data of a file that the command reads, or of the existing output model.
@@ -29,12 +29,12 @@ from layoutopt.files.staging import Staging, check_writable, output_errors, path
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """What a command may replace.
+    """The overwrite rules of one command.
 
     Attributes:
         sources: the files that the command reads.
-        output: the file that is named as the output model, if the command writes one.
-        force: whether files may be replaced that are no predecessors.
+        output: the output model, if the command writes one.
+        force: whether files that are not predecessors may be replaced.
     """
 
     sources: tuple[Path, ...] = ()
@@ -42,10 +42,10 @@ class Overwrite:
     force: bool = False
 
     def check(self, path: Path, kind: Kind) -> None:
-        """Refuse a file that must not be replaced or cannot be written.
+        """Check that a file may be replaced and can be written.
 
         Raises:
-            OutputError: it must not, or cannot.
+            OutputError: the file must not be replaced, or cannot be written.
         """
         check_writable(path)
         if kind is not Kind.MODEL and self.output is not None and is_same_file(path, self.output):
@@ -55,11 +55,11 @@ class Overwrite:
                 return
             if reason := self._protected(path, kind):
                 raise OutputError(reason, where=path_text(path), hint="name another file")
-            if not self.force and (reason := _foreign(path, kind)):
+            if not self.force and (reason := _needs_force(path, kind)):
                 raise OutputError(reason, where=path_text(path), hint="name another file, or replace it with --force")
 
     def _protected(self, path: Path, kind: Kind) -> str:
-        """Why a file is never replaced; empty if it may be."""
+        """The reason why a file is never replaced; empty if it may be."""
         is_output = kind is Kind.MODEL and self.output is not None and is_same_file(path, self.output)
         if not is_output and any(is_same_file(path, source) for source in self.sources):
             return "is read by this command"
@@ -68,8 +68,8 @@ class Overwrite:
         return f"holds weights of {path_text(user)}" if user is not None else ""
 
 
-def _foreign(path: Path, kind: Kind) -> str:
-    """Why a file is replaced only by force; empty if it is a predecessor."""
+def _needs_force(path: Path, kind: Kind) -> str:
+    """The reason why a file is replaced only with `force`; empty if it is a predecessor."""
     if is_predecessor(path, kind):
         return ""
     if user := next(models_with_weights(path), None):
@@ -113,7 +113,7 @@ def models_with_weights(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def staged_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> Iterator[None]:
-    """Put a text file on the disk under a temporary name; it takes its name when the context ends without an error.
+    """Write a text file under a temporary name, and rename it when the context ends without an error.
 
     Raises:
         OutputError: it cannot be written, or must not replace what is there.
@@ -131,7 +131,7 @@ def staged_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> Iterat
 
 
 def write_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> None:
-    """Write a text file whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         OutputError: it cannot be written, or must not replace what is there.

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: under a temporary name in the target folder, renamed when all is on the disk."""
+"""Atomic writes: files are written under temporary names in the target folder, and renamed when they are on the disk."""
 
 import errno
 import os
@@ -27,12 +27,12 @@ _REASONS = {
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """A path as text, the bytes of it that are not UTF-8 as escapes: `caf\\xe9.onnx`."""
+    """A path as text, with escapes for bytes that are not UTF-8: `caf\\xe9.onnx`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def output_error(error: OSError, path: Path) -> OutputError:
-    """The OutputError for an error of the operating system."""
+    """An error of the operating system as an OutputError."""
     what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
     return OutputError(what, where=path_text(path), hint=hint)
 
@@ -49,10 +49,10 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Try whether a regular file can be written at `path`, without changing what is there.
+    """Check that a regular file can be written at `path`, without changing an existing file.
 
     Raises:
-        OutputError: it cannot.
+        OutputError: no file can be written there.
     """
     with output_errors(path):
         if path.is_dir():
@@ -66,7 +66,7 @@ def check_writable(path: Path) -> None:
 
 
 class Staging:
-    """Temporary files in one folder, which are removed at the end unless they have taken their names.
+    """Temporary files in one folder, which are removed at the end unless they have been renamed.
 
     Args:
         folder: the folder, on whose file system the files are written.
@@ -77,7 +77,7 @@ class Staging:
         self._files: dict[BinaryIO, Path] = {}
 
     def __enter__(self) -> "Staging":
-        """Remove what killed processes have left in the folder."""
+        """Remove temporary files of ended processes from the folder."""
         remove_stale_files(self._folder)
         return self
 

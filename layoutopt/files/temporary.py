@@ -1,4 +1,4 @@
-"""Temporary files and folders whose names identify the process that made them, so that a later run can remove them.
+"""Temporary files and folders with the process id in their names, so that a later run can remove those of ended processes.
 
 A name is `.layoutopt-HOST-PID-RANDOM.tmp` for a file in an output folder and `layoutopt-HOST-PID-RANDOM` for a folder in the
 system's temporary folder. A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has
@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from time import time
 
-_STALE_AFTER = 24 * 3600.0  # seconds, where the process cannot be looked up
+_STALE_AFTER = 24 * 3600.0  # seconds, for processes of other hosts
 _FILE = re.compile(r"\.layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}\.tmp")
 _FOLDER = re.compile(r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}")
 
@@ -55,18 +55,18 @@ def remove_stale_files(folder: Path) -> None:
 
 @cache
 def remove_stale_folders(parent: Path) -> None:
-    """Remove the temporary folders in `parent` whose processes have ended; looked for once per process."""
+    """Remove the temporary folders in `parent` whose processes have ended; at most once per process."""
     for entry in _stale(parent, _FOLDER):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _stale(folder: Path, pattern: re.Pattern[str]) -> list["os.DirEntry[str]"]:
-    """The entries of a folder with a name of ours whose process has ended."""
+    """The entries of a folder with a temporary name whose process has ended."""
     try:
         with os.scandir(folder) as entries:
             named = [(entry, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
-    except OSError:  # the folder is missing or unreadable: whoever writes into it reports that
+    except OSError:  # a missing or unreadable folder is reported by the write
         return []
     return [entry for entry, match in named if _is_stale(entry, match[1], int(match[2]))]
 
@@ -81,8 +81,8 @@ def _is_stale(entry: "os.DirEntry[str]", host: str, pid: int) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this host runs; True where that cannot be found out."""
-    if os.name != "posix":  # elsewhere os.kill would end it
+    """Whether a process of this host runs; True if unknown."""
+    if os.name != "posix":  # elsewhere os.kill would terminate the process
         return True
     try:
         os.kill(pid, 0)
@@ -95,7 +95,7 @@ def _is_alive(pid: int) -> bool:
 
 @cache
 def _host() -> str:
-    """Eight hexadecimal digits for this host, boot and process namespace, in which a process id means one process."""
+    """Eight hexadecimal digits for this host, boot and process namespace, within which process ids are unique."""
     parts = [platform.node()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())

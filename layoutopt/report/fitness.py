@@ -1,8 +1,7 @@
-"""Does a model file fit this machine and the onnxruntime that is installed on it?
+"""Compatibility of a model file with this machine and its installed onnxruntime.
 
-A file of the dialect `onnxruntime` is made for both: its weights are packed for blocks of 8 or 16 channels, and it has
-operators that only onnxruntime knows. All answers come from onnxruntime itself; what the processor says of itself is
-told besides.
+A file of the dialect `onnxruntime` depends on both: its weights are packed for blocks of 8 or 16 channels, and it has
+operators of onnxruntime. All results come from queries of onnxruntime; the target of the processor is reported in addition.
 """
 
 import re
@@ -30,12 +29,12 @@ _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What files are held against.
+    """This machine and its onnxruntime.
 
     Attributes:
-        onnxruntime: the version that is installed.
-        block: channels of a block of its blocked kernels here; None if it has none.
-        target: the built-in target that the processor's flags are those of; nothing if there is none.
+        onnxruntime: the installed version.
+        block: channels per block of its blocked kernels on this machine; None if it has none.
+        target: the built-in target of the processor; empty if there is none.
     """
 
     onnxruntime: str
@@ -45,13 +44,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """What is known of a file.
+    """The compatibility of a file with a machine.
 
     Attributes:
-        machine: what it was held against.
-        packed: channels of the blocks that it was packed for; None if it does not say.
-        usages: its operators, by the element types of their inputs.
-        failure: why onnxruntime cannot load it.
+        machine: the machine.
+        packed: channels per block for which the file was packed; None if the file does not declare it.
+        usages: its operators with the element types of their inputs.
+        failure: the error of loading it in onnxruntime; empty if there is none.
     """
 
     machine: Machine
@@ -61,17 +60,17 @@ class Fitness:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it has blocked kernels."""
+        """Whether the file uses blocked kernels."""
         return any(each.domain == BLOCKED_DOMAIN for each in self.usages)
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why it does not fit, the worst first, and what to do about it; none if it does."""
+        """The reasons of incompatibility, the most severe first, each with a hint; empty for a compatible file."""
         found = {}
         runtime, block = f"onnxruntime {self.machine.onnxruntime}", self.machine.block
         again = "optimize the original on this machine"
         if self.is_blocked and self.packed is None:
-            found["it has blocked kernels and does not say how many channels a block has"] = again
+            found["it has blocked kernels and does not declare how many channels a block has"] = again
         elif self.is_blocked and self.packed != block:
             here = f"those of {runtime} have {block} here" if block else f"{runtime} has no blocked kernels here"
             found[f"it is packed for blocks of {self.packed} channels, and {here}"] = again
@@ -84,13 +83,13 @@ class Fitness:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A row of the table of kernels, on one choice of element types.
+class KernelCheck:
+    """The check of a row of the kernel table for one choice of element types.
 
     Attributes:
         kernel: the row.
-        binding: the choice.
-        support: what the installed onnxruntime has.
+        binding: the element types.
+        support: the support of the installed onnxruntime.
     """
 
     kernel: Kernel
@@ -98,19 +97,19 @@ class Found:
     support: Support
 
     @property
-    def is_there(self) -> bool:
-        """Whether it is as the table says."""
+    def is_present(self) -> bool:
+        """Whether the installed onnxruntime has the kernel."""
         return self.support.status == "kernel"
 
 
 def op_name(usage: Usage) -> str:
-    """`Relu(float32)` or `my.domain::Op(float32, int64)`."""
+    """An operator with its element types, such as `Relu(float32)` or `my.domain::Op(float32, int64)`."""
     name = f"{usage.domain}::{usage.op_type}" if usage.domain else usage.op_type
     return f"{name}({', '.join(each or '-' for each in usage.inputs)})"
 
 
 def this_machine() -> Machine:
-    """What files are held against here."""
+    """This machine and its onnxruntime."""
     try:
         target = host_target()
     except TargetError:
@@ -119,18 +118,18 @@ def this_machine() -> Machine:
 
 
 def check_model(path: Path, progress: Callable[[str], None] = lambda step: None) -> Fitness:
-    """Hold a file against this machine.
+    """The compatibility of a file with this machine.
 
     Args:
         path: the file.
         progress: called with the name of each step.
 
     Raises:
-        ModelError: it cannot be read.
+        ModelError: the file cannot be read.
     """
     progress("reading")
     model = onnx_io.read(path)
-    onnx_io.lift(model)  # onnxruntime may not survive what is not valid
+    onnx_io.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
     packed = _packed(node.name or "" for node in model.graph)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
@@ -138,16 +137,16 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     return Fitness(this_machine(), packed, found, load_failure(path))
 
 
-def check_kernels(rows: Sequence[Kernel] | None = None) -> list[Found]:
-    """Hold rows of the table of kernels, by default all, against the installed onnxruntime."""
+def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:
+    """Check rows of the kernel table, by default all, with the installed onnxruntime."""
     choices = ((row, binding) for row in (kernels() if rows is None else rows) for binding in row.types)
     return [
-        Found(row, binding, op_support(row.op, row.domain, row.dtypes(binding), row.attributes))
+        KernelCheck(row, binding, op_support(row.op, row.domain, row.dtypes(binding), row.attributes))
         for row, binding in choices
     ]
 
 
 def _packed(names: Iterable[str]) -> int | None:
-    """The block of the first guard among some nodes."""
+    """The block size in the name of the first guard node; None without a guard."""
     matches = (_PACKED.search(name) for name in names)
     return next((int(match[1]) for match in matches if match), None)

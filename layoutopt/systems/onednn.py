@@ -1,4 +1,4 @@
-"""oneDNN's memory descriptors: what a tensor's memory looks like, in the fields and under the names of its C API.
+"""oneDNN's memory descriptors: the fields of `dnnl_memory_desc_t` under the names of the C API.
 
     md = MemoryDescriptor.with_tag((1, 17, 5, 4), "f32", "aBcd16b")
     md.padded_dims      (1, 32, 5, 4)
@@ -43,7 +43,7 @@ DATA_TYPES: dict[str, np.dtype[Any]] = {
 _CANONICAL_TAG = re.compile(r"([a-lA-L]+)((?:[1-9][0-9]*[a-l])*)")
 _BLOCK = re.compile(r"([1-9][0-9]*)([a-l])")
 _AS_THE_HEADER_HAS_THEM = {"gIOhw2i8o16i2o": "aBCde2c8b16c2b", "gIOdhw2i8o16i2o": "aBCdef2c8b16c2b"}
-"""Two names whose letters say another order of O and I than dnnl_types.h gives them."""
+"""Two tags whose letters contradict the order of O and I in dnnl_types.h."""
 
 
 def tag_format(tag: str) -> Format:
@@ -92,7 +92,7 @@ class MemoryDescriptor:
     offset0: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no memory can be."""
+        """Check the fields."""
         if self.data_type not in DATA_TYPES:
             raise FormatError("no data type of oneDNN", where=self.data_type, hint=f"there are {', '.join(DATA_TYPES)}")
         if not len(self.dims) == len(self.padded_dims) == len(self.strides):
@@ -180,11 +180,11 @@ class MemoryDescriptor:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there are lanes, which primitives expect to be zero."""
+        """Whether there is padding, which primitives require to be zero."""
         return self.dims != self.padded_dims
 
     def offset(self, *coords: ArrayLike) -> NDArray[np.int64]:
-        """The offsets of some elements, or of padding, in elements from the start of the memory.
+        """The offsets of the given elements or padding, in elements from the start of the memory.
 
         Args:
             coords: one integer or array per dimension, within the padded extents.
@@ -211,7 +211,7 @@ class MemoryDescriptor:
     # --- other descriptors of the same memory ----------------------------------------------------------------------
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Self:
-        """`dnnl_memory_desc_create_submemory`: a part of the tensor, where it lies.
+        """`dnnl_memory_desc_create_submemory`: a view of a part of the tensor.
 
         Raises:
             FormatError: it reaches outside, or cuts through a block.
@@ -264,7 +264,7 @@ class MemoryDescriptor:
         return memory
 
     def write(self, memory: NDArray[Any], array: NDArray[Any]) -> None:
-        """Put an array of shape `dims` into a flat memory, and zeros into the padding, as primitives do.
+        """Write an array of shape `dims` to a flat memory, with zeros in the padding, as primitives do.
 
         Raises:
             FormatError: the array has another shape.
@@ -276,5 +276,5 @@ class MemoryDescriptor:
         memory[self.offset(*np.ogrid[tuple(slice(dim) for dim in self.dims)])] = array
 
     def read(self, memory: NDArray[Any]) -> NDArray[Any]:
-        """The array of shape `dims` that a flat memory holds."""
+        """The array of shape `dims` in a flat memory."""
         return np.asarray(memory[self.offset(*np.ogrid[tuple(slice(dim) for dim in self.dims)])])

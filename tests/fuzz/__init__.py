@@ -1,12 +1,12 @@
-"""Fuzzers: random graphs and mutants of real models must compute the same afterwards, damaged files must end in one line.
+"""Fuzzers: optimised random graphs and mutants of real models must be equivalent, damaged files must give a one-line error.
 
-They take their samples of ops from the laws of layout rules, so an op gets into the graphs by having a rule:
+The graphs use the sample ops of the laws of layout rules, so every op with a rule is covered:
 
     python -m tests.fuzz.graphs --examples 10000 --seed 0 --processes 2
     python -m tests.fuzz.files --examples 100000 --seed 0 --processes 2
     python -m tests.fuzz.structure --examples 20000 --seed 0 --processes 2
 
-One number makes one example. `--seed N --examples 1 --keep FOLDER` makes it again, writes it down and makes it smaller.
+Each seed is one example. `--seed N --examples 1 --keep FOLDER` repeats, saves and reduces it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Many examples in processes of their own: onnx and onnxruntime are C++, and a damaged file may end who reads it."""
+"""Runs examples in separate processes, because a damaged file may crash onnx or onnxruntime."""
 
 import argparse
 import multiprocessing
@@ -14,34 +14,34 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
-from .grafts import prepare
+from .op_samples import prepare
 
-MOST_SECONDS = 120.0  # of the processor for one example
-_PATIENCE = 900.0  # seconds on the clock for one example: others may be at work here
-MOST_MEMORY = 6 << 30  # bytes of address space of a process; more ends in a MemoryError
-CHUNK = 250  # examples per process: what the libraries leak goes with it
+MOST_SECONDS = 120.0  # CPU time limit of one example
+_PATIENCE = 900.0  # wall time limit of one example, for busy machines
+MOST_MEMORY = 6 << 30  # bytes of address space of a process; exceeding it raises a MemoryError
+CHUNK = 250  # examples per process, which bounds memory leaks of the libraries
 _TEXT = 2000  # characters of a detail
 
 
 class Outcome(Protocol):
-    """What came of an example."""
+    """The outcome of an example."""
 
     @property
     def kind(self) -> str:
-        """In a word."""
+        """The kind of outcome, one word."""
 
     @property
     def detail(self) -> str:
-        """In full."""
+        """Details."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether something is wrong."""
+        """Whether the example failed."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The process ended over an example, or did not end."""
+    """The outcome of an example that crashed its process or exceeded a time limit."""
 
     kind: str
     detail: str = ""
@@ -50,7 +50,7 @@ class Ended:
 
 @dataclass
 class Running:
-    """A process at work on some seeds."""
+    """A worker process with its remaining seeds."""
 
     process: BaseProcess
     pipe: Connection
@@ -60,14 +60,14 @@ class Running:
 
     @property
     def seed(self) -> int:
-        """The one that it is at."""
+        """The seed of the current example."""
         return self.rest[0]
 
 
 def outcomes(
     examine: Callable[[int], Outcome], seeds: Sequence[int], processes: int = 1, chunk: int = CHUNK
 ) -> Iterator[tuple[int, Outcome]]:
-    """What comes of every seed, in any order; a process does `chunk` of them."""
+    """The outcomes of all seeds, in any order; a process runs `chunk` of them."""
     context = multiprocessing.get_context("fork")
     chunks = [list(seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)][::-1]
     running: list[Running] = []
@@ -93,7 +93,7 @@ def outcomes(
 
 
 def alone(examine: Callable[[], Outcome]) -> Outcome:
-    """What comes of one example, in a process of its own."""
+    """The outcome of one example in a separate process."""
     ((_, outcome),) = outcomes(lambda seed: examine(), [0])
     return outcome
 
@@ -112,7 +112,7 @@ def _received(running: Running) -> Iterator[tuple[int, Outcome]]:
 
 
 def _ended(running: Running) -> Ended | None:
-    """Whether a process is at its end, and how it came to it."""
+    """The reason why a process has ended; None if it runs."""
     if not running.is_over and time.monotonic() - running.since > _PATIENCE:
         running.process.kill()
         running.process.join()
@@ -130,7 +130,7 @@ def _work(examine: Callable[[int], Outcome], seeds: Sequence[int], pipe: Connect
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 2)  # C++ says there why it aborts
+    os.dup2(silence, 2)  # messages of C++ libraries before they abort
     for seed in seeds:
         signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
         pipe.send((seed, examine(seed)))
@@ -144,12 +144,12 @@ def main(
     chunk: int = CHUNK,
     prepare: Callable[[], None] = prepare,
 ) -> int:
-    """The command of a campaign; 1 if something is wrong. `prepare` runs once, before there are processes."""
+    """The command line of a fuzzer; returns 1 if an example failed. `prepare` runs once before processes start."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.fuzz.{name}")
-    parser.add_argument("--examples", type=int, default=1000, metavar="N", help="how many")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first; one number is one example")
+    parser.add_argument("--examples", type=int, default=1000, metavar="N", help="number of examples")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="first seed; each seed is one example")
     parser.add_argument("--processes", type=int, default=1, metavar="P")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write failures there, made smaller")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save reduced failures in this folder")
     asked = parser.parse_args()
     prepare()
     start, counts, failures = time.monotonic(), Counter[str](), 0

@@ -1,4 +1,4 @@
-"""A random graph and what it is to be optimised for."""
+"""Random graphs with random optimisation options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,15 +21,26 @@ from layoutopt.testing.forced import formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget
-from .grafts import graft
-from .growing import LOCAL, Array, Growing, Refused, Step, every_node, free_names, imports, random_array, subgraphs
+from .graph_builder import (
+    LOCAL,
+    Array,
+    GraphBuilder,
+    Refused,
+    Step,
+    every_node,
+    free_names,
+    imports,
+    random_array,
+    subgraphs,
+)
 from .layers import CHANNELS, LAYERS
 from .motifs import MOTIFS
+from .op_samples import graft
 from .scopes import branch, function, loop
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 22, 23, 24, 25, 26)
-MOST_NODES = 9  # makers, of which some put in several nodes
-_TRIES = 4  # how many makers may refuse for one that does not
+MOST_NODES = 9  # steps, some of which add several nodes
+_TRIES = 4  # attempts per step
 _SYMBOLS = ("N", "H", "W", "T")
 
 
@@ -60,7 +71,7 @@ class Case:
     seed: int = 0
 
     def __repr__(self) -> str:
-        """What hypothesis prints."""
+        """The representation that hypothesis prints."""
         target = self.target if isinstance(self.target, str) else self.target.name
         pins = {name: str(format) for name, format in self.pins.items()}
         asked = f"target={target!r} dialect={self.dialect!r} mode={self.mode!r} pins={pins}"
@@ -69,7 +80,7 @@ class Case:
 
 @st.composite
 def cases(draw: Callable[[Any], Any]) -> Case:
-    """The strategy. A draw that comes to no graph is thrown away."""
+    """The strategy of hypothesis, which rejects draws without a graph."""
     case = build(Drawn(draw))
     assume(case is not None)
     assert case is not None
@@ -77,13 +88,13 @@ def cases(draw: Callable[[Any], Any]) -> Case:
 
 
 def case_of(seed: int) -> Case | None:
-    """The example of a number; None if it comes to no graph."""
+    """The example of a seed; None if no graph results."""
     return build(Seeded(seed))
 
 
 def build(choices: Choices) -> Case | None:
-    """A graph and what it is to be optimised for."""
-    g = Growing(choices, pick(choices, OPSETS[::-1]))
+    """A random graph with random options."""
+    g = GraphBuilder(choices, pick(choices, OPSETS[::-1]))
     g.dtype = weighted(choices, [(np.float32, 16), (np.float16, 3), (np.float64, 1)])
     g.may_be_empty = chance(choices, 4)
     _first_inputs(g)
@@ -110,7 +121,7 @@ def build(choices: Choices) -> Case | None:
     return case
 
 
-def _first_inputs(g: Growing) -> None:
+def _first_inputs(g: GraphBuilder) -> None:
     rank = weighted(g.choices, [(4, 12), (3, 4), (2, 2), (5, 1), (1, 1), (0, 0)])
     batch, image = pick(g.choices, (1, 2, 3)), [between(g.choices, 1, 6) for _ in range(3)]
     for _ in range(between(g.choices, 1, 3)):
@@ -123,8 +134,8 @@ def _first_inputs(g: Growing) -> None:
         g.input([0, *shape[1:]])
 
 
-def _grow(g: Growing) -> bool:
-    """Put in one thing; whether it went."""
+def _grow(g: GraphBuilder) -> bool:
+    """Add one step, and return whether that succeeded."""
     makers = [*LAYERS, *MOTIFS, (graft, 12)]
     makers += [(lambda inner, m=maker: m(inner, _grow_inside), 3) for maker in (branch, loop, function)]
     count = len(g.nodes)
@@ -135,13 +146,13 @@ def _grow(g: Growing) -> bool:
     return True
 
 
-def _grow_inside(g: Growing) -> None:
+def _grow_inside(g: GraphBuilder) -> None:
     for _ in range(between(g.choices, 1, 3)):
         _grow(g)
 
 
-def _model(g: Growing) -> onnx.ModelProto | None:
-    """The model of what has grown; None if nothing has."""
+def _model(g: GraphBuilder) -> onnx.ModelProto | None:
+    """The model of the built graph; None if it is empty."""
     written = {name for node in g.nodes for name in node.output}
     computed = [name for node in g.nodes for name in node.output if name in g.values and name not in g.constants]
     read = {name for step in g.steps for name in step.reads}
@@ -170,8 +181,8 @@ def _info(name: str, value: Array) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
-def _name_dimensions(g: Growing, model: onnx.ModelProto) -> dict[str, int]:
-    """Give dimensions of inputs names, and outputs none at all; which extents the names stand for."""
+def _name_dimensions(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, int]:
+    """Make dimensions of inputs symbolic and remove the shapes of outputs; the sizes of the names."""
     if not chance(g.choices, 30):
         return {}
     names = [name for name in _SYMBOLS if chance(g.choices, 60)] or ["N"]
@@ -195,8 +206,8 @@ def _name_dimensions(g: Growing, model: onnx.ModelProto) -> dict[str, int]:
     return symbols
 
 
-def _other_feed(g: Growing, model: onnx.ModelProto, symbols: Mapping[str, int]) -> dict[str, Array]:
-    """Inputs in other extents."""
+def _other_feed(g: GraphBuilder, model: onnx.ModelProto, symbols: Mapping[str, int]) -> dict[str, Array]:
+    """Inputs of other sizes."""
     extents = {name: pick(g.choices, (1, 2, 4, extent)) for name, extent in symbols.items()}
     feed = {}
     for each in model.graph.input:
@@ -207,8 +218,8 @@ def _other_feed(g: Growing, model: onnx.ModelProto, symbols: Mapping[str, int]) 
     return feed
 
 
-def _restate(g: Growing, model: onnx.ModelProto) -> None:
-    """Types of inner values, as some files have them, and what is said besides."""
+def _restate(g: GraphBuilder, model: onnx.ModelProto) -> None:
+    """Add types of inner values and documentation, as some files have."""
     if chance(g.choices, 30):
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=chance(g.choices, 50))
@@ -220,8 +231,8 @@ def _restate(g: Growing, model: onnx.ModelProto) -> None:
         model.metadata_props.add(key="author", value="näme")
 
 
-def _forget_shapes(g: Growing, model: onnx.ModelProto) -> None:
-    """Outputs without a shape or a type, which onnx's checker alone wants."""
+def _forget_shapes(g: GraphBuilder, model: onnx.ModelProto) -> None:
+    """Remove shapes or types of outputs, which only onnx's checker requires."""
     if chance(g.choices, 20):
         for each in [each for each in model.graph.output if each.name not in g.inputs]:
             if chance(g.choices, 50):
@@ -253,8 +264,8 @@ def _target(choices: Choices) -> tuple[str | CostModel, str | None]:
     return pick(choices, [("cpu", None), *((name, pick(choices, (None, spelled))) for name in target_names())])
 
 
-def _pins(g: Growing, model: onnx.ModelProto) -> dict[str, Format]:
-    """Formats that fit, for some inputs and outputs and now and then a value in between; not for what subgraphs read."""
+def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:
+    """Random pins of inputs, outputs and inner values that no subgraph captures."""
     if not chance(g.choices, 25):
         return {}
     captured = {name for node in g.nodes for name in free_names(node)}

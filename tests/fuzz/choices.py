@@ -1,4 +1,4 @@
-"""Where the decisions come from: one number, so that an example can be made again; or hypothesis, which makes it smaller."""
+"""Sources of random choices: a seed, so that an example can be repeated, or hypothesis, which reduces it."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -10,38 +10,38 @@ from hypothesis import strategies as st
 T = TypeVar("T")
 
 
-class Refused(Exception):  # noqa: N818  -- nothing is wrong
-    """There is nothing to choose from: this does not go here."""
+class Refused(Exception):  # noqa: N818  -- not an error
+    """There are no options: the generator skips this step."""
 
 
 class Choices(Protocol):
-    """A source of decisions. What is simpler stands first."""
+    """A source of random choices; simpler options have smaller numbers."""
 
     def number(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
 
 
 class Seeded:
-    """Decisions that follow from a number."""
+    """Choices from a seeded random generator."""
 
     def __init__(self, seed: int | str) -> None:
-        """Start from `seed`."""
+        """Seed the generator."""
         self._random = random.Random(str(seed))
 
     def number(self, low: int, high: int) -> int:
-        """Any of them, equally often."""
+        """A uniformly distributed number."""
         return self._random.randint(low, high)
 
 
 class Drawn:
-    """Decisions of hypothesis."""
+    """Choices of hypothesis."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
-        """Take them from the function that a composite strategy is given."""
+        """Use the `draw` function of a composite strategy."""
         self._draw = draw
 
     def number(self, low: int, high: int) -> int:
-        """As hypothesis likes it."""
+        """A number of hypothesis's choice."""
         return int(self._draw(_numbers(low, high)))
 
 
@@ -51,7 +51,7 @@ def _numbers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def pick(choices: Choices, options: Sequence[T]) -> T:
-    """One of some options."""
+    """A random option."""
     return options[between(choices, 0, len(options) - 1)]
 
 
@@ -67,7 +67,7 @@ def between(choices: Choices, low: int, high: int) -> int:
 
 
 def weighted(choices: Choices, options: Sequence[tuple[T, int]]) -> T:
-    """One of some options, each as often as the number beside it says."""
+    """A random option with probability proportional to its weight."""
     place = choices.number(0, sum(weight for _, weight in options) - 1)
     for option, weight in options:
         place -= weight
@@ -77,12 +77,12 @@ def weighted(choices: Choices, options: Sequence[tuple[T, int]]) -> T:
 
 
 def chance(choices: Choices, percent: int) -> bool:
-    """True in so many cases of a hundred."""
+    """True with a probability of `percent` per cent."""
     return choices.number(0, 99) >= 100 - percent
 
 
 def shuffled(choices: Choices, items: Sequence[T]) -> list[T]:
-    """In any order."""
+    """The items in random order."""
     rest, found = list(items), []
     while rest:
         found.append(rest.pop(choices.number(0, len(rest) - 1)))

@@ -1,6 +1,6 @@
-"""Targets of which nothing can be expected: kernels of a real one or any formats at all, at random prices.
+"""Cost models with random prices, for the kernels of a real target or for random formats.
 
-The prices of real targets leave small graphs as they are. Here every format has its chance, and every cast.
+With the prices of real targets, small graphs keep their formats. Random prices let the planner choose any format and cast.
 """
 
 import zlib
@@ -14,18 +14,18 @@ from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.testing.forced import formats
 
-FORMATS = 6  # a target has so many favourites per rank
-WISHES = 3  # per op
+FORMATS = 6  # preferred formats per rank
+KERNELS = 3  # per op
 
 
 @dataclass(frozen=True)
 class RandomTarget:
-    """A target at random prices.
+    """A cost model with random prices.
 
     Attributes:
         seed: of the prices.
-        base: the target whose kernels it has; any formats if there is none.
-        cast: how dear casts are; an op costs up to 1.
+        base: the target whose kernels it has; empty for random formats.
+        cast: the largest price of a cast; that of an op is 1.
     """
 
     seed: int
@@ -34,45 +34,45 @@ class RandomTarget:
 
     @property
     def name(self) -> str:
-        """What the stamp says."""
+        """The name of the target in the stamp."""
         return f"random-{self.base or 'any'}-{self.seed}-{self.cast}"
 
     @property
     def dialect(self) -> str:
-        """That of the real target."""
+        """The default dialect of the real target."""
         return _load(self.base).dialect if self.base else "ops"
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        """Those of the real target, or a few random wishes."""
+        """The formats of the real target's kernels, or random formats."""
         if self.base:
             return _load(self.base).preferred_formats(op)
-        wishes: list[OperandFormats] = []
-        for turn in range(WISHES):
-            wish = {}
+        kernels: list[OperandFormats] = []
+        for turn in range(KERNELS):
+            kernel = {}
             for slot in op.slots():
                 value = op.operand(slot)
                 if value is None or value.shape is None or self._random("asks", op.kind, str(slot), str(turn)) < 0.5:
                     continue
                 found = formats(value.shape, thorough=False)
                 if found:
-                    favourites = sorted(found, key=lambda each: self._random("favourite", str(each)))[:FORMATS]
+                    preferred = sorted(found, key=lambda each: self._random("favourite", str(each)))[:FORMATS]
                     place = self._random("format", op.kind, str(slot), str(turn), str(value.rank))
-                    wish[slot] = favourites[int(place * len(favourites))]
-            if wish:
-                wishes.append(wish)
-        return wishes
+                    kernel[slot] = preferred[int(place * len(preferred))]
+            if kernel:
+                kernels.append(kernel)
+        return kernels
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        """Any number; renames are free."""
+        """A random price; view ops cost nothing."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return 0.0
         return self._random(op.kind, str([value and value.type for value in op.inputs]), str(signature))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        """Any number, none where no byte moves."""
+        """A random price; 0 if no byte moves."""
         assert value.shape is not None
-        if src.format.key(value.shape) == dst.format.key(value.shape) and src.lanes <= dst.lanes:
+        if src.satisfies(dst, value.shape):
             return 0.0
         return self.cast * self._random(str(value.type), str(src), str(dst))
 

@@ -40,19 +40,19 @@ from .choices import Choices, Seeded, chance, pick, weighted
 from .messages import damage
 from .wire import ALONG, BLIND
 
-MODELS = 60  # that files are made of
+MODELS = 60  # models from which files are made
 _LARGEST = 60_000  # bytes of a file that is damaged
 _WEIGHTS = bytes(
     random.Random("weights").choices((0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF), k=10240)
 )  # small numbers
 _MADE = typer.main.get_command
-_MEMORY = Path("/dev/shm")  # where files cost little
+_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512", "cpu")
 
 
 @dataclass(frozen=True)
 class Told:
-    """What came of a file.
+    """The outcome of a file.
 
     Attributes:
         kind: the exit code, or what is wrong.
@@ -66,7 +66,7 @@ class Told:
 
 
 def examine(seed: int) -> Told:
-    """What comes of one example."""
+    """The outcome of one example."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
@@ -74,7 +74,7 @@ def examine(seed: int) -> Told:
 
 
 def damaged(choices: Choices) -> bytes:
-    """A file that is not what it should be; once in a while it is."""
+    """A damaged file, sometimes an undamaged one."""
     content = _content(choices.number(0, MODELS - 1))
     if chance(choices, 55):
         model = onnx.ModelProto.FromString(content)
@@ -94,7 +94,7 @@ def damaged(choices: Choices) -> bytes:
 
 
 def judge(choices: Choices, content: bytes, folder: Path) -> Told:
-    """Hand a file to a command."""
+    """Run a command on a file."""
     work, scratch = folder / "work", folder / "scratch"
     prepare(work, content)
     scratch.mkdir()
@@ -108,7 +108,7 @@ def judge(choices: Choices, content: bytes, folder: Path) -> Told:
 
 
 def prepare(work: Path, content: bytes) -> None:
-    """A folder with the file, and what it may refer to."""
+    """A folder with the file and the files that it may refer to."""
     (work / "folder").mkdir(parents=True)
     (work / "m.onnx").write_bytes(content)
     (work / "weights").write_bytes(_WEIGHTS)
@@ -121,7 +121,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def run(arguments: Sequence[str], scratch: Path) -> tuple[int, str, str]:
-    """The exit code of a command, and what is on stderr and stdout, be it said by Python or by C++."""
+    """The exit code, stderr and stdout of a command, including output of C++ libraries."""
     with (
         _caught(2, scratch.parent / "stderr") as errors,
         _caught(1, scratch.parent / "stdout") as output,
@@ -137,13 +137,13 @@ def run(arguments: Sequence[str], scratch: Path) -> tuple[int, str, str]:
 
 @cache
 def _parser(app: typer.Typer) -> Any:
-    """The parser of the command line, which otherwise is made for every command."""
+    """The parser of the command line, created once."""
     return _MADE(app)
 
 
 @contextmanager
 def _caught(descriptor: int, path: Path) -> Iterator[Path]:
-    """What is written to a descriptor goes into a file."""
+    """Redirect a descriptor to a file."""
     kept = os.dup(descriptor)
     name = "stderr" if descriptor == 2 else "stdout"
     stream = getattr(sys, name)
@@ -182,7 +182,7 @@ def _command(choices: Choices, work: Path) -> list[str]:
 
 
 def _fault(code: int, said: str, printed: str, appeared: list[str], arguments: Sequence[str]) -> str:
-    """What is wrong with how a command ended."""
+    """The fault of a command; None without a fault."""
     if code not in exit_codes():
         return f"exit code {code}"
     if code == LayoutoptError.exit_code:  # such as a small file that takes all the memory
@@ -221,7 +221,7 @@ def _is_finite(model: Path) -> bool:
 
 @lru_cache(maxsize=MODELS)
 def _content(number: int) -> bytes:
-    """A small model, good as it is."""
+    """A small valid model."""
     seed = 1_000_000 + 1000 * number
     while True:
         case = case_of(seed)
@@ -231,7 +231,7 @@ def _content(number: int) -> bytes:
 
 
 def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
-    """Let some weights be in the file beside it."""
+    """Move some weights to external data."""
     for tensor in model.graph.initializer:
         size = len(tensor.raw_data)
         if 0 < size <= 10_000 and chance(choices, 40):
@@ -242,7 +242,7 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Write a file down that does not end as it should."""
+    """Save a failing file."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
     target = folder / f"{seed}"
@@ -253,7 +253,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
 
 
 def load() -> None:
-    """Import what commands import when they run, so that not every process does it again."""
+    """Import the modules of all commands once, before processes are started."""
     for each in pkgutil.iter_modules(cli.__path__):
         importlib.import_module(f"{cli.__name__}.{each.name}")
 

@@ -13,13 +13,13 @@ from .reduce import reduced
 
 
 def examine(seed: int) -> Verdict:
-    """What comes of one example."""
+    """The verdict on one example."""
     case = case_of(seed)
     return Verdict("no graph") if case is None else judge(case)
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Write a failing example down, made smaller."""
+    """Save a reduced failing example."""
     case = case_of(seed)
     assert case is not None
 
@@ -32,7 +32,7 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
 
 
 def explain(seed: int, outcome: Outcome) -> Outcome:
-    """Who ended the process."""
+    """The outcome with the component that ended the process."""
     case = case_of(seed)
     return outcome if case is None else judging.explain(case)
 

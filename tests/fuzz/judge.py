@@ -1,8 +1,8 @@
-"""Does an example hold? Equal outputs in runs of our own, the same bytes when it is optimised again, no error but a PinError.
+"""Verdict on an example: equal outputs, the same bytes when it is optimised again, no error but a PinError.
 
-Some outputs cannot be judged: where a graph takes the sign of a difference of equal numbers, or divides by one, rounding
-decides. Whether it does is found out by running the nodes one by one with a little noise after each. A few runs tell of most
-outputs; where one differs all the same, more runs tell whether noise moves every element that differs as far.
+Some outputs cannot be compared: rounding determines the sign of a difference of equal numbers, or a quotient by it. To detect
+them, the nodes run one by one with noise after each. A few runs suffice for most outputs; if an output differs nevertheless,
+more runs test whether noise moves every differing element as far.
 """
 
 import tempfile
@@ -25,23 +25,23 @@ from layoutopt.testing.tolerance import compare
 from .campaign import alone
 from .cases import Case
 from .choices import Seeded, chance, pick
-from .growing import Array, Arrays
+from .graph_builder import Array, Arrays
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
 _NOISES = 3
-_MORE_NOISES = 64  # an element of which one rounding in ten decides is found out with 999 in 1,000
-_STEADY = 0.2  # of the tolerance, that noise may make of an output
+_MORE_NOISES = 64  # detects an element that one rounding in ten changes with probability 0.999
+_STEADY = 0.2  # accepted effect of noise, as a fraction of the tolerance
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an example.
+    """The outcome of an example.
 
     Attributes:
-        kind: "equal", "unjudged" where no output can be judged, "refused" where pins cannot be met, "runtime" where
-            onnxruntime is at fault; else what is wrong.
-        detail: what exactly.
-        rewritten: whether the model was.
+        kind: "equal", "unjudged" if no output can be compared, "refused" if pins cannot be satisfied, "runtime" for a fault
+            of onnxruntime; otherwise the kind of failure.
+        detail: the details.
+        rewritten: whether the model was rewritten.
     """
 
     kind: str
@@ -50,12 +50,12 @@ class Verdict:
 
     @property
     def is_failure(self) -> bool:
-        """Whether something is wrong."""
+        """Whether the example failed."""
         return self.kind not in ("equal", "unjudged", "refused", "runtime", "no graph")
 
 
 def judge(case: Case) -> Verdict:
-    """Optimise an example and look at what comes out."""
+    """The verdict on an example, which is optimised and run."""
     try:
         wants = [_run(case.model.SerializeToString(), feed, LEVELS[0]) for feed in case.feeds[:1]]
     except Exception as error:  # onnxruntime's exceptions have no common base
@@ -103,7 +103,7 @@ def _judge(case: Case, wants: list[Arrays], steady: list[set[str]], folder: Path
 
 
 def explain(case: Case) -> Verdict:
-    """Who ended the process that judged an example."""
+    """The component that ended the process of an example."""
 
     def ends(model: bytes, feed: Arrays) -> bool:
         return alone(lambda: Verdict("equal", str([_runs(model, feed, level) for level in LEVELS]))).is_failure
@@ -112,7 +112,7 @@ def explain(case: Case) -> Verdict:
     feeds = [feed for feed in case.feeds if not ends(source, feed)]
     if not feeds:
         return Verdict("runtime", "ends when it runs the original")
-    if len(feeds) < len(case.feeds):  # the original cannot be compared with where it ends
+    if len(feeds) < len(case.feeds):  # the original crashes on some feeds
         case = replace(case, feeds=feeds)
         rest = alone(lambda: judge(case))
         return rest if isinstance(rest, Verdict) else explain(case)
@@ -132,7 +132,7 @@ def explain(case: Case) -> Verdict:
 
 
 def optimize(case: Case, model: Model, verify: bool = False) -> Result:
-    """As the example says."""
+    """The optimised example."""
     return layoutopt.optimize(
         model,
         case.target,
@@ -140,12 +140,12 @@ def optimize(case: Case, model: Model, verify: bool = False) -> Result:
         mode=case.mode,
         pins=case.pins,
         verify=verify,
-        allow_unverified=True,  # the example has inputs of its own
+        allow_unverified=True,  # the fuzzer compares on its own inputs
     )
 
 
 def _differs(case: Case, rewritten: bytes, wants: list[Arrays], steady: list[set[str]]) -> tuple[str, str] | None:
-    """What is wrong with what the result computes."""
+    """The kind and details of a difference between the result and the original; None if they are equal."""
     for feed, want, judged in zip(case.feeds, wants, steady, strict=True):
         packed = _packed(case, feed)
         for level in LEVELS:
@@ -157,7 +157,7 @@ def _differs(case: Case, rewritten: bytes, wants: list[Arrays], steady: list[set
                 return "cannot run", f"{level}: {error}"
             for name in want:
                 fault = _fault(case, name, want[name], got[name], name in judged)
-                if fault:  # onnxruntime may run the original in other ways at its other levels, and wrong
+                if fault:  # onnxruntime may run the original differently, and wrongly, at its default level
                     again = _run(case.model.SerializeToString(), feed, LEVELS[1])
                     fault = _fault(case, name, again[name], got[name], name in judged) and fault
                 if fault and not is_rounding(case, feed, name, want[name], got[name]):
@@ -166,7 +166,7 @@ def _differs(case: Case, rewritten: bytes, wants: list[Arrays], steady: list[set
 
 
 def _is_empty_somewhere(case: Case, feed: Arrays) -> bool:
-    """Whether a value of the main graph has no elements. With symbolic dimensions, such sizes are not looked after."""
+    """Whether a value of the main graph is empty. Sizes that make tensors empty are not supported for symbolic dimensions."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     known = {each.name for each in model.graph.output}
@@ -177,7 +177,7 @@ def _is_empty_somewhere(case: Case, feed: Arrays) -> bool:
 
 
 def _packed(case: Case, feed: Arrays) -> dict[str, Array]:
-    """What the result is given: inputs that are pinned lie as the pin says."""
+    """The feed of the result, with pinned inputs in their formats."""
     return {name: pack(value, case.pins[name]) if name in case.pins else value for name, value in feed.items()}
 
 
@@ -194,7 +194,7 @@ def _fault(case: Case, name: str, want: Array, got: Array, judged: bool) -> str:
 
 
 def _differs_again(case: Case, result: Result, choices: Seeded, folder: Path) -> tuple[str, str] | None:
-    """What is wrong with optimising it again: for the same, which changes nothing; for something else, which is equal."""
+    """The fault of a second optimisation with the same options, which must change nothing; None without a fault."""
     first, second = folder / "first.onnx", folder / "second.onnx"
     result.save(first)
     try:
@@ -220,7 +220,7 @@ def _run(model: bytes, feed: Arrays, level: str) -> dict[str, Array]:
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_outputs()]
-    # Copies, since BatchNormalization in training mode writes into what it is given.
+    # Copies, since BatchNormalization in training mode writes into its inputs.
     given = {name: np.array(value) for name, value in feed.items()}
     return dict(zip(names, session.run(names, given), strict=True))
 
@@ -234,7 +234,7 @@ def _runs(model: bytes, feed: Arrays, level: str) -> bool:
 
 
 def _steady(case: Case, feed: Arrays, want: Arrays) -> set[str]:
-    """The outputs that rounding does not decide."""
+    """The outputs that noise changes by less than the tolerance."""
     found = set(want)
     for seed in range(_NOISES):
         values = _run_noisy(case, feed, seed)
@@ -245,19 +245,19 @@ def _steady(case: Case, feed: Arrays, want: Arrays) -> set[str]:
 
 
 def _run_noisy(case: Case, feed: Arrays, seed: int) -> Arrays | None:
-    """Every value with a little noise behind each node; None if the nodes cannot be run one by one."""
+    """The values with noise after each node; None if the nodes cannot run one by one."""
     generator = np.random.default_rng(seed)
     values: dict[str, Array] = {**case.constants, **feed}
     try:
         for step in case.steps:
             values |= {name: _noisy(value, generator) for name, value in step.run(values).items()}
-    except Exception:  # other extents than those of the session of a node, a loop that turns otherwise
+    except Exception:  # a node has other extents than its session, or a loop another number of iterations
         return None
     return values
 
 
 def is_rounding(case: Case, feed: Arrays, name: str, want: Array, got: Array) -> bool:
-    """Whether rounding decides every element of an output that differs: noise moves it as far, and to the same side."""
+    """Whether noise moves every differing element of an output as far and in the same direction."""
     physical = case.pins[name].physical_shape(want.shape) if name in case.pins else want.shape
     if (physical, want.dtype) != (got.shape, got.dtype) or want.dtype.kind not in "biuf" or not want.size:
         return False
@@ -285,7 +285,7 @@ def _is_steady(want: Array, got: Array) -> bool:
 
 
 def _noisy(value: Array, generator: np.random.Generator) -> Array:
-    """What other kernels may have made of it."""
+    """A value with noise as large as the effect of other kernels."""
     if value.dtype.kind != "f" or not value.size:
         return value
     step = {"float16": 5e-4, "float32": 1e-6, "float64": 1e-9}.get(str(value.dtype), 1e-2)

@@ -1,4 +1,4 @@
-"""What networks are made of, one op at a time, on whatever is there: other shapes, attributes and spellings every time."""
+"""Steps that add one op to a random graph, with random operands, shapes and attributes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from layoutopt.ops import rules
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 
 from .choices import between, chance, pick, shuffled, weighted
-from .growing import Growing, Refused
+from .graph_builder import GraphBuilder, Refused
 
-Maker = Callable[[Growing], None]
+Maker = Callable[[GraphBuilder], None]
 
 CHANNELS = (1, 2, 3, 5, 8, 16, 17, 24, 32)
 
 
-def feature_map(g: Growing, rank: int | None = None) -> str:
-    """A value with channels: one that is there, or a new input."""
+def feature_map(g: GraphBuilder, rank: int | None = None) -> str:
+    """A value with channels: an existing one, or a new input."""
     wanted = rank or weighted(g.choices, [(4, 12), (3, 4), (5, 1)])
     if g.readable(wanted) and not chance(g.choices, 5):
         name = g.pick(wanted)
@@ -33,8 +33,8 @@ def feature_map(g: Growing, rank: int | None = None) -> str:
     return g.input(shape)
 
 
-def axis_of(g: Growing, name: str) -> int:
-    """One of its axes, counted from either end."""
+def axis_of(g: GraphBuilder, name: str) -> int:
+    """A random axis, positive or negative."""
     rank = g.values[name].ndim
     if not rank:
         raise Refused
@@ -42,8 +42,8 @@ def axis_of(g: Growing, name: str) -> int:
     return axis - rank if chance(g.choices, 30) else axis
 
 
-def conv(g: Growing) -> None:
-    """With any group, stride, padding and dilation."""
+def conv(g: GraphBuilder) -> None:
+    """A convolution with random groups, strides, padding and dilation."""
     x = feature_map(g)
     _, channels, *image = g.values[x].shape
     group = weighted(g.choices, [(1, 12), (channels, 5), (pick(g.choices, _divisors(channels)), 3)])
@@ -64,8 +64,8 @@ def conv(g: Growing) -> None:
     g.add("Conv", [x, w, *(bias or ([""] if chance(g.choices, 10) else []))], **attributes)
 
 
-def conv_transpose(g: Growing) -> None:
-    """Also with groups and output padding."""
+def conv_transpose(g: GraphBuilder) -> None:
+    """A transposed convolution, also with groups and output padding."""
     x = feature_map(g)
     _, channels, *image = g.values[x].shape
     group = weighted(g.choices, [(1, 4), (pick(g.choices, _divisors(channels)), 1)])
@@ -82,8 +82,8 @@ def conv_transpose(g: Growing) -> None:
     g.add("ConvTranspose", [x, g.weight((channels, filters, *kernel), 0.3), *bias], **attributes)
 
 
-def pool(g: Growing) -> None:
-    """Over windows, or over all of the image."""
+def pool(g: GraphBuilder) -> None:
+    """Pooling over windows or the whole image."""
     x = feature_map(g)
     rank = g.values[x].ndim
     if chance(g.choices, 30):
@@ -102,8 +102,8 @@ def pool(g: Growing) -> None:
         g.add(kind, [x], **attributes)
 
 
-def matmul(g: Growing) -> None:
-    """By a constant on either side, or of two values."""
+def matmul(g: GraphBuilder) -> None:
+    """A matrix product with a constant or of two values."""
     a = g.pick(between(g.choices, 2, 4)) if g.readable(2) or g.readable(3) or g.readable(4) else feature_map(g, 3)
     shape = g.values[a].shape
     if len(shape) < 2:
@@ -124,8 +124,8 @@ def matmul(g: Growing) -> None:
         g.add("MatMul", [a, g.add("Transpose", [a], perm=perm)])
 
 
-def gemm(g: Growing) -> None:
-    """Transposed or not, with anything that broadcasts to be added."""
+def gemm(g: GraphBuilder) -> None:
+    """A Gemm with random transposition and a broadcast addend."""
     a = g.pick(2) if g.readable(2) else feature_map(g, 2)
     turned = chance(g.choices, 25)
     rows, inner = g.values[a].shape[::-1] if turned else g.values[a].shape
@@ -141,8 +141,8 @@ def gemm(g: Growing) -> None:
     g.add("Gemm", [a, b, *c], **attributes)
 
 
-def normalization(g: Growing) -> None:
-    """Per channel, per sample, per layer."""
+def normalization(g: GraphBuilder) -> None:
+    """A normalisation per channel, sample or layer."""
     kind = pick(
         g.choices, ("BatchNormalization", "BatchNormalization", "InstanceNormalization", "LRN", "last", "group")
     )
@@ -168,8 +168,8 @@ def normalization(g: Growing) -> None:
         g.add("GroupNormalization", [x, scale, shift], num_groups=groups, epsilon=0.1)
 
 
-def unary(g: Growing) -> None:
-    """Any op on one tensor that has a rule."""
+def unary(g: GraphBuilder) -> None:
+    """A unary op with a rule."""
     kinds = [
         kind for kind, rule in rules().items() if rule.family == "elementwise" and not isinstance(rule, BroadcastingOp)
     ]
@@ -182,8 +182,8 @@ def unary(g: Growing) -> None:
     g.add(op_type, [x], domain, **attributes)
 
 
-def binary(g: Growing) -> None:
-    """Any op that broadcasts, with what is there or a constant."""
+def binary(g: GraphBuilder) -> None:
+    """A broadcasting op with another value or a constant."""
     kinds = [kind for kind, rule in rules().items() if isinstance(rule, BroadcastingOp)]
     kind = pick(g.choices, ["Add", "Mul", "Add", "Mul", "Sub", "Div", *kinds])
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iu", 1), ("b", 1)]))
@@ -203,12 +203,12 @@ def binary(g: Growing) -> None:
         except ValueError:
             fits = False
         if not fits:
-            raise Refused  # onnxruntime runs what onnx says is none
+            raise Refused  # onnxruntime runs ops that onnx declares invalid
     g.add(kind, operands, **({"direction": "LEFT"} if kind == "BitShift" else {}))
 
 
-def broadcast_operand(g: Growing, x: str) -> str:
-    """What goes with x: of its shape, or of fewer elements, that are repeated."""
+def broadcast_operand(g: GraphBuilder, x: str) -> str:
+    """A second operand: of the shape of x, or one that broadcasts to it."""
     shape, dtype = g.values[x].shape, g.values[x].dtype
     if chance(g.choices, 45):
         return g.pick(kind=dtype.kind, shape=shape)
@@ -227,15 +227,15 @@ def broadcast_operand(g: Growing, x: str) -> str:
     return g.constant(g.array(small, dtype))
 
 
-def softmax(g: Growing) -> None:
-    """Along any axis, in the meaning of the opset."""
+def softmax(g: GraphBuilder) -> None:
+    """A Softmax along a random axis, with the semantics of the opset."""
     x = g.pick()
     attributes = {"axis": axis_of(g, x)} if chance(g.choices, 80) else {}
     g.add(pick(g.choices, ("Softmax", "Softmax", "LogSoftmax", "Hardmax")), [x], **attributes)
 
 
-def reduction(g: Growing) -> None:
-    """Along axes in attributes or in an input, or along all."""
+def reduction(g: GraphBuilder) -> None:
+    """A reduction along axes from an attribute or an input, or along all axes."""
     kinds = [kind for kind, rule in rules().items() if rule.family == "reduction"]
     kind, x = pick(g.choices, ["ReduceMean", "ReduceSum", "ReduceMax", *kinds]), g.pick()
     keep = between(g.choices, 0, 1)
@@ -257,8 +257,8 @@ def reduction(g: Growing) -> None:
         g.add(kind, [x, g.constant(axes)], keepdims=keep)
 
 
-def concat(g: Growing) -> None:
-    """With itself, with a constant, with what fits."""
+def concat(g: GraphBuilder) -> None:
+    """A Concat with itself, a constant, or a value of a fitting shape."""
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iu", 1)]))
     shape, axis = g.values[x].shape, axis_of(g, x)
     place = axis % len(shape)
@@ -276,8 +276,8 @@ def concat(g: Growing) -> None:
     g.add("Concat", shuffled(g.choices, parts), axis=axis)
 
 
-def split(g: Growing) -> None:
-    """Into equal parts or others."""
+def split(g: GraphBuilder) -> None:
+    """A Split into equal or unequal parts."""
     x = g.pick()
     axis = axis_of(g, x)
     extent = g.values[x].shape[axis]
@@ -293,8 +293,8 @@ def split(g: Growing) -> None:
         g.add_many("Split", [x, g.constant([first, extent - first])], 2, axis=axis)
 
 
-def cut(g: Growing) -> None:
-    """Slice, with steps and from either end; now and then to an extent that is computed."""
+def cut(g: GraphBuilder) -> None:
+    """A Slice with steps and negative bounds, sometimes to a computed extent."""
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iub", 1)]))
     axes = sorted({axis_of(g, x) % g.values[x].ndim for _ in range(between(g.choices, 1, 2))})
     starts = [between(g.choices, -2, 3) for _ in axes]
@@ -307,7 +307,7 @@ def cut(g: Growing) -> None:
     kind = pick(g.choices, (np.int64, np.int32))
     steps = [pick(g.choices, (1, 2, -1)) for _ in axes] if chance(g.choices, 30) else []
     for at in (at for at, step in enumerate(steps) if step < 0 and ends[at] == 1 << 31):
-        ends[at] = -1 << 31  # the other way is none to onnx, all to onnxruntime
+        ends[at] = -1 << 31  # with a negative step onnx reads it as empty, onnxruntime as everything
     numbers = [np.clip(np.asarray(each), -(2**31), 2**31 - 1).astype(kind) for each in (starts, ends, axes)]
     inputs = [x, *(g.constant(each) for each in numbers)]
     if steps:
@@ -315,8 +315,8 @@ def cut(g: Growing) -> None:
     g.add("Slice", inputs)
 
 
-def pad(g: Growing) -> None:
-    """In every mode; negative pads cut."""
+def pad(g: GraphBuilder) -> None:
+    """A Pad in every mode, with negative pads."""
     x = g.pick()
     rank = g.values[x].ndim
     pads = [weighted(g.choices, [(0, 6), (1, 5), (2, 2), (-1, 1)]) for _ in range(2 * rank)]
@@ -340,8 +340,8 @@ def pad(g: Growing) -> None:
     g.add("Pad", inputs, **attributes)
 
 
-def gather(g: Growing) -> None:
-    """By one index, by several, from either end."""
+def gather(g: GraphBuilder) -> None:
+    """A Gather by one or several indices, also negative ones."""
     x = g.pick(kind=weighted(g.choices, [("f", 9), ("iub", 1)]))
     axis = axis_of(g, x)
     extent = g.values[x].shape[axis]
@@ -350,8 +350,8 @@ def gather(g: Growing) -> None:
     g.add("Gather", [x, g.constant(indices.reshape(shape))], axis=axis)
 
 
-def resize(g: Growing) -> None:
-    """Up and down, by scales or to sizes."""
+def resize(g: GraphBuilder) -> None:
+    """A Resize up or down, by scales or sizes."""
     x = feature_map(g)
     shape = g.values[x].shape
     scales = [1.0, 1.0, *(pick(g.choices, (2.0, 1.0, 3.0, 0.5)) for _ in shape[2:])]
@@ -373,8 +373,8 @@ def resize(g: Growing) -> None:
             g.add("Resize", [x, empty, g.constant(np.asarray(scales, np.float32))], **attributes)
 
 
-def depth_to_space(g: Growing) -> None:
-    """And back."""
+def depth_to_space(g: GraphBuilder) -> None:
+    """SpaceToDepth and DepthToSpace."""
     x = feature_map(g, 4)
     if g.values[x].shape[1] % 4 == 0 and chance(g.choices, 60):
         attributes = {"mode": pick(g.choices, ("DCR", "CRD"))} if g.opset >= 11 else {}
@@ -383,8 +383,8 @@ def depth_to_space(g: Growing) -> None:
         g.add("SpaceToDepth", [x], blocksize=2)
 
 
-def clip(g: Growing) -> None:
-    """Bounds as attributes or inputs; either may be left out."""
+def clip(g: GraphBuilder) -> None:
+    """A Clip with bounds as attributes or inputs, each optional."""
     x, low, high = g.pick(), pick(g.choices, (0.0, -1.0, 0.25)), pick(g.choices, (6.0, 1.0))
     has_low, has_high = chance(g.choices, 70), chance(g.choices, 70)
     if g.opset < 11:
@@ -397,21 +397,21 @@ def clip(g: Growing) -> None:
     g.add("Clip", [x, *(bounds[:1] if not has_high else bounds)])
 
 
-def cast(g: Growing) -> None:
-    """To another element type."""
+def cast(g: GraphBuilder) -> None:
+    """A Cast to another element type."""
     x = g.pick(kind="fiub")
     kinds = ("FLOAT", "FLOAT", "FLOAT16", "INT32", "BOOL", "INT64", "DOUBLE")
     g.add("Cast", [x], to=onnx.TensorProto.DataType.Value(pick(g.choices, kinds)))
 
 
-def compare(g: Growing) -> None:
-    """Truth values, and what becomes of them."""
+def compare(g: GraphBuilder) -> None:
+    """Comparisons and ops on booleans."""
     x = g.pick()
     g.add(pick(g.choices, ("Greater", "Less")), [x, broadcast_operand(g, x)])
 
 
-def _window(g: Growing, kernel: Sequence[int]) -> dict[str, Any]:
-    """Strides and padding."""
+def _window(g: GraphBuilder, kernel: Sequence[int]) -> dict[str, Any]:
+    """Random strides and padding."""
     found: dict[str, Any] = {}
     if chance(g.choices, 30):
         found["strides"] = [pick(g.choices, (2, 1, 3)) for _ in kernel]

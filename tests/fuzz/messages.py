@@ -1,4 +1,4 @@
-"""Damage to what a message says: another op, another type, another shape, a name that leads nowhere or in a circle.
+"""Damage to the contents of a message: other ops, types and shapes, dangling and cyclic names.
 
 These mutants are read without complaint, and so get far further than damaged bytes.
 """
@@ -32,21 +32,21 @@ _LOCATIONS = (
 )
 
 
-class Nothing(Exception):  # noqa: N818  -- nothing is wrong
-    """The model has nothing of that kind."""
+class NoSuchPart(Exception):  # noqa: N818  -- not an error
+    """The model has no part of the required kind."""
 
 
 def damage(choices: Choices, model: onnx.ModelProto) -> None:
-    """Change a few things."""
+    """Apply a few random edits."""
     for _ in range(pick(choices, (1, 1, 1, 2, 3))):
         try:
             pick(choices, EDITS)(choices, model)
-        except Nothing:
+        except NoSuchPart:
             continue
 
 
 def graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
-    """The main graph and those inside."""
+    """The main graph and all subgraphs."""
     found = [model.graph]
     for graph in found:
         found += [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
@@ -61,7 +61,7 @@ def nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 def _one(choices: Choices, found: Sequence[T]) -> T:
     if not found:
-        raise Nothing
+        raise NoSuchPart
     return pick(choices, found)
 
 
@@ -80,7 +80,7 @@ def _drop_attribute(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _change_attribute(choices: Choices, model: onnx.ModelProto) -> None:
-    """Other numbers, more, fewer, or none."""
+    """Other, more, fewer or no numbers."""
     attribute = _attribute(choices, model)
     if attribute.ints:
         _change_list(choices, attribute.ints, _NUMBERS)
@@ -158,7 +158,7 @@ def _change_domain(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _change_input(choices: Choices, model: onnx.ModelProto) -> None:
-    """Any value of the model, itself, nothing, or one that is not there."""
+    """Another value of the model, the node's own output, an empty name, or an undefined name."""
     node = _one(choices, [node for node in nodes(model) if node.input])
     names = [*_names(model), *node.output, "", "nowhere"]
     node.input[choices.number(0, len(node.input) - 1)] = pick(choices, names)
@@ -211,11 +211,11 @@ def _move_node(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _nest(choices: Choices, model: onnx.ModelProto) -> None:
-    """A graph where none belongs, or one in itself."""
+    """A graph attribute where none belongs, or a graph that contains itself."""
     graph, node = onnx.GraphProto(), _one(choices, nodes(model))
     graph.CopyFrom(_one(choices, graphs(model)))
     if graph.ByteSize() > 20_000:
-        raise Nothing
+        raise NoSuchPart
     node.attribute.append(helper.make_attribute(pick(choices, ("body", "then_branch", "else_branch")), graph))
     if chance(choices, 50):
         node.op_type = pick(choices, ("If", "Loop", "Scan", "SequenceMap"))
@@ -281,7 +281,7 @@ def _change_tensor(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _damage_tensor(choices: Choices, tensor: TensorProto) -> None:
-    """Its shape, its type, its elements, or where they are."""
+    """The shape, type, elements or location of a tensor."""
     way = choices.number(0, 7)
     if way == 0:
         tensor.dims.append(pick(choices, _DIMS))
@@ -326,7 +326,7 @@ def _change_version(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _change_functions(choices: Choices, model: onnx.ModelProto) -> None:
-    """Calls in a circle, other parameters, a function of onnx's own name."""
+    """Recursive calls, other parameters, a function with the name of a standard op."""
     function = _one(choices, model.functions)
     way = choices.number(0, 4)
     if way == 0:
@@ -348,7 +348,7 @@ def _empty(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _add_beside(choices: Choices, model: onnx.ModelProto) -> None:
-    """What few models have."""
+    """Rarely used fields."""
     way = choices.number(0, 3)
     if way == 0:
         model.training_info.add().initialization.CopyFrom(model.graph)

@@ -1,4 +1,4 @@
-"""What exporters write in several ops: renames, shape arithmetic, idioms, quantised units, and what passes look for."""
+"""Steps that add patterns of exporters in several ops: views, shape arithmetic, fusion patterns, QDQ groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from .choices import between, chance, pick, shuffled, weighted
-from .growing import Growing, Refused
+from .graph_builder import GraphBuilder, Refused
 from .layers import CHANNELS, Maker, broadcast_operand, feature_map
 
 
-def transpose(g: Growing) -> None:
-    """To channels last and back, by any permutation, or without one."""
+def transpose(g: GraphBuilder) -> None:
+    """Transposes to channels last and back, or by random permutations."""
     x = g.pick(kind=weighted(g.choices, [("f", 12), ("iub", 1)]))
     rank = g.values[x].ndim
     if rank < 2:
@@ -23,14 +23,14 @@ def transpose(g: Growing) -> None:
         g.add("Transpose", [x], perm=pick(g.choices, orders))
 
 
-def reshape(g: Growing) -> None:
-    """Axes merged, split, inferred, copied."""
+def reshape(g: GraphBuilder) -> None:
+    """Reshapes with merged, split, inferred and copied axes."""
     x = g.pick(kind=weighted(g.choices, [("f", 12), ("iub", 1)]))
     _reshaped(g, x, _other_shape(g, g.values[x].shape))
 
 
-def squeeze(g: Growing) -> None:
-    """Axes of one element that come and go."""
+def squeeze(g: GraphBuilder) -> None:
+    """Unsqueeze and Squeeze."""
     x = g.pick()
     shape = g.values[x].shape
     ones = [axis for axis, dim in enumerate(shape) if dim == 1]
@@ -43,14 +43,14 @@ def squeeze(g: Growing) -> None:
         _axes_op(g, "Unsqueeze", x, [at - len(shape) - 1] if back and g.opset >= 11 else [at])
 
 
-def flatten(g: Growing) -> None:
-    """To a matrix."""
+def flatten(g: GraphBuilder) -> None:
+    """A Flatten."""
     x = g.pick()
     g.add("Flatten", [x], axis=between(g.choices, 0, g.values[x].ndim))
 
 
-def shuffle(g: Growing) -> None:
-    """Channels in another order: split, exchanged, merged."""
+def shuffle(g: GraphBuilder) -> None:
+    """A channel shuffle."""
     x = feature_map(g, 4)
     n, c, h, w = g.values[x].shape
     factors = [each for each in range(2, c) if c % each == 0]
@@ -61,8 +61,8 @@ def shuffle(g: Growing) -> None:
     _reshaped(g, g.add("Transpose", [apart], perm=(0, 2, 1, 3, 4)), (n, c, h, w))
 
 
-def tokens(g: Growing) -> None:
-    """An image as a sequence, something on it, and back."""
+def tokens(g: GraphBuilder) -> None:
+    """An image reshaped to a sequence, an op on it, and back."""
     x = feature_map(g, 4)
     n, c, h, w = g.values[x].shape
     flat = _reshaped(g, x, (n, c, h * w))
@@ -76,8 +76,8 @@ def tokens(g: Growing) -> None:
         _reshaped(g, g.add("Transpose", [sequence], perm=(0, 2, 1)), (n, c, h, w))
 
 
-def attention(g: Growing) -> None:
-    """Heads, scores, and what they weigh, as exporters spell it."""
+def attention(g: GraphBuilder) -> None:
+    """Attention as written by exporters."""
     x = feature_map(g, 3)
     n, t, c = g.values[x].shape
     heads, size = pick(g.choices, (1, 2, 4)), pick(g.choices, (2, 3, 8))
@@ -103,7 +103,7 @@ def attention(g: Growing) -> None:
     g.add("Add", [g.add("MatMul", [merged, g.weight((heads * size, c), max(c, 1) ** -0.5)]), x])
 
 
-def recurrent(g: Growing) -> None:
+def recurrent(g: GraphBuilder) -> None:
     """A sequence read forwards, backwards or both, samples first as a rule, and the directions side by side."""
     x = feature_map(g, 3)
     kind, gates = pick(g.choices, (("LSTM", 4), ("GRU", 3), ("RNN", 1)))
@@ -124,8 +124,8 @@ def recurrent(g: Growing) -> None:
             g.add("Transpose", [y], perm=(1, 0, 2))
 
 
-def gate(g: Growing) -> None:
-    """GELU, SiLU and hard swish, written out."""
+def gate(g: GraphBuilder) -> None:
+    """GELU, SiLU and hard swish as several ops."""
     x, dtype = g.pick(), g.dtype
     number = lambda value: g.constant(np.asarray(value, dtype))  # noqa: E731
     way = between(g.choices, 0, 3)
@@ -142,8 +142,8 @@ def gate(g: Growing) -> None:
         g.add("Mul", [g.add("Mul", [x, number(0.5)]), g.add("Add", [inner, number(1.0)])])
 
 
-def excite(g: Growing) -> None:
-    """A map times one number per channel, that is computed from it."""
+def excite(g: GraphBuilder) -> None:
+    """Squeeze-and-excite: a feature map times a computed number per channel."""
     x = feature_map(g, 4)
     channels = g.values[x].shape[1]
     few = pick(g.choices, (1, 4, 8))
@@ -156,8 +156,8 @@ def excite(g: Growing) -> None:
         g.add("Conv", [scaled, g.weight((pick(g.choices, CHANNELS), channels, 1, 1))])
 
 
-def group_norm(g: Growing) -> None:
-    """By way of an instance normalisation of groups."""
+def group_norm(g: GraphBuilder) -> None:
+    """Group normalisation as an instance normalisation of groups."""
     x = feature_map(g)
     shape = g.values[x].shape
     channels = shape[1]
@@ -172,8 +172,8 @@ def group_norm(g: Growing) -> None:
     g.add("Add", [g.add("Mul", [back, g.weight(per_channel, 0.5)]), g.weight(per_channel, 0.5)])
 
 
-def layer_norm(g: Growing) -> None:
-    """From means and powers."""
+def layer_norm(g: GraphBuilder) -> None:
+    """Layer normalisation as several ops."""
     x = g.pick()
     if not g.values[x].ndim:
         raise Refused
@@ -189,8 +189,8 @@ def layer_norm(g: Growing) -> None:
     g.add("Add", [g.add("Mul", [normal, g.weight((last,), 0.5)]), g.weight((last,), 0.5)])
 
 
-def affines(g: Growing) -> None:
-    """A convolution or a product with what can go into it: padding before, scales, shifts and norms around."""
+def affines(g: GraphBuilder) -> None:
+    """A convolution or product with foldable padding, scales, shifts and normalisations."""
     x = feature_map(g, 4)
     per_channel = lambda count: (1, count, 1, 1) if chance(g.choices, 50) else (count, 1, 1)  # noqa: E731
     channels = g.values[x].shape[1]
@@ -222,8 +222,8 @@ def affines(g: Growing) -> None:
         g.add("Relu", [y])
 
 
-def maps(g: Growing) -> None:
-    """Linear maps of channels around Concat and Resize, which may go elsewhere or become one."""
+def maps(g: GraphBuilder) -> None:
+    """Channel-wise linear maps around Concat and Resize, which passes may commute or merge."""
     parts = []
     x = feature_map(g, 4)
     n, _, h, w = g.values[x].shape
@@ -243,8 +243,8 @@ def maps(g: Growing) -> None:
     g.add("Conv", [joined, g.weight((pick(g.choices, (2, 8, 16)), g.values[joined].shape[1], 1, 1))])
 
 
-def residual(g: Growing) -> None:
-    """Something and itself, some ops later."""
+def residual(g: GraphBuilder) -> None:
+    """A residual connection."""
     x = feature_map(g)
     channels, rank = g.values[x].shape[1], g.values[x].ndim
     w = g.weight((channels, channels, *(3,) * (rank - 2)))
@@ -254,8 +254,8 @@ def residual(g: Growing) -> None:
     g.add(pick(g.choices, ("Add", "Mul", "Sum", "Max")), shuffled(g.choices, [x, y]))
 
 
-def shape_arithmetic(g: Growing) -> None:
-    """Shapes that are computed: taken apart, put together, used."""
+def shape_arithmetic(g: GraphBuilder) -> None:
+    """Shape arithmetic: Shape, Gather, Concat, Reshape."""
     x = g.pick()
     rank = g.values[x].ndim
     if not rank:
@@ -282,8 +282,8 @@ def shape_arithmetic(g: Growing) -> None:
         g.add("Tile", [x, g.constant(repeats)])
 
 
-def expand(g: Growing) -> None:
-    """Something repeated, with something else behind it."""
+def expand(g: GraphBuilder) -> None:
+    """Repeated ops with an op behind them."""
     x = g.pick()
     shape = g.values[x].shape
     small = broadcast_operand(g, x)
@@ -292,8 +292,8 @@ def expand(g: Growing) -> None:
         g.add(pick(g.choices, ("Add", "Mul")), [x, wide])
 
 
-def quantized(g: Growing) -> None:
-    """A unit of DequantizeLinear, an op and QuantizeLinear, weights per tensor or per channel."""
+def quantized(g: GraphBuilder) -> None:
+    """A QDQ group with weights quantised per tensor or per channel."""
     if g.opset < 10 or g.dtype is not np.float32:
         raise Refused
     x = _quantized(g, feature_map(g, 4))
@@ -317,8 +317,8 @@ def quantized(g: Growing) -> None:
     _quantized(g, y)
 
 
-def _quantized(g: Growing, x: str) -> str:
-    """Quantised and back."""
+def _quantized(g: GraphBuilder, x: str) -> str:
+    """QuantizeLinear and DequantizeLinear."""
     largest = float(np.abs(g.values[x]).max(initial=1.0))
     kind = pick(g.choices, (np.int8, np.uint8))
     scale = g.constant(np.asarray(largest / 100, np.float32))
@@ -326,20 +326,20 @@ def _quantized(g: Growing, x: str) -> str:
     return g.add("DequantizeLinear", [g.add("QuantizeLinear", [x, scale, zero]), scale, zero])
 
 
-def _mean(g: Growing, x: str, axes: Sequence[int]) -> str:
+def _mean(g: GraphBuilder, x: str, axes: Sequence[int]) -> str:
     if g.opset < 18:
         return g.add("ReduceMean", [x], axes=axes, keepdims=1)
     return g.add("ReduceMean", [x, g.constant(list(axes))], keepdims=1)
 
 
-def _axes_op(g: Growing, kind: str, x: str, axes: Sequence[int]) -> str:
+def _axes_op(g: GraphBuilder, kind: str, x: str, axes: Sequence[int]) -> str:
     if g.opset < 13:
         return g.add(kind, [x], axes=axes)
     return g.add(kind, [x, g.constant(list(axes))])
 
 
-def _reshaped(g: Growing, x: str, shape: Sequence[int]) -> str:
-    """By a constant, with extents copied or inferred now and then."""
+def _reshaped(g: GraphBuilder, x: str, shape: Sequence[int]) -> str:
+    """A Reshape by a constant, with copied or inferred extents."""
     numbers, current = list(shape), g.values[x].shape
     if chance(g.choices, 30):
         numbers = [0 if at < len(current) and current[at] == dim and dim else dim for at, dim in enumerate(numbers)]
@@ -349,7 +349,7 @@ def _reshaped(g: Growing, x: str, shape: Sequence[int]) -> str:
     return g.add("Reshape", [x, g.constant(numbers)], **attributes)
 
 
-def _other_shape(g: Growing, shape: Sequence[int]) -> list[int]:
+def _other_shape(g: GraphBuilder, shape: Sequence[int]) -> list[int]:
     if 0 in shape:
         raise Refused
     found = list(shape)

@@ -1,4 +1,4 @@
-"""Mutations of a model's structure, most of which leave a model that runs: what editors and exporters do, and do wrong.
+"""Mutations of a model's structure, valid and invalid ones, as by editors and exporters.
 
 `messages.EDITS` are mutations after which few models run. Both are drawn from.
 """
@@ -8,26 +8,26 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from .choices import Choices, chance, pick
-from .messages import EDITS, Edit, Nothing, graphs, nodes
+from .messages import EDITS, Edit, NoSuchPart, graphs, nodes
 from .parts import EXTENTS, a_graph, a_tensor, computed, one, rewire
 from .wiring import WIRING
 
 
 def mutate(choices: Choices, model: onnx.ModelProto) -> list[str]:
-    """Change a model in place; the names of the mutations."""
+    """Mutate a model in place, and return the names of the mutations."""
     done = []
     for _ in range(pick(choices, (1, 1, 1, 2, 3))):
         edit = pick(choices, MUTATIONS) if chance(choices, 70) else pick(choices, EDITS)
         try:
             edit(choices, model)
-        except (Nothing, ValueError):  # an odd name cannot be text of a message
+        except (NoSuchPart, ValueError):  # an unusual name is not valid text
             continue
         done.append(edit.__name__.strip("_"))
     return done
 
 
 def _declare_shape(choices: Choices, model: onnx.ModelProto) -> None:
-    """A declared shape of a computed value, likely a wrong one; sometimes beside another one."""
+    """Declare a shape of a computed value, probably a wrong one, sometimes in addition to another one."""
     graph = a_graph(choices, model)
     name = one(choices, [*computed(graph), *(each.name for each in (*graph.input, *graph.initializer))])
     kind = TensorProto.FLOAT if chance(choices, 90) else choices.number(1, 16)
@@ -39,7 +39,7 @@ def _declare_shape(choices: Choices, model: onnx.ModelProto) -> None:
 def _wrong_output_shape(choices: Choices, model: onnx.ModelProto) -> None:
     graph = a_graph(choices, model)
     if not graph.output:
-        raise Nothing
+        raise NoSuchPart
     dims = pick(choices, graph.output).type.tensor_type.shape.dim
     way = choices.number(0, 2)
     if way == 0 or not dims:
@@ -64,7 +64,7 @@ def _forget_declarations(choices: Choices, model: onnx.ModelProto) -> None:
 def _symbolic_input(choices: Choices, model: onnx.ModelProto) -> None:
     dims = [dim for each in model.graph.input for dim in each.type.tensor_type.shape.dim]
     if not dims:
-        raise Nothing
+        raise NoSuchPart
     for dim in dims:
         if chance(choices, 40):
             dim.dim_param = pick(choices, ("N", "M", "batch", "s10"))
@@ -75,7 +75,7 @@ def _symbolic_input(choices: Choices, model: onnx.ModelProto) -> None:
 def _other_extent(choices: Choices, model: onnx.ModelProto) -> None:
     dims = [dim for each in model.graph.input for dim in each.type.tensor_type.shape.dim]
     if not dims:
-        raise Nothing
+        raise NoSuchPart
     pick(choices, dims).dim_value = pick(choices, EXTENTS)
 
 
@@ -103,7 +103,7 @@ def _data_in_another_field(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _initializer_as_input(choices: Choices, model: onnx.ModelProto) -> None:
-    """A default value, as before IR version 4; sometimes declared in another shape."""
+    """Add an initializer for an input, as before IR version 4, sometimes with another shape."""
     tensor = a_tensor(choices, model.graph)
     dims = list(tensor.dims)
     if chance(choices, 25):
@@ -127,15 +127,15 @@ def _initializer_as_constant(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _initializer_in_bodies(choices: Choices, model: onnx.ModelProto) -> None:
-    """A weight of the main graph again in a body, hiding it."""
+    """Repeat a weight of the main graph in a body, which shadows it."""
     inner = graphs(model)[1:]
     if not inner:
-        raise Nothing
+        raise NoSuchPart
     pick(choices, inner).initializer.append(a_tensor(choices, model.graph))
 
 
 def _odd_names(choices: Choices, model: onnx.ModelProto) -> None:
-    """A value under another name, everywhere; or nodes without names, or all of one name."""
+    """Rename a value, or remove or equate the names of nodes."""
     graph = a_graph(choices, model)
     way = choices.number(0, 3)
     if way == 0:
@@ -156,11 +156,11 @@ def _odd_names(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _retype(choices: Choices, model: onnx.ModelProto) -> None:
-    """All floats of a model in another type, or one weight."""
+    """Change the type of all floating-point values of a model, or of one weight."""
     kind = pick(choices, (TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32))
     tensors = [each for graph in graphs(model) for each in graph.initializer if each.data_type == TensorProto.FLOAT]
     if not tensors or sum(len(each.raw_data) for each in tensors) > 1 << 20:
-        raise Nothing
+        raise NoSuchPart
     is_whole = chance(choices, 70)
     for tensor in tensors if is_whole else [pick(choices, tensors)]:
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -173,7 +173,7 @@ def _retype(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _another_shape_operand(choices: Choices, model: onnx.ModelProto) -> None:
-    """A list of integers with another element: the target of a Reshape, axes, pads."""
+    """Change an element of an integer list: the target of a Reshape, axes, pads."""
     tensors = [each for graph in graphs(model) for each in graph.initializer if each.data_type == TensorProto.INT64]
     tensor = one(choices, [each for each in tensors if 0 < np.prod(each.dims) <= 16])
     assert isinstance(tensor, TensorProto)
@@ -183,10 +183,10 @@ def _another_shape_operand(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _another_weight(choices: Choices, model: onnx.ModelProto) -> None:
-    """A weight with its axes in another order, without its first element, or of zeros."""
+    """Permute the axes of a weight, remove its first element, or set it to zero."""
     tensor = a_tensor(choices, a_graph(choices, model))
     if tensor.data_type != TensorProto.FLOAT or not tensor.raw_data or not tensor.dims:
-        raise Nothing
+        raise NoSuchPart
     array = numpy_helper.to_array(tensor)
     way = choices.number(0, 3)
     changed = (array.T, array[1:], np.zeros_like(array), array.reshape(-1))[way]
@@ -207,7 +207,7 @@ def _near_version(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _drop_names(choices: Choices, model: onnx.ModelProto) -> None:
-    """Attributes by their default: those of a node that says what it need not."""
+    """Add attributes with their default values."""
     node = one(choices, [each for each in nodes(model) if each.attribute])
     assert isinstance(node, onnx.NodeProto)
     attribute = pick(choices, node.attribute)
@@ -229,7 +229,7 @@ def _metadata(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _broken_but_unused(choices: Choices, model: onnx.ModelProto) -> None:
-    """A weight or a function that nothing uses, and that nobody could use."""
+    """Add an unused, possibly invalid weight or function."""
     if chance(choices, 50):
         model.graph.initializer.add(name="unused weight", dims=[5], data_type=1, float_data=[1.0])
         return

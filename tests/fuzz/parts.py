@@ -1,4 +1,4 @@
-"""Parts of a model that a mutation changes, drawn at random."""
+"""Random parts of a model for mutations."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto
 
 from .choices import Choices, pick
-from .messages import Nothing, graphs
+from .messages import NoSuchPart, graphs
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ EXTENTS = (0, 1, 2, 3, 5, 7, 8, 12, 16, 31, -1)
 
 def one(choices: Choices, found: Sequence[T]) -> T:
     if not found:
-        raise Nothing
+        raise NoSuchPart
     return pick(choices, found)
 
 
@@ -26,13 +26,13 @@ def a_graph(choices: Choices, model: onnx.ModelProto) -> onnx.GraphProto:
 
 def a_node(choices: Choices, graph: onnx.GraphProto) -> onnx.NodeProto:
     if not graph.node:
-        raise Nothing
+        raise NoSuchPart
     return pick(choices, graph.node)
 
 
 def a_tensor(choices: Choices, graph: onnx.GraphProto) -> TensorProto:
     if not graph.initializer:
-        raise Nothing
+        raise NoSuchPart
     return pick(choices, graph.initializer)
 
 

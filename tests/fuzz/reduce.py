@@ -1,6 +1,6 @@
-"""Make a failing example smaller: fewer outputs, fewer nodes, fewer pins, as long as the same thing is wrong with it.
+"""Reduction of a failing example to fewer outputs, nodes and pins that fail in the same way.
 
-A node goes by becoming an input: what it computed is fed.
+A node is removed by turning its outputs into inputs with the computed values.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from .campaign import Outcome
 from .cases import Case
-from .growing import Array, Step, alone, free_names, info
+from .graph_builder import Array, Step, alone, free_names, info
 
 Judge = Callable[[Case], Outcome]
 
@@ -36,7 +36,7 @@ def reduced(case: Case, judge: Judge, rounds: int = 400) -> Case:
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """Examples with one thing less, the boldest first."""
+    """Examples with one part less, the largest reductions first."""
     if len(case.feeds) > 1:
         yield replace(case, feeds=case.feeds[:1])
     for name in case.pins:
@@ -64,7 +64,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _values(case: Case) -> dict[str, Array] | None:
-    """What every node of the main graph computes."""
+    """The values of all nodes of the main graph; None if the model does not run."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     present = {each.name for each in model.graph.output}
@@ -84,7 +84,7 @@ def _values(case: Case) -> dict[str, Array] | None:
 
 
 def _made(case: Case, outputs: list[str], fed: set[str], values: dict[str, Array] | None = None) -> Iterator[Case]:
-    """The example with these outputs, and inputs in place of what is fed."""
+    """The example with these outputs, and with inputs for the values in `fed`."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     graph, values = model.graph, values or {}
@@ -129,7 +129,7 @@ def _made(case: Case, outputs: list[str], fed: set[str], values: dict[str, Array
 
 
 def steps_of(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Step]:
-    """The nodes of a model, to be run one by one."""
+    """The nodes of a model as steps that run one by one."""
     fixed = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     values: dict[str, Array] = {name: np.asarray(value) for name, value in feed.items()}
     steps = []

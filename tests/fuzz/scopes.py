@@ -1,18 +1,18 @@
-"""Graphs in graphs: branches, loops and functions, which read what is around them."""
+"""Steps that add nested graphs: branches, loops and functions that capture values."""
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from .choices import between, chance, pick
-from .growing import LOCAL, Growing, Refused, imports, info
+from .graph_builder import LOCAL, GraphBuilder, Refused, imports, info
 from .layers import Maker
 
 DEEPEST = 2
 
 
-def branch(g: Growing, grow: Maker) -> None:
-    """If: by a constant, by an input, by what is computed; both branches give a tensor of one shape."""
+def branch(g: GraphBuilder, grow: Maker) -> None:
+    """An If with a constant, given or computed condition and branches of equal shapes."""
     _refuse_deep(g)
     graphs, wanted = [], None
     for name in ("then_branch", "else_branch"):
@@ -47,8 +47,8 @@ def branch(g: Growing, grow: Maker) -> None:
     g.append(node)
 
 
-def loop(g: Growing, grow: Maker) -> None:
-    """Loop: carries a value along, and puts together what it computes on the way."""
+def loop(g: GraphBuilder, grow: Maker) -> None:
+    """A Loop with a loop-carried value and a scan output."""
     _refuse_deep(g)
     start = g.pick()
     inner = g.inside()
@@ -79,7 +79,7 @@ def loop(g: Growing, grow: Maker) -> None:
     g.append(node)
 
 
-def function(g: Growing, grow: Maker) -> None:
+def function(g: GraphBuilder, grow: Maker) -> None:
     """A function of the model, called once or more."""
     if g.is_function or g.depth or any(each.domain == LOCAL for each in g.functions):
         raise Refused
@@ -104,12 +104,12 @@ def function(g: Growing, grow: Maker) -> None:
         g.add(name, [pick(g.choices, fitting)], LOCAL)
 
 
-def _refuse_deep(g: Growing) -> None:
+def _refuse_deep(g: GraphBuilder) -> None:
     if g.depth >= DEEPEST or g.opset < 11:
         raise Refused
 
 
-def _like(g: Growing, value: np.ndarray) -> str:
+def _like(g: GraphBuilder, value: np.ndarray) -> str:
     """A value of the same type."""
     fitting = [
         each for each in g.readable(kind=value.dtype.kind, shape=value.shape) if g.values[each].dtype == value.dtype
@@ -117,8 +117,8 @@ def _like(g: Growing, value: np.ndarray) -> str:
     return pick(g.choices, fitting) if fitting else g.constant(g.array(value.shape, value.dtype))
 
 
-def _graph(g: Growing, inputs: list[onnx.ValueInfoProto], outputs: list[str]) -> onnx.GraphProto:
-    """What has grown, as the graph of an attribute."""
+def _graph(g: GraphBuilder, inputs: list[onnx.ValueInfoProto], outputs: list[str]) -> onnx.GraphProto:
+    """The built graph as an attribute."""
     computed = {name for node in g.nodes for name in node.output}
     tensors = [numpy_helper.from_array(value, name) for name, value in g.constants.items() if name not in computed]
     shapes = [[None] * g.values[name].ndim if chance(g.choices, 30) else g.values[name].shape for name in outputs]

@@ -1,12 +1,12 @@
 """The campaign of structural mutants: `python -m tests.fuzz.structure --examples 20000 --seed 0 --processes 2`.
 
-An example is a model of `donors` with up to three mutations of its structure, in a file. Stock ONNX Runtime at its default
-options judges: where it runs the mutant, layoutopt has to rewrite it into an equal model or to leave it alone; where it does
-not, layoutopt has to refuse it in one line or to leave it alone. Outcomes that are failures:
+An example is a model of `base_models` with up to three mutations of its structure, in a file. The reference is stock ONNX
+Runtime with default options: if it runs the mutant, layoutopt must return an equivalent or unchanged model; if it does not,
+layoutopt must raise a one-line error or return the model unchanged. Outcomes that are failures:
 
-    traceback    another error than layoutopt's own
-    lost         the source, its data or a file beside it has changed, or there is another file than the output
-    wrong        the result computes something else than the mutant, by more than rounding moves the mutant
+    traceback    an error that is not layoutopt's own
+    lost         the source, its data or another file has changed, or there is a file besides the output
+    wrong        the result differs from the mutant by more than rounding
     refused      layoutopt refuses what ONNX Runtime runs, at its default level of optimisation and without optimisation
     not one line the error has a line break
 """
@@ -28,18 +28,18 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 
-from . import donors
+from . import base_models
 from .campaign import CHUNK, Ended, Outcome, alone, main
 from .choices import Choices, Seeded, chance, pick
 from .mutations import mutate
 
-_MEMORY = Path("/dev/shm")  # where files cost little
+_MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend")
-_ERROR = 1e-4  # of the largest magnitude of an output, and more where rounding moves it further
+_ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
 _COARSE = 1e-2  # for 16 bits
 _ROUNDINGS = 4  # perturbed runs of the mutant
-_FURTHER = 16  # times as far as rounding moves the mutant
+_FURTHER = 16  # accepted multiple of the rounding spread
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Example:
 def example(seed: int) -> Example:
     """The example of a seed."""
     choices = Seeded(f"structure {seed}")
-    model = donors.donor(choices)
-    weights = _put_outside(choices, model) if chance(choices, 15) else b""
+    model = base_models.base_model(choices)
+    weights = _externalise(choices, model) if chance(choices, 15) else b""
     mutations = mutate(choices, model)
     target = pick(choices, _TARGETS)
     options: dict[str, Any] = {"target": target, "verify": chance(choices, 25)}
@@ -90,7 +90,7 @@ def examine(seed: int) -> Verdict:
     """The outcome of the example of a seed."""
     try:
         given = example(seed)
-    except ValueError:  # text that is none, or a message that is too large
+    except ValueError:  # invalid text, or a message that is too large
         return Verdict("no mutant")
     with tempfile.TemporaryDirectory(prefix="layoutopt-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         return judge(given, Path(folder))
@@ -103,38 +103,38 @@ def judge(given: Example, folder: Path) -> Verdict:
     (folder / "weights").write_bytes(given.weights)
     before = _listing(folder)
     session, runs = _runs(source)
-    told = f"{', '.join(given.mutations)}; {dict(given.options)}"
+    context = f"{', '.join(given.mutations)}; {dict(given.options)}"
     try:
         result = layoutopt.optimize(source, **given.options)
         result.save(out, external_data=given.external)
     except LayoutoptError as error:
         text = f"{type(error).__name__}: {error}"
         if "\n" in str(error):
-            return Verdict("not one line", f"{told}: {text}", is_failure=True)
+            return Verdict("not one line", f"{context}: {text}", is_failure=True)
         if runs and not _runs(source, optimised=False)[1]:
             return Verdict("refused, runs only when fused")
         if runs:
-            return Verdict("refused", f"{told}: {text}", is_failure=True)
+            return Verdict("refused", f"{context}: {text}", is_failure=True)
         fault = _lost(folder, before, set())
-        return Verdict("lost", f"{told}: {fault}", is_failure=True) if fault else Verdict("refused, does not run")
+        return Verdict("lost", f"{context}: {fault}", is_failure=True) if fault else Verdict("refused, does not run")
     except MemoryError as error:
-        return Verdict("out of memory", f"{told}: {error}", is_failure=bool(runs))
+        return Verdict("out of memory", f"{context}: {error}", is_failure=bool(runs))
     except Exception as error:
-        return Verdict("traceback", f"{told}: {type(error).__name__}: {error}", is_failure=True)
+        return Verdict("traceback", f"{context}: {type(error).__name__}: {error}", is_failure=True)
     fault = _lost(folder, before, {"out.onnx", "out.data"})
     if fault:
-        return Verdict("lost", f"{told}: {fault}", is_failure=True)
+        return Verdict("lost", f"{context}: {fault}", is_failure=True)
     changed = "rewritten" if result.report.changed else "left alone"
     if not result.report.changed and given.external is None and not given.weights:
         if out.read_bytes() != given.model:
-            return Verdict("wrong", f"{told}: left alone, and other bytes", is_failure=True)
+            return Verdict("wrong", f"{context}: left alone, and other bytes", is_failure=True)
         return Verdict(f"left alone{'' if runs else ', does not run'}")
     if not runs:
         return Verdict(f"{changed}, does not run")
     assert session is not None
     fault = _difference(source, session, out, runs)
     if fault:
-        return Verdict("wrong", f"{told}: {changed}: {fault}", is_failure=True)
+        return Verdict("wrong", f"{context}: {changed}: {fault}", is_failure=True)
     repaired = any(note.source == "read" for note in result.report.notes)
     return Verdict(f"{changed}, equal{', repaired' if repaired else ''}")
 
@@ -143,7 +143,7 @@ Feed = Mapping[str, Any]
 
 
 def _runs(path: Path, *, optimised: bool = True) -> tuple[Session | None, list[tuple[Feed, list[Any]]]]:
-    """The mutant in stock ONNX Runtime and its outputs for two sets of random inputs; nothing if it does not run."""
+    """The mutant in stock ONNX Runtime and its outputs for two sets of random inputs; empty if it does not run."""
     try:
         session = Session(path, threads=1, optimised=optimised)
     except Exception:  # onnxruntime's exceptions have no common base
@@ -224,7 +224,7 @@ def _differs(want: Any, got: Any, spread: float) -> str:
 
 
 def _moved(want: Any, got: Any) -> float:
-    """The largest difference of two arrays or sequences over the largest magnitude; what is not finite does not count."""
+    """The largest finite difference of two arrays or sequences, relative to the largest magnitude."""
     if isinstance(want, list):
         return max((_moved(a, b) for a, b in zip(want, got, strict=False)), default=0.0)
     if not isinstance(want, np.ndarray) or want.dtype.kind not in "biuf" or want.shape != getattr(got, "shape", None):
@@ -238,7 +238,7 @@ def _moved(want: Any, got: Any) -> float:
 
 
 def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
-    """How far rounding moves the outputs: without optimisations, and with inputs a few units in the last place off."""
+    """The rounding spread of the outputs: without optimisations, and with inputs perturbed by a few units in the last place."""
     found = [0.0] * len(expected)
     plain = Session(source, optimised=False, threads=1)
     attempts = [(plain, feed)]
@@ -260,8 +260,8 @@ def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:
     return found
 
 
-def _put_outside(choices: Choices, model: onnx.ModelProto) -> bytes:
-    """Move some weights into the file beside the model; its content."""
+def _externalise(choices: Choices, model: onnx.ModelProto) -> bytes:
+    """Move some weights to external data, and return the content of its file."""
     content = b""
     for tensor in model.graph.initializer:
         size = len(tensor.raw_data)
@@ -276,7 +276,7 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> bytes:
 
 
 def explain(seed: int, outcome: Outcome) -> Outcome:
-    """Tell whether a process ended over the mutant itself, which ONNX Runtime may not survive."""
+    """The outcome, or that the mutant itself crashes ONNX Runtime."""
 
     def original() -> Verdict:
         given = example(seed)
@@ -286,12 +286,12 @@ def explain(seed: int, outcome: Outcome) -> Outcome:
             (Path(folder) / "weights").write_bytes(given.weights)
             return Verdict("runs" if _runs(path)[1] else "does not run")
 
-    told = alone(original)
-    return Verdict("ends ONNX Runtime") if isinstance(told, Ended) else outcome
+    context = alone(original)
+    return Verdict("ends ONNX Runtime") if isinstance(context, Ended) else outcome
 
 
 def keep(seed: int, outcome: Outcome, folder: Path) -> None:
-    """Write a mutant down, with its files."""
+    """Save a mutant with its files."""
     given = example(seed)
     target = folder / f"{seed}"
     shutil.rmtree(target, ignore_errors=True)
@@ -302,4 +302,4 @@ def keep(seed: int, outcome: Outcome, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("structure", examine, keep, explain, chunk=CHUNK // 5, prepare=donors.prepare))
+    sys.exit(main("structure", examine, keep, explain, chunk=CHUNK // 5, prepare=base_models.prepare))

@@ -1,4 +1,4 @@
-"""Random graphs compute the same afterwards. The campaign is `python -m tests.fuzz.graphs`."""
+"""Optimised random graphs are equivalent. The fuzzer is `python -m tests.fuzz.graphs`."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ from . import judge as judging
 from .campaign import alone, outcomes
 from .cases import OPSETS, Case, case_of, cases
 from .choices import Seeded
-from .grafts import prepare, put
+from .graph_builder import GraphBuilder, Refused, imports, info, since
 from .graphs import examine
-from .growing import Growing, Refused, imports, info, since
 from .judge import explain, judge
+from .op_samples import prepare, put
 
 QUICK = settings(
     max_examples=60,
@@ -29,7 +29,7 @@ THOROUGH = settings(QUICK, max_examples=3000)
 
 
 def hold(case: Case) -> None:
-    """In a process of its own, which onnxruntime may end."""
+    """Runs in a separate process, which onnxruntime may crash."""
     verdict = alone(lambda: judge(case))
     if verdict.kind == "killed":
         verdict = explain(case)
@@ -66,7 +66,7 @@ def test_a_number_makes_one_example() -> None:
 
 @pytest.mark.parametrize("damage", ["Relu", "Sigmoid"])
 def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dialect that writes another op in place of one gives examples away."""
+    """The fuzzer detects a dialect that writes a wrong op."""
     case = next(case for seed in range(1000) if (case := case_of(seed)) is not None and _has(case, damage))
     result = judging.optimize(case, case.model)
 
@@ -88,7 +88,7 @@ def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
     """Of an output in whole numbers, an element at the edge of one may differ by one; not by more, and no other element."""
-    g = Growing(Seeded(0), 17, np.float16)
+    g = GraphBuilder(Seeded(0), 17, np.float16)
     x = g.input((2, 4))
     g.values[x][...] = [[0.5, 0.25, 1.5, 0.75], [0.5, 1.25, 2.75, 0.0]]
     y = g.add("Cast", [g.add("Add", [x, g.constant(np.full((1, 4), 0.5, np.float16))])], to=onnx.TensorProto.INT32)
@@ -123,15 +123,15 @@ def test_every_rule_can_take_part() -> None:
     assert missing == []
 
 
-def _beginnings(kind: str) -> Iterator[Growing]:
+def _beginnings(kind: str) -> Iterator[GraphBuilder]:
     """Graphs with an input, at an opset at which most ops are there, and at all others."""
     for opset in dict.fromkeys((21, *OPSETS)):
-        g = Growing(Seeded(kind), opset)
+        g = GraphBuilder(Seeded(kind), opset)
         g.input((2, 17, 3, 3))
         yield g
 
 
-def _goes(g: Growing, kind: str) -> bool:
+def _goes(g: GraphBuilder, kind: str) -> bool:
     try:
         put(g, kind)
     except Refused:

@@ -1,4 +1,4 @@
-"""Damage to the bytes of a message: without knowing what they are, and along the fields that they spell."""
+"""Damage to the bytes of a message: at random positions, and along the fields of the wire format."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DEEPEST = 12
 
 Damage = Callable[[Choices, bytes, bytes], bytes]
-"""What becomes of a file; the second one is another file, to take parts from."""
+"""An edit of a file; the second argument is another file as a source of parts."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message, and where it is.
+    """One field of a message with its position.
 
     Attributes:
         start: its first byte, that of its tag.
@@ -49,7 +49,7 @@ class Field:
 
 
 def fields(content: bytes) -> list[Field]:
-    """All fields; what can be read as a message is taken for one."""
+    """All fields; contents that parse as a message are treated as one."""
     found: list[Field] = []
     pending: list[tuple[int, int, tuple[tuple[int, int], ...]]] = [(0, len(content), ())]
     while pending:
@@ -95,14 +95,14 @@ def _scan(content: bytes, start: int, end: int, lengths: tuple[tuple[int, int], 
 
 
 def _length_of(content: bytes, field: Field) -> tuple[int, int]:
-    """Where the length of a field stands."""
+    """The position of the length of a field."""
     tag = _read(content, field.start, field.end)
     assert tag is not None
     return tag[1], field.value
 
 
 def _read(content: bytes, at: int, end: int) -> tuple[int, int] | None:
-    """A variable-length number, and where it ends."""
+    """A variable-length number and the position behind it."""
     number = shift = 0
     while at < end and shift < 70:
         byte = content[at]
@@ -114,7 +114,7 @@ def _read(content: bytes, at: int, end: int) -> tuple[int, int] | None:
 
 
 def varint(number: int) -> bytes:
-    """A number as the format writes it."""
+    """A number in variable-length encoding."""
     found = bytearray()
     while True:
         number, low = number >> 7, number & 127
@@ -124,7 +124,7 @@ def varint(number: int) -> bytes:
 
 
 def replaced(content: bytes, field: Field, new: bytes) -> bytes:
-    """The file with other bytes in place of a field, the lengths around it set right."""
+    """The file with a field replaced and the lengths of enclosing messages adjusted."""
     return _spliced(content, field.start, field.end, new, field.lengths)
 
 
@@ -234,7 +234,7 @@ def _change_tag(choices: Choices, content: bytes, other: bytes) -> bytes:
 
 
 def _change_length(choices: Choices, content: bytes, other: bytes) -> bytes:
-    """A length that is wrong."""
+    """A wrong length."""
     strings = [each for each in fields(content) if each.kind == _LENGTH]
     if not strings:
         return content

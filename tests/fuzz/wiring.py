@@ -5,7 +5,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .choices import Choices, chance, pick, shuffled
-from .messages import Edit, Nothing, nodes
+from .messages import Edit, NoSuchPart, nodes
 from .parts import EXTENTS, a_graph, a_node, computed, one, rewire
 
 _SAME_KIND = (
@@ -25,11 +25,11 @@ def _shuffle(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _bypass(choices: Choices, model: onnx.ModelProto) -> None:
-    """A node goes; what read its result reads its input."""
+    """Remove a node; readers of its result read its input."""
     graph = a_graph(choices, model)
     place = choices.number(0, len(graph.node) - 1) if graph.node else -1
     if place < 0 or not graph.node[place].input or not graph.node[place].output:
-        raise Nothing
+        raise NoSuchPart
     node = graph.node[place]
     source, result = node.input[0], node.output[0]
     del graph.node[place]
@@ -39,7 +39,7 @@ def _bypass(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _insert(choices: Choices, model: onnx.ModelProto) -> None:
-    """An op that keeps the shape, behind a value."""
+    """Insert a shape-preserving op behind a value."""
     graph = a_graph(choices, model)
     name = str(one(choices, computed(graph)))
     new = f"{name}_mutated"
@@ -52,7 +52,7 @@ def _insert(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _another_op(choices: Choices, model: onnx.ModelProto) -> None:
-    """An op of the same operands."""
+    """Replace an op by another one of the same operands."""
     alike = {op: kind for kind in _SAME_KIND for op in kind}
     node = one(choices, [each for each in nodes(model) if each.op_type in alike])
     assert isinstance(node, onnx.NodeProto)
@@ -60,14 +60,14 @@ def _another_op(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _copy_branch(choices: Choices, model: onnx.ModelProto) -> None:
-    """A node twice; the second one is read by one reader, or handed out."""
+    """Duplicate a node; one reader or a graph output uses the copy."""
     graph = a_graph(choices, model)
     node = a_node(choices, graph)
     copy = onnx.NodeProto.FromString(node.SerializeToString())
     copy.name = f"{node.name}_again" if node.name else ""
     copy.output[:] = [f"{name}_again" if name else "" for name in node.output]
     if not node.output or not node.output[0]:
-        raise Nothing
+        raise NoSuchPart
     readers = [each for each in graph.node if node.output[0] in each.input]
     graph.node.insert(next(at for at, each in enumerate(graph.node) if each == node) + 1, copy)
     if readers and chance(choices, 70):
@@ -84,11 +84,11 @@ def _swap_inputs(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _read_another(choices: Choices, model: onnx.ModelProto) -> None:
-    """A node reads another value of the same declared shape, or any."""
+    """Connect a node to another value of the same declared shape, or to any value."""
     graph = a_graph(choices, model)
     node = a_node(choices, graph)
     if not node.input:
-        raise Nothing
+        raise NoSuchPart
     names = [*computed(graph), *(each.name for each in (*graph.input, *graph.initializer))]
     node.input[choices.number(0, len(node.input) - 1)] = pick(choices, names)
 
@@ -103,7 +103,7 @@ def _absent_input(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _more_outputs(choices: Choices, model: onnx.ModelProto) -> None:
-    """An inner value, an input, an initializer or an output once more handed out."""
+    """Add a graph output for an inner value, an input, an initializer or an existing output."""
     graph = a_graph(choices, model)
     names = [*computed(graph), *(each.name for each in (*graph.input, *graph.initializer))]
     name = str(one(choices, names))
@@ -118,7 +118,7 @@ def _more_outputs(choices: Choices, model: onnx.ModelProto) -> None:
 
 def _fewer_outputs(choices: Choices, model: onnx.ModelProto) -> None:
     if not model.graph.output:
-        raise Nothing
+        raise NoSuchPart
     del model.graph.output[choices.number(0, len(model.graph.output) - 1)]
 
 
@@ -138,11 +138,11 @@ def _sequence_output(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _into_function(choices: Choices, model: onnx.ModelProto) -> None:
-    """A node becomes a call of a function that consists of it; the function may declare what is odd."""
+    """Move a node into a function, which may have unusual declarations."""
     graph = a_graph(choices, model)
     node = a_node(choices, graph)
     if any(attribute.HasField("g") for attribute in node.attribute) or not all((*node.input, *node.output)):
-        raise Nothing
+        raise NoSuchPart
     name = f"f{len(model.functions)}"
     inputs = [f"i{place}" for place in range(len(node.input))]
     outputs = [f"o{place}" for place in range(len(node.output))]
@@ -168,11 +168,11 @@ def _into_function(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _into_branch(choices: Choices, model: onnx.ModelProto) -> None:
-    """A node moves into both branches of an If that captures its operands."""
+    """Move a node into both branches of an If that captures its operands."""
     graph = model.graph
     node = a_node(choices, graph)
     if not node.output or not all(node.output) or any(attribute.HasField("g") for attribute in node.attribute):
-        raise Nothing
+        raise NoSuchPart
     branches = []
     for label in ("then", "else"):
         inner = onnx.NodeProto.FromString(node.SerializeToString())

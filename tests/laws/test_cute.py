@@ -14,8 +14,8 @@ from layoutopt.formats import Conversion, Format, Part, pack
 from layoutopt.formats import Layout as Memory
 from layoutopt.systems.cute import (
     ComposedLayout,
+    CuteLayout,
     IntTuple,
-    Layout,
     Swizzle,
     blocked_product,
     coalesce,
@@ -47,15 +47,15 @@ SHAPES: st.SearchStrategy[IntTuple] = st.recursive(
 
 
 @st.composite
-def layouts(draw: Callable, shapes: st.SearchStrategy[IntTuple] = SHAPES) -> Layout:
+def layouts(draw: Callable, shapes: st.SearchStrategy[IntTuple] = SHAPES) -> CuteLayout:
     """Any layout: overlapping, with gaps, or with strides of 0."""
     shape = draw(shapes)
     strides = [draw(st.sampled_from((0, 1, 2, 3, 4, 6, 8, 12, 16, 24))) for _ in flatten(shape)]
-    return Layout(shape, nested(strides, shape))
+    return CuteLayout(shape, nested(strides, shape))
 
 
 @st.composite
-def injective(draw: Callable, gaps: bool = True) -> Layout:
+def injective(draw: Callable, gaps: bool = True) -> CuteLayout:
     """The modes in any order, each stride a multiple of what the smaller ones fill."""
     shape = draw(SHAPES)
     extents = flatten(shape)
@@ -63,7 +63,7 @@ def injective(draw: Callable, gaps: bool = True) -> Layout:
     for index in draw(st.permutations(range(len(extents)))):
         strides[index] = reached * (draw(st.sampled_from((1, 1, 2, 3))) if gaps else 1)
         reached = strides[index] * extents[index]
-    return Layout(shape, nested(strides, shape))
+    return CuteLayout(shape, nested(strides, shape))
 
 
 def packed(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
@@ -71,12 +71,14 @@ def packed(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[inner] for inner in order[: order.index(axis)]) for axis in range(len(shape)))
 
 
-def small(layout: Layout, most: int = 400) -> Layout:
+def small(layout: CuteLayout, most: int = 400) -> CuteLayout:
     assume(layout.size <= most)
     return layout
 
 
-def defined(function: Callable[[Layout, Layout], Layout], left: Layout, right: Layout) -> Layout:
+def defined(
+    function: Callable[[CuteLayout, CuteLayout], CuteLayout], left: CuteLayout, right: CuteLayout
+) -> CuteLayout:
     """What a function gives; where that is no layout, the example says nothing."""
     try:
         return function(left, right)
@@ -89,7 +91,7 @@ def defined(function: Callable[[Layout, Layout], Layout], left: Layout, right: L
 
 
 @given(layouts())
-def test_a_layout_is_the_sum_of_its_digits(layout: Layout) -> None:
+def test_a_layout_is_the_sum_of_its_digits(layout: CuteLayout) -> None:
     small(layout)
     extents, strides = flatten(layout.shape), flatten(layout.stride)
     coords = product(*(range(extent) for extent in reversed(extents)))
@@ -99,7 +101,7 @@ def test_a_layout_is_the_sum_of_its_digits(layout: Layout) -> None:
 
 
 @given(layouts())
-def test_coordinates_of_any_depth_agree(layout: Layout) -> None:
+def test_coordinates_of_any_depth_agree(layout: CuteLayout) -> None:
     small(layout)
     every = np.unravel_index(np.arange(layout.size), [mode.size for mode in layout], order="F")
     assert (layout(*every) == layout.values()).all()
@@ -108,17 +110,17 @@ def test_coordinates_of_any_depth_agree(layout: Layout) -> None:
 
 
 @given(layouts())
-def test_the_notation_is_read_back(layout: Layout) -> None:
-    assert Layout.parse(str(layout)) == layout
-    assert Layout.parse(re.sub("([0-9]+)", " _\\1 ", str(layout))) == layout
-    assert hash(Layout.parse(str(layout))) == hash(layout)
+def test_the_notation_is_read_back(layout: CuteLayout) -> None:
+    assert CuteLayout.parse(str(layout)) == layout
+    assert CuteLayout.parse(re.sub("([0-9]+)", " _\\1 ", str(layout))) == layout
+    assert hash(CuteLayout.parse(str(layout))) == hash(layout)
 
 
 # --- coalesce, composition ---------------------------------------------------------------------------------
 
 
 @given(layouts())
-def test_coalesce_keeps_the_function(layout: Layout) -> None:
+def test_coalesce_keeps_the_function(layout: CuteLayout) -> None:
     small(layout)
     simple = coalesce(layout)
     assert (simple.values() == layout.values()).all()
@@ -129,7 +131,7 @@ def test_coalesce_keeps_the_function(layout: Layout) -> None:
 
 
 @given(layouts(), layouts())
-def test_coalesced_modes_are_as_few_as_can_be(left: Layout, right: Layout) -> None:
+def test_coalesced_modes_are_as_few_as_can_be(left: CuteLayout, right: CuteLayout) -> None:
     """No two neighbours continue each other, so equal functions of equal extents have one form."""
     modes = list(coalesce(make_layout(left, right)).flat())
     assert all(extent > 1 for extent, _ in modes) or len(modes) == 1
@@ -138,7 +140,7 @@ def test_coalesced_modes_are_as_few_as_can_be(left: Layout, right: Layout) -> No
 
 @settings(max_examples=400)
 @given(layouts(), layouts())
-def test_composition(outer: Layout, inner: Layout) -> None:
+def test_composition(outer: CuteLayout, inner: CuteLayout) -> None:
     """R(i) = A(B(i)), also where B leaves the domain of A; and every coordinate of B is one of R."""
     small(inner)
     result = defined(composition, outer, inner)
@@ -147,7 +149,7 @@ def test_composition(outer: Layout, inner: Layout) -> None:
 
 
 @given(injective(gaps=False), injective(gaps=False))
-def test_refused_compositions_are_no_layouts(outer: Layout, inner: Layout) -> None:
+def test_refused_compositions_are_no_layouts(outer: CuteLayout, inner: CuteLayout) -> None:
     """Each mode of B is looked at alone, and all of them together: what is refused there is no function of that form."""
     small(inner), assume(inner.size <= outer.size)
     try:
@@ -175,7 +177,7 @@ def is_layout(values: np.ndarray) -> bool:
 
 
 @given(layouts(), layouts(), layouts())
-def test_composition_is_associative(a: Layout, b: Layout, c: Layout) -> None:
+def test_composition_is_associative(a: CuteLayout, b: CuteLayout, c: CuteLayout) -> None:
     small(c)
     assume(c.cosize <= b.size and b.cosize <= a.size)
     left, right = (
@@ -186,17 +188,17 @@ def test_composition_is_associative(a: Layout, b: Layout, c: Layout) -> None:
 
 
 @given(layouts())
-def test_the_identity_composes(layout: Layout) -> None:
+def test_the_identity_composes(layout: CuteLayout) -> None:
     small(layout)
-    assert (composition(layout, Layout(layout.shape)).values() == layout.values()).all()
-    assert coalesce(composition(Layout(layout.cosize), layout)) == coalesce(layout)
+    assert (composition(layout, CuteLayout(layout.shape)).values() == layout.values()).all()
+    assert coalesce(composition(CuteLayout(layout.cosize), layout)) == coalesce(layout)
 
 
 # --- complement, inverses ----------------------------------------------------------------------------------
 
 
 @given(injective(), st.integers(1, 300))
-def test_complement(layout: Layout, cotarget: int) -> None:
+def test_complement(layout: CuteLayout, cotarget: int) -> None:
     small(layout)
     rest = complement(layout, cotarget)
     both = make_layout(layout, rest).values()
@@ -207,37 +209,37 @@ def test_complement(layout: Layout, cotarget: int) -> None:
 
 
 @given(injective())
-def test_a_complement_completes(layout: Layout) -> None:
+def test_a_complement_completes(layout: CuteLayout) -> None:
     """(A, A*) is a permutation of what it reaches, and what it leaves out is nothing."""
     small(layout)
     whole = make_layout(layout, complement(layout))
     assert sorted(whole.values().tolist()) == list(range(whole.size))
-    assert complement(whole) == Layout(1, 0)
+    assert complement(whole) == CuteLayout(1, 0)
 
 
 @given(layouts())
-def test_right_inverse(layout: Layout) -> None:
+def test_right_inverse(layout: CuteLayout) -> None:
     inverse = small(right_inverse(layout))
     assert (layout(inverse.values()) == np.arange(inverse.size)).all()
-    assert coalesce(composition(layout, inverse)) == coalesce(Layout(inverse.size))
+    assert coalesce(composition(layout, inverse)) == coalesce(CuteLayout(inverse.size))
 
 
 @given(injective(gaps=False))
-def test_right_inverses_of_permutations_are_whole(layout: Layout) -> None:
+def test_right_inverses_of_permutations_are_whole(layout: CuteLayout) -> None:
     inverse = right_inverse(layout)
     assert inverse.size == layout.size and coalesce(right_inverse(inverse)) == coalesce(layout)
     assert coalesce(inverse) == coalesce(left_inverse(layout))
 
 
 @given(injective())
-def test_left_inverse(layout: Layout) -> None:
+def test_left_inverse(layout: CuteLayout) -> None:
     small(layout)
     assert (left_inverse(layout)(layout.values()) == np.arange(layout.size)).all()
 
 
 @given(st.permutations((2, 3, 4)), st.permutations(range(3)), st.permutations(range(3)))
 def test_what_both_layouts_hold_together(shape: list[int], one: list[int], other: list[int]) -> None:
-    left, right = (Layout(tuple(shape), packed(shape, order)) for order in (one, other))
+    left, right = (CuteLayout(tuple(shape), packed(shape, order)) for order in (one, other))
     count = max_common_vector(left, right)
     places = {value: index for index, value in enumerate(right.values().tolist())}
     assert [int(left(places[offset])) for offset in range(count)] == list(range(count))
@@ -247,7 +249,7 @@ def test_what_both_layouts_hold_together(shape: list[int], one: list[int], other
 
 
 @given(injective(), injective())
-def test_logical_divide(layout: Layout, tiler: Layout) -> None:
+def test_logical_divide(layout: CuteLayout, tiler: CuteLayout) -> None:
     """A o (B, B*): mode by mode, and all elements of A once where the tiles fit."""
     small(layout)
     result = defined(logical_divide, layout, tiler)
@@ -259,7 +261,7 @@ def test_logical_divide(layout: Layout, tiler: Layout) -> None:
 
 
 @given(injective(), layouts(st.sampled_from(EXTENTS)))
-def test_logical_product(layout: Layout, tiler: Layout) -> None:
+def test_logical_product(layout: CuteLayout, tiler: CuteLayout) -> None:
     """(A, A* o B): A, and copies of it that do not touch each other unless B repeats itself."""
     small(layout)
     result = defined(logical_product, layout, tiler)
@@ -271,9 +273,9 @@ def test_logical_product(layout: Layout, tiler: Layout) -> None:
 
 
 @given(injective(gaps=False), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 3)))
-def test_the_names_of_division_arrange_the_same_modes(layout: Layout, first: int, second: int) -> None:
-    middle = Layout(layout.shape, nested([12 * stride for stride in flatten(layout.stride)], layout.shape))
-    layout = make_layout(Layout(12), small(middle), Layout(6, 12 * layout.size))
+def test_the_names_of_division_arrange_the_same_modes(layout: CuteLayout, first: int, second: int) -> None:
+    middle = CuteLayout(layout.shape, nested([12 * stride for stride in flatten(layout.stride)], layout.shape))
+    layout = make_layout(CuteLayout(12), small(middle), CuteLayout(6, 12 * layout.size))
     tiler = (first, None, second)
     logical, zipped = logical_divide(layout, tiler), zipped_divide(layout, tiler)
     assert zipped[0][0] == logical[0][0] and zipped[1][0] == logical[0][1]
@@ -286,7 +288,7 @@ def test_the_names_of_division_arrange_the_same_modes(layout: Layout, first: int
 @given(st.lists(st.sampled_from((1, 2, 3, 5)), min_size=4, max_size=4), st.booleans())
 def test_blocked_and_raked_products(extents: list[int], rows: bool) -> None:
     m, n, p, q = extents
-    block, tiler = Layout((m, n), (n, 1) if rows else (1, m)), Layout((p, q))
+    block, tiler = CuteLayout((m, n), (n, 1) if rows else (1, m)), CuteLayout((p, q))
     blocked, raked = blocked_product(block, tiler), raked_product(block, tiler)
     i, j, a, b = np.ix_(range(m), range(n), range(p), range(q))
     wanted = block(i, j) + block.size * tiler(a, b)
@@ -314,7 +316,7 @@ def test_a_swizzle_undoes_itself(bits: int, base: int, shift: int) -> None:
 
 
 @given(layouts(), st.integers(0, 20))
-def test_composed_layouts(layout: Layout, offset: int) -> None:
+def test_composed_layouts(layout: CuteLayout, offset: int) -> None:
     small(layout)
     result = ComposedLayout(Swizzle(2, 1, 3), offset, layout)
     assert (result.values() == Swizzle(2, 1, 3)(offset + layout.values())).all()
@@ -366,7 +368,7 @@ def test_and_back(case: tuple[Format, tuple[int, ...]]) -> None:
 
 
 def test_what_no_format_says() -> None:
-    for layout in (Layout((4, 4), (8, 1)), Layout((4, 4), (1, 1)), Layout(4, 0)):
+    for layout in (CuteLayout((4, 4), (8, 1)), CuteLayout((4, 4), (1, 1)), CuteLayout(4, 0)):
         try:
             to_format(layout)
         except FormatError as error:
@@ -400,7 +402,7 @@ def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
     assert (pack(values, dst).ravel() == pack(values, src).ravel()[found.values()]).all()
     assert found == coalesce(found)
     if src == dst:
-        assert found == coalesce(Layout(math.prod(shape)))
+        assert found == coalesce(CuteLayout(math.prod(shape)))
 
 
 def test_the_copy_loops_of_some_conversions() -> None:

@@ -90,9 +90,9 @@ def test_rounds_alternate(starts_last: bool, order: str) -> None:
 def test_symbolic_dimensions(save) -> None:
     found = interface(save("a.onnx", SYMBOLIC))
     guessed, asked = resolve_extents([found], {}, {}), resolve_extents([found], {"batch": 5}, {})
-    assert (guessed.of, guessed.inferred) == ({"batch": 2}, ("batch",))
-    assert (asked.of, asked.inferred) == ({"batch": 5}, ())
-    (feed,) = feeds([found], asked.of, 0, {})
+    assert (guessed.sizes, guessed.inferred) == ({"batch": 2}, ("batch",))
+    assert (asked.sizes, asked.inferred) == ({"batch": 5}, ())
+    (feed,) = feeds([found], asked.sizes, 0, {})
     assert feed["x"].shape == (5, 3) and feed["i"].dtype == np.int64
     with pytest.raises(DimensionError, match="there are batch"):
         resolve_extents([found], {"bach": 5}, {})
@@ -136,7 +136,7 @@ def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "a.onnx")
     found, x = interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
-    (feed,) = feeds([found], resolve_extents([found], {}, {"x": x}).of, 0, {"x": x})
+    (feed,) = feeds([found], resolve_extents([found], {}, {"x": x}).sizes, 0, {"x": x})
     assert feed["x"] is x
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of `bench`: spreads, ratios, profiles, doubts."""
+"""The arithmetic of `bench`: spreads, ratios, profiles, caveats."""
 
 import random
 from statistics import median
@@ -108,14 +108,14 @@ def test_a_clear_effect_raises_no_doubt() -> None:
 
 def test_a_spread_that_is_wider_than_the_effect() -> None:
     first = [[0.8, 1.1, 1.1, 1.4]] * 6
-    (doubt,) = ratio_caveats([model("A", first), model("B", [[1.0] * 4] * 6, first)])
-    assert doubt.startswith("B against A: the median_estimate of the rounds, 0.")
+    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0] * 4] * 6, first)])
+    assert caveat.startswith("B against A: the spread of the rounds, 0.")
 
 
 def test_an_interval_that_includes_one() -> None:
     first = [[0.9], [1.0], [1.1], [1.0], [1.0], [1.0]]
-    (doubt,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 6, first)])
-    assert doubt == "B against A: no difference is shown, the confidence interval includes 1"
+    (caveat,) = ratio_caveats([model("A", first), model("B", [[1.0]] * 6, first)])
+    assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 
 
 def test_a_machine_that_is_not_quiet() -> None:

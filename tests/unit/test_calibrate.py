@@ -8,15 +8,15 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from layoutopt.calibrate import run, timing
+from layoutopt.calibrate import calibration, timing
 from layoutopt.calibrate.agreement import median_error, rank_correlation
-from layoutopt.calibrate.case import Case, Operand
-from layoutopt.calibrate.fit import Sample, fit
-from layoutopt.calibrate.fitting import Measured, fit_target, held_out, sort_out
 from layoutopt.calibrate.grid import cases
-from layoutopt.calibrate.profile import profile_text
-from layoutopt.calibrate.rows import with_rows
-from layoutopt.calibrate.state import Conditions, State
+from layoutopt.calibrate.kernel_case import Case, Operand
+from layoutopt.calibrate.kernel_rows import with_rows
+from layoutopt.calibrate.roofline_fit import Sample, fit
+from layoutopt.calibrate.state_file import Conditions, State
+from layoutopt.calibrate.target_file import target_file_text
+from layoutopt.calibrate.target_fit import Measured, fit_target, group_measurements, held_out
 from layoutopt.calibrate.timing import Idle
 from layoutopt.cli import main
 from layoutopt.cost_models import RooflineModel, load_target
@@ -90,7 +90,7 @@ def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Meas
     spec = with_rows(load_target(target).spec)
     model = RooflineModel(spec)
     grid = cases(8 if target == "cpu-avx2" else 16)[::2]
-    return sort_out(grid, {case.key: factor * case.price(model) for case in grid}, spec), model
+    return group_measurements(grid, {case.key: factor * case.price(model) for case in grid}, spec), model
 
 
 @pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
@@ -115,7 +115,7 @@ def test_the_profile_is_a_target(tmp_path: Path) -> None:
     base = load_target("cpu-avx512").spec
     spec = fit_target(measured, model.spec, "measured: here", 1e-8)
     path = tmp_path / "mine.toml"
-    path.write_text(profile_text(spec, base, 'of "here"'), encoding="utf-8")
+    path.write_text(target_file_text(spec, base, 'of "here"'), encoding="utf-8")
     loaded = load_target(str(path))
     assert loaded.name == "mine" and loaded.spec.description == 'of "here"'
     assert all(number.source for _, number in loaded.spec.numbers())
@@ -205,9 +205,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     chosen = [
         case for case in cases(16 if host_target() == "cpu-avx512" else 8) if case.family == "element-wise, light"
     ][:9]
-    monkeypatch.setattr(run, "cases", lambda block, quick: chosen)
-    monkeypatch.setattr(run, "_ROUNDS", {False: 2, True: 2})
-    monkeypatch.setattr(run, "_PASSES", {False: 1, True: 1})
+    monkeypatch.setattr(calibration, "cases", lambda block, quick: chosen)
+    monkeypatch.setattr(calibration, "_ROUNDS", {False: 2, True: 2})
+    monkeypatch.setattr(calibration, "_PASSES", {False: 1, True: 1})
     return chosen
 
 
@@ -235,7 +235,7 @@ def test_an_interruption_says_how_to_go_on(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "measure", interrupted)
+    monkeypatch.setattr(calibration, "measure", interrupted)
     assert main(["calibrate", "-o", str(out), "--quick"]) == 130
     said = capsys.readouterr().err
     assert f"--quick --resume {out.with_suffix('.state')}" in said and said.count("\n") == 1

@@ -5,9 +5,9 @@ import pytest
 
 from layoutopt.errors import FormatError
 from layoutopt.systems import cute
-from layoutopt.systems.cute import ComposedLayout, Layout, Swizzle, compatible
+from layoutopt.systems.cute import ComposedLayout, CuteLayout, Swizzle, compatible
 
-L = Layout.parse
+L = CuteLayout.parse
 
 # media/docs/cpp/cute/01_layout.md
 
@@ -197,7 +197,7 @@ def test_compositions_that_cute_refuses() -> None:
         (lambda: L("(4 2)"), "not an integer"),
         (lambda: L(""), "not an integer"),
         (lambda: L("(" * 5000 + "1" + ")" * 5000), "not an integer"),
-        (lambda: Layout(4, -1), "below 0"),
+        (lambda: CuteLayout(4, -1), "below 0"),
         (lambda: L("(4,2)")(1, 2, 3), "does not nest like"),
         (lambda: L("4")((1, 2)), "does not nest like"),
         (lambda: L("4")(-1), "no integer of 0 or more"),

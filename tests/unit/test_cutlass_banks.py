@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from layoutopt.cli import main
 from layoutopt.errors import FormatError
-from layoutopt.systems.cute import ComposedLayout, Layout
+from layoutopt.systems.cute import ComposedLayout, CuteLayout
 from layoutopt.systems.cutlass import ColumnMajor, Operand, RowMajor, TensorNHWC, bank_conflicts, layout_types
 from layoutopt.systems.cutlass.banks import fragment, ldmatrix, written
 from layoutopt.systems.cutlass.tensor_op import TensorOpLayout, TensorOpMultiplicand
@@ -86,7 +86,7 @@ def test_plain_operands_have_them_unless_they_are_padded(kind: type, extent: tup
 
 
 def test_the_swizzle_of_cute_for_half_precision() -> None:
-    layout = Layout((8, 64), (64, 1))
+    layout = CuteLayout((8, 64), (64, 1))
     plain, swizzled = (
         Operand.plain(layout, (8, 64), 1, 16),
         Operand.plain(ComposedLayout.parse(f"Sw<3,3,3> o {layout}"), (8, 64), 1, 16),

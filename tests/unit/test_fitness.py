@@ -274,7 +274,7 @@ def test_short_names() -> None:
 
 @on_x86
 def test_the_installed_onnxruntime_has_the_table() -> None:
-    assert [each for each in check_kernels() if not each.is_there] == []
+    assert [each for each in check_kernels() if not each.is_present] == []
 
 
 def test_rows_are_told_apart() -> None:
@@ -291,7 +291,7 @@ def test_rows_are_told_apart() -> None:
 def test_a_row_that_is_not_so(op: str, inputs: tuple[str, ...], status: str) -> None:
     row = Kernel(op=op, domain="com.microsoft", inputs=inputs, types=({},), since="1")
     (found,) = check_kernels([row])
-    assert not found.is_there and found.support.status == status
+    assert not found.is_present and found.support.status == status
 
 
 def fails(op: str, *inputs: np.ndarray, domain: str = "com.microsoft", **attributes: object) -> bool:

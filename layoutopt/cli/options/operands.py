@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from layoutopt.cli.options.element_types import parse_dtype
 from layoutopt.errors import FormatError
-from layoutopt.systems.cute import ComposedLayout, Layout
+from layoutopt.systems.cute import ComposedLayout, CuteLayout
 from layoutopt.systems.cutlass import Operand, layout_type
 from layoutopt.systems.cutlass.banks import LINE
 from layoutopt.systems.cutlass.tensor_op import TensorOpLayout
@@ -32,7 +32,7 @@ def parse_operand(name: str, dtype: str, extent: Sequence[int] | None, stride: i
 
 
 def _of_cute(name: str, bits: int, extent: Sequence[int] | None, stride: int | None) -> Operand:
-    layout = ComposedLayout.parse(name) if name.lstrip().startswith("Sw") else Layout.parse(name)
+    layout = ComposedLayout.parse(name) if name.lstrip().startswith("Sw") else CuteLayout.parse(name)
     modes = layout.inner.modes if isinstance(layout, ComposedLayout) else layout.modes
     if len(modes) != 2 or extent is not None or stride is not None:
         raise FormatError("a CuTe layout must have two modes here, and takes no --extent or --stride", where=name)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import path_text
-from layoutopt.report.fitness import Fitness, Found, Machine
+from layoutopt.report.fitness import Fitness, KernelCheck, Machine
 from layoutopt.runtime.kernel_queries import Support
 from layoutopt.runtime.operator_usage import Usage
 from layoutopt.version import VERSION
@@ -88,9 +88,9 @@ def _support(support: Support) -> Text:
     return styled_line((_WORDS[support.status], style), (f" {support.detail}" if support.detail else "", "dim"))
 
 
-def print_kernels(machine: Machine, found: Sequence[Found], show_all: bool) -> None:
+def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool) -> None:
     """Print layoutopt's kernel table, with the limits of each kernel if `show_all`."""
-    there = sum(each.is_there for each in found)
+    there = sum(each.is_present for each in found)
     show(
         key_values(
             ("onnxruntime", text(machine.onnxruntime)),
@@ -133,10 +133,10 @@ def model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
     }
 
 
-def kernels_record(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
+def kernels_record(machine: Machine, found: Sequence[KernelCheck]) -> dict[str, Any]:
     """The JSON record of layoutopt's kernel table."""
     return {
-        "fits": all(each.is_there for each in found),
+        "fits": all(each.is_present for each in found),
         **_machine_record(machine),
         "kernels": [
             {

@@ -1,9 +1,9 @@
 """The layout algebra of CuTe, which is CUTLASS since version 3: layouts as functions that compose, divide and multiply.
 
-Layout          shape and strides that nest; a function from coordinates, or one integer, to integers
+CuteLayout          shape and strides that nest; a function from coordinates, or one integer, to integers
 the algebra     coalesce, composition, complement, inverses; division and product are made of these
-Swizzle         an exclusive or of bits of what a layout gives
-from_format     a memory format as a layout; `index_map` is a conversion as one
+Swizzle         an exclusive or of bits of a layout's values
+from_format     the layout of a memory format; `index_map` is that of a conversion
 """
 
 from layoutopt.systems.cute.algebra import (
@@ -17,7 +17,7 @@ from layoutopt.systems.cute.algebra import (
 )
 from layoutopt.systems.cute.formats import from_format, from_memory, index_map, to_format
 from layoutopt.systems.cute.int_tuple import IntTuple, compatible
-from layoutopt.systems.cute.layout import Layout, make_layout
+from layoutopt.systems.cute.layout import CuteLayout, make_layout
 from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
 from layoutopt.systems.cute.tiling import (
     blocked_product,
@@ -34,8 +34,8 @@ from layoutopt.systems.cute.tiling import (
 
 __all__ = [
     "ComposedLayout",
+    "CuteLayout",
     "IntTuple",
-    "Layout",
     "Swizzle",
     "Tiler",
     "blocked_product",

@@ -18,17 +18,19 @@ from typing import TypeAlias, overload
 
 from layoutopt.errors import FormatError
 from layoutopt.systems.cute.int_tuple import IntTuple, nested, product
-from layoutopt.systems.cute.layout import Layout, make_layout
+from layoutopt.systems.cute.layout import CuteLayout, make_layout
 from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
 
-Tiler: TypeAlias = Layout | int | tuple["Tiler", ...] | None
-"""What is applied to the modes of a layout: a layout or an extent to all of it, a tuple mode by mode, None leaves it."""
+Tiler: TypeAlias = CuteLayout | int | tuple["Tiler", ...] | None
+"""A layout or an extent for the whole layout, a tuple for its modes one by one, or None for no change."""
 
 Mode: TypeAlias = tuple[int, int]
 """Extent and stride."""
 
 
-def by_mode(layout: Layout, tiler: tuple[Tiler, ...], function: Callable[[Layout, Tiler], Layout]) -> Layout:
+def by_mode(
+    layout: CuteLayout, tiler: tuple[Tiler, ...], function: Callable[[CuteLayout, Tiler], CuteLayout]
+) -> CuteLayout:
     """The layout with a function applied to each mode and its tiler; modes without a tiler stay as they are.
 
     Raises:
@@ -40,7 +42,7 @@ def by_mode(layout: Layout, tiler: tuple[Tiler, ...], function: Callable[[Layout
     return make_layout(*(mode if part is None else function(mode, part) for mode, part in pairs))
 
 
-def coalesce(layout: Layout, profile: IntTuple | None = None) -> Layout:
+def coalesce(layout: CuteLayout, profile: IntTuple | None = None) -> CuteLayout:
     """The same function of one integer in as few modes as possible; with a profile, mode by mode.
 
     `(2,(1,6)):(1,(6,2))` is `12:1`; with the profile `(1,1)` it is `(2,6):(1,2)`.
@@ -53,14 +55,14 @@ def coalesce(layout: Layout, profile: IntTuple | None = None) -> Layout:
 
 
 @overload
-def composition(outer: Swizzle, inner: Layout) -> ComposedLayout: ...
+def composition(outer: Swizzle, inner: CuteLayout) -> ComposedLayout: ...
 
 
 @overload
-def composition(outer: Layout, inner: Tiler) -> Layout: ...
+def composition(outer: CuteLayout, inner: Tiler) -> CuteLayout: ...
 
 
-def composition(outer: Layout | Swizzle, inner: Tiler) -> Layout | ComposedLayout:
+def composition(outer: CuteLayout | Swizzle, inner: Tiler) -> CuteLayout | ComposedLayout:
     """The function `outer(inner(i))`; every coordinate of `inner` is one of the result.
 
     A step d of a mode of `inner` is a number of digits in the extents of `outer`. As long as no digit carries, i
@@ -75,17 +77,17 @@ def composition(outer: Layout | Swizzle, inner: Tiler) -> Layout | ComposedLayou
         FormatError: the function is no layout of these modes, or there are not enough of them.
     """
     if isinstance(outer, Swizzle):
-        if not isinstance(inner, Layout):
+        if not isinstance(inner, CuteLayout):
             raise FormatError(f"a swizzle is applied to a layout, not to {inner}", where=str(outer))
         return ComposedLayout(outer, 0, inner)
     if inner is None:
         return outer
     if isinstance(inner, tuple):
         return by_mode(outer, inner, composition)
-    inner = Layout(inner) if isinstance(inner, int) else inner
+    inner = CuteLayout(inner) if isinstance(inner, int) else inner
     modes = _radices(outer)
     room = [extent - 1 for extent, _ in modes[:-1]]
-    leaves: list[Layout] = []
+    leaves: list[CuteLayout] = []
     for extent, stride in inner.flat():
         pieces = _pieces(modes, extent, stride)
         if pieces is None:
@@ -97,10 +99,10 @@ def composition(outer: Layout | Swizzle, inner: Tiler) -> Layout | ComposedLayou
     if min(room, default=0) < 0:
         raise _no_layout(outer, inner)
     shapes, strides = [leaf.shape for leaf in leaves], [leaf.stride for leaf in leaves]
-    return Layout(nested(shapes, inner.shape), nested(strides, inner.shape))
+    return CuteLayout(nested(shapes, inner.shape), nested(strides, inner.shape))
 
 
-def complement(layout: Layout, cotarget: IntTuple | None = None) -> Layout:
+def complement(layout: CuteLayout, cotarget: IntTuple | None = None) -> CuteLayout:
     """The layout of what a layout leaves out: (layout, complement) has every integer below `cotarget` once.
 
     Its strides ascend. Where `cotarget` is no multiple of what the layout fills, the next multiple is reached.
@@ -123,8 +125,8 @@ def complement(layout: Layout, cotarget: IntTuple | None = None) -> Layout:
     return _layout(_merged(mode for mode in modes if mode[0] > 1))
 
 
-def right_inverse(layout: Layout) -> Layout:
-    """The longest layout with `layout(result(i)) = i`: where 0, 1, 2, ... are."""
+def right_inverse(layout: CuteLayout) -> CuteLayout:
+    """The longest layout with `layout(result(i)) = i`: the coordinates of 0, 1, 2, ..."""
     places: dict[int, Mode] = {}
     count = 1
     for extent, stride in _merged(mode for mode in layout.flat() if mode[0] > 1):
@@ -138,7 +140,7 @@ def right_inverse(layout: Layout) -> Layout:
     return _layout(_merged(modes))
 
 
-def left_inverse(layout: Layout) -> Layout:
+def left_inverse(layout: CuteLayout) -> CuteLayout:
     """The layout with `result(layout(i)) = i`.
 
     Raises:
@@ -149,14 +151,14 @@ def left_inverse(layout: Layout) -> Layout:
     return right_inverse(make_layout(layout, complement(layout)))
 
 
-def max_common_vector(left: Layout, right: Layout) -> int:
-    """How many elements lie together in both layouts of one tensor, from the first on: what one access can copy."""
+def max_common_vector(left: CuteLayout, right: CuteLayout) -> int:
+    """The number of elements that are contiguous in both layouts of one tensor, from the first on: the widest vector access."""
     first = next(coalesce(composition(left, right_inverse(right))).flat())
     return first[0] if first[1] == 1 else 1
 
 
 def _merged(modes: Iterable[Mode]) -> list[Mode]:
-    """The modes, those that continue each other as one."""
+    """The modes with those that continue each other merged."""
     merged: list[Mode] = []
     for extent, stride in modes:
         if merged and stride == merged[-1][0] * merged[-1][1]:
@@ -166,15 +168,15 @@ def _merged(modes: Iterable[Mode]) -> list[Mode]:
     return merged
 
 
-def _layout(modes: Sequence[Mode]) -> Layout:
-    """The layout of some modes: of none `1:0`, of one without a tuple."""
+def _layout(modes: Sequence[Mode]) -> CuteLayout:
+    """The layout of modes: `1:0` for none, without a tuple for one."""
     if len(modes) < 2:
-        return Layout(*modes[0]) if modes else Layout(1, 0)
-    return Layout(tuple(extent for extent, _ in modes), tuple(stride for _, stride in modes))
+        return CuteLayout(*modes[0]) if modes else CuteLayout(1, 0)
+    return CuteLayout(tuple(extent for extent, _ in modes), tuple(stride for _, stride in modes))
 
 
-def _radices(layout: Layout) -> list[Mode]:
-    """The modes as the digits of an integer; the last has no end, so it stays even if its extent is 1."""
+def _radices(layout: CuteLayout) -> list[Mode]:
+    """The modes as the digits of an integer; the last one is unbounded, so it is kept even if its extent is 1."""
     flat = list(layout.flat()) or [(1, 0)]
     return _merged([*(mode for mode in flat[:-1] if mode[0] > 1), flat[-1]])
 
@@ -193,7 +195,7 @@ def _at(modes: Sequence[Mode], number: int) -> int:
 
 
 def _pieces(modes: Sequence[Mode], extent: int, stride: int) -> list[Mode] | None:
-    """The mode extent:stride, cut where a digit comes round; None if that is not where one can cut."""
+    """The mode extent:stride, split where a digit wraps around; None if it cannot be split there."""
     if extent == 1:
         return [(1, 0)]
     pieces: list[Mode] = []
@@ -207,7 +209,7 @@ def _pieces(modes: Sequence[Mode], extent: int, stride: int) -> list[Mode] | Non
     return pieces
 
 
-def _no_layout(outer: Layout, inner: Layout) -> FormatError:
+def _no_layout(outer: CuteLayout, inner: CuteLayout) -> FormatError:
     return FormatError(
         f"the composition with {inner} is no layout", where=str(outer), hint="divide along its modes only"
     )

@@ -1,11 +1,11 @@
-"""Formats as layouts: what the algebra of layouts says of memory formats and of conversions between them.
+"""Memory formats and conversions as CuTe layouts.
 
 A tensor in a format is a layout with one mode per axis, whose own modes are the digits of that axis, the least
 significant first. For (1, 32, 5, 5) in NCHW16c:
 
     (1,(16,2),5,5):(800,(1,400),80,16)
 
-Where element i of the memory of a format is found in the memory of another one is then a composition,
+The offset in the source of element i of the destination is then a composition,
 
     index_map = source o right_inverse(destination)
 
@@ -20,13 +20,13 @@ from layoutopt.formats import Conversion, Format, Part
 from layoutopt.formats import Layout as Memory
 from layoutopt.systems.cute.algebra import coalesce, composition, right_inverse
 from layoutopt.systems.cute.int_tuple import IntTuple
-from layoutopt.systems.cute.layout import Layout
+from layoutopt.systems.cute.layout import CuteLayout
 
 
-def from_format(format: Format, shape: tuple[int, ...]) -> Layout:
+def from_format(format: Format, shape: tuple[int, ...]) -> CuteLayout:
     """The layout of a tensor of a shape in a format, without gaps: from logical coordinates to offsets.
 
-    The extents of blocked axes are those with lanes.
+    Extents of blocked axes include padding.
 
     Raises:
         FormatError: the format does not fit the shape, or an extent is 0.
@@ -34,7 +34,7 @@ def from_format(format: Format, shape: tuple[int, ...]) -> Layout:
     return from_memory(Memory.packed(format, shape))
 
 
-def from_memory(memory: Memory) -> Layout:
+def from_memory(memory: Memory) -> CuteLayout:
     """The layout of a tensor in memory that may have gaps.
 
     Raises:
@@ -44,15 +44,15 @@ def from_memory(memory: Memory) -> Layout:
     for digit, stride in zip(memory.format.digits(memory.shape), memory.strides, strict=True):
         modes[digit.axis].append((digit.span, int(digit.extent), stride))
     if not modes:
-        return Layout(1, 0)
+        return CuteLayout(1, 0)
     shape = tuple(_mode(extent for _, extent, _ in sorted(digits)) for digits in modes)
-    return Layout(shape, tuple(_mode(stride for _, _, stride in sorted(digits)) for digits in modes))
+    return CuteLayout(shape, tuple(_mode(stride for _, _, stride in sorted(digits)) for digits in modes))
 
 
-def to_format(layout: Layout) -> Format:
+def to_format(layout: CuteLayout) -> Format:
     """The format in which a tensor whose axes are the modes of a layout has these offsets.
 
-    An axis of extent 1 may stand anywhere; here it stands outermost.
+    An axis of extent 1, whose position does not matter, is outermost.
 
     Raises:
         FormatError: there are gaps, or offsets that two elements share: no format has these.
@@ -74,8 +74,8 @@ def to_format(layout: Layout) -> Format:
     return Format(tuple(part for _, _, part in parts))
 
 
-def index_map(conversion: Conversion, shape: tuple[int, ...]) -> Layout:
-    """Where each element of the destination's memory is in the source's: `dst[i] = src[map(i)]`, coalesced.
+def index_map(conversion: Conversion, shape: tuple[int, ...]) -> CuteLayout:
+    """The offset in the source of each element of the destination, `dst[i] = src[map(i)]`, coalesced.
 
     Raises:
         FormatError: a format does not fit the shape, they pad it differently, or they have blocks that do not go

@@ -1,4 +1,4 @@
-"""IntTuple: an integer, or a tuple of IntTuples. Shapes, strides and coordinates are such.
+"""IntTuple: an integer, or a tuple of IntTuples; the type of shapes, strides and coordinates.
 
     (4, (2, 3))     two modes, the second of which has two of its own
 
@@ -31,7 +31,7 @@ def product(value: IntTuple) -> int:
 
 
 def congruent(left: IntTuple, right: IntTuple) -> bool:
-    """Whether both nest alike."""
+    """Whether both have the same nesting."""
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(map(congruent, left, right))
     return not isinstance(left, tuple) and not isinstance(right, tuple)
@@ -45,7 +45,7 @@ def compatible(coarse: IntTuple, fine: IntTuple) -> bool:
 
 
 def nested(leaves: Sequence[IntTuple], profile: IntTuple) -> IntTuple:
-    """Values that nest as a profile does, which has as many leaves."""
+    """Values in the nesting of a profile with as many leaves."""
     return _nested(iter(leaves), profile)
 
 
@@ -55,7 +55,7 @@ def written(value: IntTuple) -> str:
 
 
 def read(text: str) -> IntTuple:
-    """The value of a notation; `_4` is as good as `4`, and `(4)` is a tuple of one.
+    """The value of a notation; `_4` is equivalent to `4`, and `(4)` is a tuple of one.
 
     Raises:
         FormatError: it is no integer and no tuple of such.

@@ -1,4 +1,4 @@
-"""A CuTe Layout: a shape and strides that nest alike, a function from coordinates to integers.
+"""A CuTe Layout: a shape and strides with the same nesting, a function from coordinates to integers.
 
     ((2,2),3):((24,2),8)        shape : stride
 
@@ -7,7 +7,7 @@ the coordinates of that tuple, the first mode running fastest. So every layout i
 
     L(i) = sum of digit_k * stride_k        digit_k = i // (shape_0 * ... * shape_{k-1}) % shape_k
 
-where the last digit has no end: what lies beyond the size goes on along the last mode.
+where the last digit is unbounded: integers beyond the size continue along the last mode.
 
 Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/01_layout.md.
 """
@@ -28,7 +28,7 @@ Coord: TypeAlias = Any
 
 
 @dataclass(frozen=True, init=False)
-class Layout:
+class CuteLayout:
     """A function from coordinates to integers, given by extents and strides.
 
     Args:
@@ -36,7 +36,7 @@ class Layout:
         stride: as deeply nested; by default the first mode runs fastest and there are no gaps.
 
     Raises:
-        FormatError: an extent is below 1, a stride is below 0, or they do not nest alike.
+        FormatError: an extent is below 1, a stride is below 0, or their nestings differ.
     """
 
     shape: IntTuple
@@ -83,16 +83,16 @@ class Layout:
         return 1 + sum((extent - 1) * stride for extent, stride in self.flat())
 
     @property
-    def modes(self) -> tuple["Layout", ...]:
+    def modes(self) -> tuple["CuteLayout", ...]:
         """The modes as layouts."""
         if isinstance(self.shape, tuple) and isinstance(self.stride, tuple):
-            return tuple(map(Layout, self.shape, self.stride))
+            return tuple(map(CuteLayout, self.shape, self.stride))
         return (self,)
 
-    def __getitem__(self, index: int) -> "Layout":
+    def __getitem__(self, index: int) -> "CuteLayout":
         return self.modes[index]
 
-    def __iter__(self) -> Iterator["Layout"]:
+    def __iter__(self) -> Iterator["CuteLayout"]:
         return iter(self.modes)
 
     def flat(self) -> Iterator[tuple[int, int]]:
@@ -100,7 +100,7 @@ class Layout:
         return zip(flatten(self.shape), flatten(self.stride), strict=True)
 
     def __call__(self, *coord: Coord) -> Index:
-        """The values at some coordinates: `layout(5)`, `layout(1, 2)`, `layout((1, 0), 2)`, with arrays as well.
+        """The values at the given coordinates: `layout(5)`, `layout(1, 2)`, `layout((1, 0), 2)`, with arrays as well.
 
         Raises:
             FormatError: a coordinate nests otherwise than the shape, or is no integer of 0 or more.
@@ -108,7 +108,7 @@ class Layout:
         return np.asarray(_value(coord[0] if len(coord) == 1 else coord, self.shape, self.stride), np.int64)[()]
 
     def values(self) -> Index:
-        """The values at all coordinates, in the order of the integers that count them."""
+        """The values at all coordinates, in colexicographic order."""
         return self(np.arange(self.size))
 
     def __str__(self) -> str:
@@ -116,9 +116,9 @@ class Layout:
         return f"{written(self.shape)}:{written(self.stride)}"
 
 
-def make_layout(*layouts: Layout) -> Layout:
+def make_layout(*layouts: CuteLayout) -> CuteLayout:
     """The layout whose modes are the given layouts."""
-    return Layout(tuple(layout.shape for layout in layouts), tuple(layout.stride for layout in layouts))
+    return CuteLayout(tuple(layout.shape for layout in layouts), tuple(layout.stride for layout in layouts))
 
 
 def _value(coord: Coord, shape: IntTuple, stride: IntTuple) -> Any:

@@ -1,4 +1,4 @@
-"""A Swizzle exchanges elements within lines of memory, so that what a warp reads together is in different banks.
+"""Swizzle: a permutation of elements within lines of memory, so that a warp reads from different banks at once.
 
     Swizzle<B,M,S>:  0bxxxYYYxxxZZZxxxx  ->  ZZZ ^= YYY      B bits wide, ZZZ begins at bit M, YYY is S bits further up
 
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
 from layoutopt.systems.cute.int_tuple import IntTuple
-from layoutopt.systems.cute.layout import Coord, Index, Layout
+from layoutopt.systems.cute.layout import Coord, CuteLayout, Index
 
 _NAME = re.compile(r"(?:Sw|Swizzle)<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*(-?[0-9]+)\s*>")
 _COMPOSED = re.compile(r"\s*(Sw[^>]*>)\s*o\s*(?:_?([0-9]+)\s*o\s*)?(.*)")
@@ -24,7 +24,7 @@ _COMPOSED = re.compile(r"\s*(Sw[^>]*>)\s*o\s*(?:_?([0-9]+)\s*o\s*)?(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """An exclusive or of some bits of an integer with others.
+    """The exclusive or of a bit range of an integer with another range.
 
     Args:
         bits: how many (B).
@@ -40,7 +40,7 @@ class Swizzle:
     shift: int
 
     def __post_init__(self) -> None:
-        """Refuse what does not undo itself."""
+        """Check that the swizzle is its own inverse."""
         if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
             raise FormatError("the bits overlap or are below 0", where=str(self), hint="shift by at least `bits`")
 
@@ -64,21 +64,21 @@ class Swizzle:
 
     @property
     def size(self) -> int:
-        """After how many integers it repeats."""
+        """The period of the swizzle."""
         return 1 << (self.bits + self.base + abs(self.shift))
 
     def __str__(self) -> str:
-        """As CuTe prints it."""
+        """The notation of CuTe."""
         return f"Sw<{self.bits},{self.base},{self.shift}>"
 
 
 @dataclass(frozen=True, slots=True)
 class ComposedLayout:
-    """The function `outer(offset + inner(coord))`, which is no Layout but can be used like one."""
+    """The function `outer(offset + inner(coord))`, which is not a layout but has the same interface."""
 
     outer: Swizzle
     offset: int
-    inner: Layout
+    inner: CuteLayout
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -90,14 +90,14 @@ class ComposedLayout:
         match = _COMPOSED.fullmatch(text)
         if match is None:
             raise FormatError("not a swizzle and a layout", where=text, hint="write Sw<3,3,3> o (8,64):(64,1)")
-        return cls(Swizzle.parse(match[1]), int(match[2] or 0), Layout.parse(match[3]))
+        return cls(Swizzle.parse(match[1]), int(match[2] or 0), CuteLayout.parse(match[3]))
 
     def __call__(self, *coord: Coord) -> Index:
-        """The values at some coordinates, as of `inner`."""
+        """The values at the given coordinates."""
         return self.outer(self.offset + self.inner(*coord))
 
     def values(self) -> Index:
-        """The values at all coordinates, in the order of the integers that count them."""
+        """The values at all coordinates, in colexicographic order."""
         return self(np.arange(self.size))
 
     @property
@@ -111,5 +111,5 @@ class ComposedLayout:
         return self.inner.size
 
     def __str__(self) -> str:
-        """As CuTe prints it."""
+        """The notation of CuTe."""
         return f"{self.outer} o {self.offset} o {self.inner}"

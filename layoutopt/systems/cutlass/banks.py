@@ -1,4 +1,4 @@
-"""Bank conflicts: how often shared memory is asked again because threads of a warp want different words of one bank.
+"""Bank conflicts: further passes of shared memory because threads of a warp access different words of one bank.
 
 Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one pass each bank gives one word, to any
 number of threads. A warp that accesses up to 4 bytes a thread does so in one phase, 8 bytes in two phases of 16 threads, 16
@@ -33,19 +33,19 @@ Mapping = Callable[[tuple[Index, Index]], Index]
 
 @dataclass(frozen=True, slots=True)
 class BankConflicts:
-    """What an access of a warp costs: the passes of each phase."""
+    """The cost of an access of a warp: the passes of each phase."""
 
     passes: tuple[int, ...]
 
     @property
     def conflicts(self) -> int:
-        """How many passes could be saved."""
+        """The number of passes caused by conflicts."""
         return sum(self.passes) - len(self.passes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What the threads of a warp access.
+    """The elements that the threads of a warp access.
 
     Attributes:
         name: what does it.
@@ -63,12 +63,12 @@ class Access:
 
     @property
     def phase(self) -> int:
-        """How many threads are served together."""
+        """The number of threads per phase."""
         return min(WARP, LINE // self.width)
 
 
 def bank_conflicts(addresses: ArrayLike, width: int) -> BankConflicts:
-    """What the access of a warp costs.
+    """The cost of an access of a warp.
 
     Args:
         addresses: the byte address of each thread, 32 of them or fewer.
@@ -91,7 +91,7 @@ def bank_conflicts(addresses: ArrayLike, width: int) -> BankConflicts:
 
 
 def written(element_size: int, row: int, width: int = VECTOR) -> Access:
-    """A warp that writes side by side, row after row.
+    """A warp that writes contiguous elements, row by row.
 
     Args:
         element_size: bits of an element.
@@ -110,14 +110,14 @@ def ldmatrix(element_size: int) -> Access:
 
 
 def fragment(width: int, crosswise: bool = False) -> Access:
-    """The operand of an `mma` as its threads want it: 8 groups of them along M or N, 4 threads along K in each."""
+    """The fragment of an `mma` operand: 8 groups of threads along M or N, 4 threads along K in each."""
     group, lane = np.divmod(np.arange(WARP), 4)
     return Access("fragment", *((lane, group) if crosswise else (group, lane)), width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A matrix in shared memory, and how warps write and read it.
+    """A matrix in shared memory with the accesses that write and read it.
 
     Attributes:
         layout: from coordinates to offsets.
@@ -139,7 +139,7 @@ class Operand:
 
     @classmethod
     def of(cls, layout: LayoutConcept, extent: Extent, element_size: int = 16) -> Self:
-        """An operand in a layout of CUTLASS; that of a tensor operation says the size of its elements itself.
+        """An operand in a layout of CUTLASS; the layout of a tensor operation determines the element size.
 
         Raises:
             FormatError: the layout is not of matrices.
@@ -161,7 +161,7 @@ class Operand:
         return cls(layout, extent, contiguous, element_size, VECTOR, write, read)
 
     def conflicts(self, access: Access) -> BankConflicts:
-        """What an access costs.
+        """The cost of an access.
 
         Raises:
             FormatError: the elements that a thread accesses do not lie side by side, or not on a multiple of their size.
@@ -182,12 +182,12 @@ class Operand:
         return frozenset(((starts[:, None] + np.arange(access.width)) // self.cell).ravel().tolist())
 
     def addresses(self, contiguous: Index, strided: Index) -> Index:
-        """The addresses of some elements in bits."""
+        """The addresses of elements in bits."""
         pair = (contiguous, strided) if self.contiguous == 0 else (strided, contiguous)
         return np.asarray(self.layout(pair) * self.element_size, np.int64)
 
     def lines(self) -> Index:
-        """The memory in lines of 128 bytes: which element is the first in each cell.
+        """The memory in lines of 128 bytes: the first element of each cell.
 
         Returns:
             An array of shape (lines, cells of a line, 2) of coordinates, contiguous and strided; -1 where there is none.

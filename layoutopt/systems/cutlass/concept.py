@@ -36,7 +36,7 @@ _Type = TypeVar("_Type")
 
 
 class Template(ABCMeta):
-    """What makes `RowMajorInterleaved[32]` of the class template `RowMajorInterleaved<Interleave>`."""
+    """Metaclass of templates: `RowMajorInterleaved[32]` is an instance of `RowMajorInterleaved<Interleave>`."""
 
     def __getitem__(cls: type[_Type], arguments: int | tuple[int, ...]) -> type[_Type]:
         """The layout with these arguments; equal arguments give the same class.
@@ -72,7 +72,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     __slots__ = ("stride",)
     stride: tuple[int, ...]
-    """Elements from one step of a free axis to the next, in the order of CUTLASS: innermost first."""
+    """The free strides in elements, in the order of CUTLASS: innermost first."""
 
     def __init__(self, *stride: int) -> None:
         self.check_bound()
@@ -95,11 +95,11 @@ class LayoutConcept(ABC, metaclass=Template):
     @classmethod
     @abstractmethod
     def packed(cls, extent: Extent) -> Self:
-        """The layout with the least strides that hold a tensor of this extent."""
+        """The layout with the smallest strides for a tensor of this extent."""
 
     @abstractmethod
     def __call__(self, coord: Coord) -> Index:
-        """The offsets of some coordinates, in elements.
+        """The offsets of the given coordinates, in elements.
 
         Raises:
             FormatError: there is not one coordinate per axis, or one is no integer.
@@ -107,7 +107,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     @abstractmethod
     def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
-        """The coordinates at some offsets; beyond a tensor's extent where there are gaps.
+        """The coordinates at the given offsets; out of the tensor's extent for offsets of gaps.
 
         Raises:
             FormatError: an offset is below 0, or a stride is 0.
@@ -115,14 +115,14 @@ class LayoutConcept(ABC, metaclass=Template):
 
     @abstractmethod
     def capacity(self, extent: Extent) -> int:
-        """The number of elements of memory that a tensor takes, gaps included.
+        """The number of elements of memory of a tensor, gaps included.
 
         Raises:
             FormatError: elements of the tensor would overlap.
         """
 
     def cosize(self, extent: Extent) -> int:
-        """One more than the largest offset of a tensor: the least memory that holds it, without gaps at its end."""
+        """One more than the largest offset of a tensor: the smallest memory that holds it, without gaps at its end."""
         sizes = self.extents(extent)
         if 0 in sizes:
             return 0
@@ -152,7 +152,7 @@ class LayoutConcept(ABC, metaclass=Template):
 
     @classmethod
     def check_bound(cls) -> None:
-        """Refuse a template without its arguments.
+        """Raise an error for a template without arguments.
 
         Raises:
             FormatError: it is one.

@@ -10,7 +10,7 @@ class PitchLinear(StridedLayout):
     """Lines of memory: `contiguous + strided * stride`."""
 
     coordinate = PitchLinearCoord
-    spelling = "SC"
+    notation = "SC"
     letters = "CS"
 
     __slots__ = ()
@@ -20,7 +20,7 @@ class RowMajor(StridedLayout):
     """Row by row: `row * ldm + column`."""
 
     coordinate = MatrixCoord
-    spelling = "MN"
+    notation = "MN"
     letters = "MN"
 
     __slots__ = ()
@@ -30,7 +30,7 @@ class ColumnMajor(StridedLayout):
     """Column by column: `column * ldm + row`."""
 
     coordinate = MatrixCoord
-    spelling = "NM"
+    notation = "NM"
     letters = "MN"
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class RowMajorInterleaved(StridedLayout):
     """
 
     coordinate = MatrixCoord
-    spelling = "MN{}m"
+    notation = "MN{}m"
     letters = "MN"
     parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
 
@@ -57,7 +57,7 @@ class ColumnMajorInterleaved(StridedLayout):
     """
 
     coordinate = MatrixCoord
-    spelling = "NM{}n"
+    notation = "NM{}n"
     letters = "MN"
     parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
 

@@ -1,7 +1,7 @@
-"""Layouts that are a Format whose outer strides are free.
+"""Layouts that consist of a Format and free outer strides.
 
 All of CUTLASS's layouts for matrices and tensors in global memory are of this kind: the innermost part, and the part around
-a block, lie without gaps; every other part has a stride of its own. `TensorNCxHWx<32>` is NCHW32c,
+a block, are contiguous; every other part has a free stride. `TensorNCxHWx<32>` is NCHW32c,
 
     offset(n, h, w, c) = c % 32 + 32 * w + stride[0] * h + stride[1] * (c / 32) + stride[2] * n
 """
@@ -23,22 +23,22 @@ class StridedLayout(LayoutConcept):
     """A Format with free strides.
 
     Attributes:
-        spelling: the format, with {} where the template's argument goes.
+        notation: the format, with {} for the template's argument.
         letters: the letters of the coordinates, in their order.
         format: the format of the coordinates.
     """
 
-    spelling: ClassVar[str]
+    notation: ClassVar[str]
     letters: ClassVar[str]
     format: ClassVar[Format]
 
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """Read the format, once its block is known."""
+        """Parse the format of a class whose template arguments are set."""
         if cls.parameters and not cls.arguments:
             return
-        cls.format = Format.parse(cls.spelling.format(*cls.arguments), cls.letters)
+        cls.format = Format.parse(cls.notation.format(*cls.arguments), cls.letters)
         cls.rank = cls.format.rank
         cls.stride_rank = cls.rank - 1
         cls.tile = tuple(map(cls.format.block, range(cls.rank)))
@@ -48,7 +48,7 @@ class StridedLayout(LayoutConcept):
     def packed(cls, extent: Extent) -> Self:
         """The layout without gaps, blocks rounded up.
 
-        Where the block does not divide the extent, CUTLASS's TensorNCxHWx::packed leaves samples overlapping.
+        Where the block does not divide the extent, the samples of CUTLASS's TensorNCxHWx::packed overlap.
         """
         sizes = cls.extents(extent)
         physical = static_shape(cls.format.physical_shape(sizes))
@@ -95,7 +95,7 @@ class StridedLayout(LayoutConcept):
         return Memory(self.format, self.extents(extent), self._strides())
 
     def _strides(self) -> tuple[int, ...]:
-        """Of every part, outermost first."""
+        """The stride of every part, outermost first."""
         block = self.format.parts[-1].block
         return (*reversed(self.stride), *((block, 1) if block else (1,)))
 

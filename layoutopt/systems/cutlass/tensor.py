@@ -13,7 +13,7 @@ class TensorNHWC(StridedLayout):
     """Channels last. Strides of w, h, n."""
 
     coordinate = Tensor4DCoord
-    spelling = "NHWC"
+    notation = "NHWC"
     letters = "NHWC"
 
     __slots__ = ()
@@ -23,7 +23,7 @@ class TensorNCHW(StridedLayout):
     """Image by image. Strides of h, c, n."""
 
     coordinate = Tensor4DCoord
-    spelling = "NCHW"
+    notation = "NCHW"
     letters = "NHWC"
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class TensorNCxHWx(StridedLayout):
     """Blocks of x channels, which are innermost. Strides of h, blocks of c, n."""
 
     coordinate = Tensor4DCoord
-    spelling = "NCHW{}c"
+    notation = "NCHW{}c"
     letters = "NHWC"
     parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
 
@@ -44,7 +44,7 @@ class TensorCxRSKx(StridedLayout):
     """Filters with x input channels innermost and the blocks of them outermost. Strides of s, r, blocks of c."""
 
     coordinate = Tensor4DCoord
-    spelling = "CHWN{}c"
+    notation = "CHWN{}c"
     letters = "NHWC"
     parameters: ClassVar[tuple[str, ...]] = ("Interleave",)
 
@@ -55,7 +55,7 @@ class TensorNDHWC(StridedLayout):
     """Channels last of volumes. Strides of w, h, d, n."""
 
     coordinate = Tensor5DCoord
-    spelling = "NDHWC"
+    notation = "NDHWC"
     letters = "NDHWC"
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Layouts of matrix operands in shared memory, swizzled so that neither writing nor reading them meets bank conflicts.
+"""Layouts of matrix operands in shared memory, swizzled for writes and reads without bank conflicts.
 
 Memory is cut into lines; a line of 128 bytes has every bank once. A tile of the operand is spread over some of them, and
 within a line things are exchanged by an exclusive or with a number that differs from line to line:
@@ -57,17 +57,17 @@ class TensorOpLayout(LayoutConcept):
     @classmethod
     @abstractmethod
     def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """The line, and the place in it, of the element (c, s) of a tile."""
+        """The line of the element (c, s) of a tile, and its position in the line."""
 
     @classmethod
     def packed(cls, extent: Extent) -> Self:
-        """The layout whose lines are just as long as the tensor, in whole tiles."""
+        """The layout whose lines have the length of the tensor, rounded up to tiles."""
         along = cls._contiguous_first(cls.extents(extent))[cls.crossing]
         step = cls._tile()[cls.crossing]
         return cls(-(-along // step) * step)
 
     def __call__(self, coord: Coord) -> Index:
-        """The tile that a coordinate is in, and its place there."""
+        """The tile of a coordinate, and its position in the tile."""
         (tile_c, c), (tile_s, s) = map(np.divmod, self._contiguous_first(self.components(coord)), self._tile())
         line, place = self.place(c, s)
         across, along = (tile_c, tile_s) if self.crossing else (tile_s, tile_c)
@@ -75,7 +75,7 @@ class TensorOpLayout(LayoutConcept):
         return offsets
 
     def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
-        """The tile that an offset is in, and which of its elements is there."""
+        """The tile of an offset, and the element at the offset."""
         offsets = self._offsets(offset)
         if not self._pitch:
             raise FormatError("has no inverse: the stride is 0", where=str(self))
@@ -87,7 +87,7 @@ class TensorOpLayout(LayoutConcept):
         return self.coordinate(*self._contiguous_first((c + tile_c * size_c, s + tile_s * size_s)))
 
     def capacity(self, extent: Extent) -> int:
-        """As many whole lines as are used."""
+        """The capacity: the used lines as a whole."""
         needed = self.cosize(extent)
         if not needed:
             return 0
@@ -98,7 +98,7 @@ class TensorOpLayout(LayoutConcept):
 
     @property
     def _pitch(self) -> int:
-        """Elements of memory from line to line."""
+        """The stride of lines in elements."""
         rows = self._tile()[0 if self.crossing else 1] // self.lines
         return self.stride[0] * rows
 
@@ -116,7 +116,7 @@ class TensorOpLayout(LayoutConcept):
 
 @cache
 def _elements(kind: type[TensorOpLayout]) -> Index:
-    """Which element (c, s) of a tile is at each place of its lines: an array of shape (2, lines, width)."""
+    """The element (c, s) of a tile at each position of its lines, as an array of shape (2, lines, width)."""
     c, s = np.indices(kind._tile())
     table = np.empty((2, kind.lines, kind.width), np.int64)
     table[:, *kind.place(c, s)] = c, s
@@ -124,7 +124,7 @@ def _elements(kind: type[TensorOpLayout]) -> Index:
 
 
 class TensorOpMultiplicand(TensorOpLayout):
-    """Vectors of 16 bytes, each exchanged with another of its line.
+    """Vectors of 16 bytes that are permuted within their line.
 
     Parameters: bits of an element, and Crosswise, how many of them are next to each other in a line before the next row
     begins; a line of 128 bytes holds `factor` such rows.
@@ -182,7 +182,7 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
 
     @classmethod
     def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
-        """See the class."""
+        """The position by the formula of the class."""
         return (s, ((c // 4) ^ (2 * s)) * 4 + c % 4) if cls.element_size == 32 else super().place(c, s)
 
 

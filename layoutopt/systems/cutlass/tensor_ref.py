@@ -56,12 +56,12 @@ class TensorRef:
 
     @property
     def memory(self) -> Array:
-        """All of the memory, as a vector that shares it."""
+        """The whole memory as a vector that shares it."""
         return self._memory
 
     @property
     def pointer(self) -> int:
-        """The place of coordinate 0 in the memory, in elements."""
+        """The offset of coordinate 0 in the memory, in elements."""
         return self._pointer
 
     @property
@@ -70,11 +70,11 @@ class TensorRef:
         return self._memory.dtype
 
     def offset(self, coord: Coord) -> Index:
-        """How far a coordinate is from the pointer, in elements."""
+        """The offset of a coordinate from the pointer, in elements."""
         return self._layout(coord)
 
     def at(self, coord: Coord) -> Any:
-        """The element at a coordinate; of arrays of coordinates, an array.
+        """The element at a coordinate; an array for arrays of coordinates.
 
         Raises:
             FormatError: that is not in the memory.
@@ -90,7 +90,7 @@ class TensorRef:
         self._memory[self._places(coord)] = value
 
     def add_pointer_offset(self, offset: int) -> Self:
-        """The reference with its pointer moved by some elements."""
+        """The reference with its pointer moved by an offset in elements."""
         return self._like(self._memory, self._pointer + index(offset))
 
     def __add__(self, coord: Coord) -> Self:
@@ -100,7 +100,7 @@ class TensorRef:
         return self.add_pointer_offset(-self._steps(coord))
 
     def const_ref(self) -> Self:
-        """The same reference, through which nothing can be written."""
+        """The same reference without write access."""
         memory = self._memory.view()
         memory.flags.writeable = False
         return self._like(memory, self._pointer)
@@ -135,7 +135,7 @@ class TensorRef:
 
 
 def linear(data: Array) -> Array:
-    """The memory of an array as a vector that shares it, in the order in which it lies.
+    """The memory of an array as a vector that shares it, in memory order.
 
     Raises:
         FormatError: it has gaps, or elements of less than a byte.
@@ -163,5 +163,5 @@ def linear(data: Array) -> Array:
 
 
 def briefly(coord: Coord) -> tuple[Any, ...]:
-    """A coordinate for a message; arrays only by their largest."""
+    """A coordinate as text; the largest value for arrays."""
     return tuple(each if np.ndim(each) == 0 else f"..{np.max(each)}" for each in coord)

@@ -38,7 +38,7 @@ class TensorView(TensorRef):
 
     @classmethod
     def of(cls, ref: TensorRef, extent: Extent) -> Self:
-        """What a reference points to, with an extent."""
+        """The tensor of a reference and an extent."""
         return cls(ref.memory, ref.layout, extent, ref.pointer)
 
     @property
@@ -53,7 +53,7 @@ class TensorView(TensorRef):
 
     @property
     def capacity(self) -> int:
-        """The number of elements of memory that the tensor takes, gaps included.
+        """The number of elements of memory of the tensor, gaps included.
 
         Raises:
             FormatError: elements of the tensor overlap.
@@ -66,7 +66,7 @@ class TensorView(TensorRef):
         return TensorRef(self._memory, self._layout, self._pointer)
 
     def contains(self, coord: Coord) -> NDArray[np.bool_]:
-        """Whether a coordinate is within the extent; of arrays of coordinates, an array."""
+        """Whether a coordinate is within the extent; an array for arrays of coordinates."""
         inside: Any = np.bool_(True)
         for each, size in zip(self._layout.components(coord), self._extent, strict=True):
             inside = inside & (each >= 0) & (each < size)
@@ -74,7 +74,7 @@ class TensorView(TensorRef):
         return found
 
     def subview(self, extent: Extent, location: Extent | None = None) -> Self:
-        """A part of the tensor, from a location on; cut off where the tensor ends.
+        """A part of the tensor from a location on, clipped to the extent.
 
         Raises:
             FormatError: the location is outside, or within a block of the layout.

@@ -1,4 +1,4 @@
-"""A calibrated target as a file: what differs from the built-in target that it inherits from."""
+"""The file of a calibrated target: its differences from the built-in target that it inherits."""
 
 import json
 from typing import Any
@@ -7,13 +7,13 @@ from layoutopt.cost_models import TargetSpec
 from layoutopt.cost_models.spec import KernelSpec
 
 
-def profile_text(spec: TargetSpec, base: TargetSpec, description: str) -> str:
+def target_file_text(spec: TargetSpec, base: TargetSpec, description: str) -> str:
     """The TOML of `spec`, which inherits from `base`.
 
     Args:
         spec: the calibrated target.
-        base: the built-in target, by whose name it inherits.
-        description: one line for people.
+        base: the built-in target that the file inherits.
+        description: one line of text.
     """
     lines = [
         f"inherits = {json.dumps(base.name)}",
@@ -34,10 +34,10 @@ def profile_text(spec: TargetSpec, base: TargetSpec, description: str) -> str:
 
 
 def _row(kernel: KernelSpec) -> list[str]:
-    said = kernel.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    keys = {name: said.pop(name) for name in list(said) if not isinstance(said[name], dict) or name == "formats"}
+    dumped = kernel.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    keys = {name: dumped.pop(name) for name in list(dumped) if not isinstance(dumped[name], dict) or name == "formats"}
     return [f"{name} = {_value(value)}" for name, value in keys.items()] + _numbers(
-        {name: getattr(kernel, name) for name in said}
+        {name: getattr(kernel, name) for name in dumped}
     )
 
 
@@ -46,7 +46,7 @@ def _numbers(numbers: dict[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """A value in TOML, of which JSON's strings, numbers, booleans and lists are a part."""
+    """A value in TOML, which includes JSON's strings, numbers, booleans and lists."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {_value(each)}' for key, each in value.items())} }}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Samples of single ops, bodies included, put into a graph: the way in for every op with a rule, and for some without.
+"""Steps that add samples of single ops, bodies included: every op with a rule, and some without.
 
 The first operand of a sample becomes a value that is there. Its extents are then those of the value, and the other operands
 follow: where the sample has 17 channels in two operands, both have as many as the value. If that does not run, the value
@@ -16,7 +16,7 @@ from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
 
 from .choices import between, chance, pick
-from .growing import Array, Growing, Refused, since, subgraphs
+from .graph_builder import Array, GraphBuilder, Refused, since, subgraphs
 
 WITHOUT_RULES = (
     *("CumSum", "Einsum", "EyeLike", "GatherElements", "GatherND", "GridSample", "IsInf", "LSTM", "MatMulInteger"),
@@ -27,7 +27,7 @@ WITHOUT_RULES = (
 
 @cache
 def _drafts(kind: str) -> list[Draft]:
-    """Those with fixed extents."""
+    """The samples with static extents."""
     return [each for each in drafts(kind, thorough=False) if not each.name.endswith("dynamic")]
 
 
@@ -37,17 +37,17 @@ def _made(draft: Draft) -> Sample | None:
 
 
 def prepare() -> None:
-    """Find all samples, which takes seconds, before processes are started that all need them."""
+    """Find all samples once, before processes are started."""
     for kind in (*rules(), *WITHOUT_RULES):
         _drafts(kind)
 
 
-def graft(g: Growing) -> None:
-    """An op that has a rule, now and then one that has none."""
+def graft(g: GraphBuilder) -> None:
+    """A random op with a rule, sometimes one without."""
     put(g, pick(g.choices, [*rules(), *rules(), *WITHOUT_RULES]))
 
 
-def put(g: Growing, kind: str) -> None:
+def put(g: GraphBuilder, kind: str) -> None:
     """A sample of an op.
 
     Raises:
@@ -77,8 +77,8 @@ def put(g: Growing, kind: str) -> None:
     raise Refused
 
 
-def _suits(sample: Sample, g: Growing) -> bool:
-    """Whether the op can stand alone, and its function means the same at the opset of the graph."""
+def _suits(sample: Sample, g: GraphBuilder) -> bool:
+    """Whether the op can be added alone and has the same semantics at the opset of the graph."""
     node = sample.model.graph.node[0]
     if sample.model.functions:
         return not g.is_function and all(
@@ -95,7 +95,7 @@ def _operands(sample: Sample) -> dict[str, tuple[Array, bool]]:
     return found
 
 
-def _put(g: Growing, node: onnx.NodeProto, names: dict[str, str]) -> None:
+def _put(g: GraphBuilder, node: onnx.NodeProto, names: dict[str, str]) -> None:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.name = g.fresh(node.op_type)
@@ -107,8 +107,8 @@ def _put(g: Growing, node: onnx.NodeProto, names: dict[str, str]) -> None:
     g.append(copy)
 
 
-def _rename(g: Growing, graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Give a body what the graph around has in place of operands, and its own values names that nothing has."""
+def _rename(g: GraphBuilder, graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Replace the operands of a body by values of the enclosing graph, and give its values new names."""
     inner = [*(each.name for each in graph.input), *(name for node in graph.node for name in node.output)]
     names = {**names, **{name: g.fresh("v") for name in inner if name}}
     for each in (*graph.input, *graph.output):
@@ -128,8 +128,8 @@ def _first(node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> str
     return name
 
 
-def _stretched(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
-    """The op on a value of the same rank, the other operands in extents that go with it."""
+def _stretched(g: GraphBuilder, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op on a value of the same rank, with the other operands resized accordingly."""
     first = _first(node, operands)
     sample = operands[first][0]
     x = g.pick(sample.ndim, sample.dtype.kind)
@@ -152,8 +152,8 @@ def _stretched(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array
     return names
 
 
-def _reshaped(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
-    """The op as the sample has it, on a value that is brought into the shape of the sample."""
+def _reshaped(g: GraphBuilder, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op of the sample on a value that is reshaped to the shape of the sample."""
     first = _first(node, operands)
     sample = operands[first][0]
     x = g.pick(kind=sample.dtype.kind)
@@ -168,17 +168,17 @@ def _reshaped(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array,
     return {**_rest(g, operands, first), **names}
 
 
-def _as_it_is(g: Growing, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
-    """The op on operands of its own."""
+def _as_it_is(g: GraphBuilder, node: onnx.NodeProto, operands: dict[str, tuple[Array, bool]]) -> dict[str, str]:
+    """The op on new operands."""
     return _rest(g, operands, "")
 
 
-def _rest(g: Growing, operands: dict[str, tuple[Array, bool]], but: str) -> dict[str, str]:
+def _rest(g: GraphBuilder, operands: dict[str, tuple[Array, bool]], but: str) -> dict[str, str]:
     return {name: _operand(g, array, is_constant) for name, (array, is_constant) in operands.items() if name != but}
 
 
-def _operand(g: Growing, array: Array, is_constant: bool) -> str:
-    """A constant, an input of the model, or a value of the same shape that is there."""
+def _operand(g: GraphBuilder, array: Array, is_constant: bool) -> str:
+    """A constant, an input of the model, or an existing value of the same shape."""
     if array.dtype.kind == "f":
         fitting = [name for name in g.readable(shape=array.shape) if g.values[name].dtype == array.dtype]
         if fitting and chance(g.choices, 40):

@@ -1,6 +1,6 @@
-"""The kernel rows that a calibration fits beyond those of the target: ops that take clearly longer than their memory traffic.
+"""Kernel rows that calibration adds to a target: ops that take clearly longer than their memory traffic.
 
-A target that does not tell them apart prices them by the memory bandwidth alone, which for Gelu is a third of what it takes.
+Without a row an op is priced by the memory bandwidth alone, which for Gelu is a third of its measured time.
 """
 
 from layoutopt.cost_models import TargetSpec
@@ -19,7 +19,7 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...] | None], ...] = (
 
 
 def with_rows(spec: TargetSpec) -> TargetSpec:
-    """The target with all rows that can be fitted, in their order."""
+    """The target with all rows that calibration fits."""
     present = {(kernel.family, kernel.ops) for kernel in spec.kernel if kernel.direct}
     added = tuple(
         KernelSpec(family=family, ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=_UNKNOWN)

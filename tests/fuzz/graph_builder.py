@@ -1,4 +1,4 @@
-"""A model that grows node by node. Each node is run as soon as it is there, so it is valid and its shapes are known."""
+"""Builder of random graphs node by node. Every new node is run, so that it is valid and its shapes are known."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from .choices import Choices, Refused, between, chance, pick, weighted
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
-MOST_ELEMENTS = 6000  # of a value; the examples are meant to be many, not large
+MOST_ELEMENTS = 6000  # of a value; examples should be many, not large
 LARGEST = 1e4  # magnitude of a value, so that no chain of ops ends in infinity
 LOCAL = "local"  # the domain of functions of the model
 _FLOATS = "fc"
@@ -23,22 +23,22 @@ _FLOATS = "fc"
 
 @dataclass(frozen=True)
 class Step:
-    """One node that can be run alone, and the values that it reads, those of its subgraphs included."""
+    """A node that can run separately, with the values that it and its subgraphs read."""
 
     session: Any
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
     def run(self, values: Arrays) -> dict[str, Array]:
-        """The values that it computes."""
-        # Copies, since BatchNormalization in training mode writes into what it is given.
+        """The values of its outputs."""
+        # Copies, since BatchNormalization in training mode writes into its inputs.
         results = self.session.run(list(self.writes), {name: np.array(values[name]) for name in self.reads})
         return dict(zip(self.writes, results, strict=True))
 
 
 @dataclass
-class Growing:
-    """A graph that grows: the main graph, a subgraph or the body of a function.
+class GraphBuilder:
+    """Builder of a graph: the main graph, a subgraph or the body of a function.
 
     Attributes:
         choices: who decides.
@@ -58,8 +58,8 @@ class Growing:
     choices: Choices
     opset: int
     dtype: Any = np.float32
-    main: "Growing | None" = None
-    outer: "Growing | None" = None
+    main: "GraphBuilder | None" = None
+    outer: "GraphBuilder | None" = None
     inputs: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Growing:
     _count: int = 0
 
     @property
-    def root(self) -> "Growing":
+    def root(self) -> "GraphBuilder":
         """The main graph."""
         return self.main or self
 
@@ -81,40 +81,40 @@ class Growing:
 
     @property
     def depth(self) -> int:
-        """How many graphs are around this one."""
+        """The nesting depth of the graph."""
         return 0 if self.outer is None else self.outer.depth + 1
 
-    def inside(self) -> "Growing":
-        """A graph in this one, which reads what is here."""
-        child = Growing(self.choices, self.opset, self.dtype, self.root, self, functions=self.functions)
+    def inside(self) -> "GraphBuilder":
+        """A builder of a subgraph, which captures values of this graph."""
+        child = GraphBuilder(self.choices, self.opset, self.dtype, self.root, self, functions=self.functions)
         child.values = {name: value for name, value in self.values.items() if name not in self.constants}
         return child
 
-    def apart(self) -> "Growing":
+    def apart(self) -> "GraphBuilder":
         """The body of a function."""
-        return Growing(self.choices, self.opset, self.dtype, self.root, functions=self.functions)
+        return GraphBuilder(self.choices, self.opset, self.dtype, self.root, functions=self.functions)
 
-    # --- what there is -------------------------------------------------------------------------------------------
+    # --- existing values -------------------------------------------------------------------------------------------
 
     def all_constants(self) -> dict[str, Array]:
-        """Those of this graph and of the graphs around."""
+        """The values of this graph and of the enclosing graphs."""
         return {**(self.outer.all_constants() if self.outer is not None else {}), **self.constants}
 
-    def around(self) -> "Iterator[Growing]":
-        """The graphs around, from the inside out."""
+    def around(self) -> "Iterator[GraphBuilder]":
+        """The enclosing graphs, innermost first."""
         graph = self.outer
         while graph is not None:
             yield graph
             graph = graph.outer
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing has; now and then an odd one."""
+        """A new name, sometimes an unusual one."""
         self.root._count += 1
         odd = weighted(self.choices, [("", 92), (":0", 2), ("/ü b", 2), (".1", 2), ("__NHWC", 2)])
         return f"{stem}{self.root._count}{odd}"
 
     def readable(self, rank: int | None = None, kind: str = "f", shape: tuple[int, ...] | None = None) -> list[str]:
-        """Values that are no constants, by rank, by kinds of element types, by shape."""
+        """The values that are not constants, filtered by rank, kinds of element types and shape."""
         return [
             name
             for name, value in self.values.items()
@@ -125,7 +125,7 @@ class Growing:
         ]
 
     def pick(self, rank: int | None = None, kind: str = "f", shape: tuple[int, ...] | None = None) -> str:
-        """One of those, the latest more likely.
+        """A random one of these values, later ones with higher probability.
 
         Raises:
             Refused: there is none.
@@ -136,17 +136,17 @@ class Growing:
         return pick(self.choices, [*names[::-1][:2], *names[::-1][:4], *names[::-1]])
 
     def array(self, shape: Sequence[int], dtype: Any = None) -> Array:
-        """Random numbers: small ones around zero, small indices, coin tosses."""
+        """Random numbers: small floating-point values, small indices, booleans."""
         return random_array(between(self.choices, 0, 1 << 16), shape, dtype or self.dtype)
 
-    # --- what is put in ------------------------------------------------------------------------------------------
+    # --- new values ------------------------------------------------------------------------------------------
 
     def input(self, shape: Sequence[int], dtype: Any = None) -> str:
-        """A new input of the main graph, which inner graphs capture."""
+        """A new input of the main graph, which subgraphs capture."""
         if self.is_function or any(graph.is_function for graph in self.around()):
             raise Refused
         name, value = self.fresh("x"), self.array(shape, dtype)
-        graph: Growing | None = self
+        graph: GraphBuilder | None = self
         self.root.inputs[name] = value
         while graph is not None:
             graph.values[name] = value
@@ -154,7 +154,7 @@ class Growing:
         return name
 
     def constant(self, value: Any) -> str:
-        """An initializer or a Constant node; one that is there already where it has the same elements."""
+        """An initializer or a Constant node; an existing one if its elements are equal."""
         array = np.asarray(value, dtype=None if isinstance(value, np.ndarray | np.generic) else _plain_dtype(value))
         for name, other in self.constants.items():
             if other.dtype == array.dtype and np.array_equal(other, array) and chance(self.choices, 50):
@@ -166,7 +166,7 @@ class Growing:
         return name
 
     def weight(self, shape: Sequence[int], scale: float | None = None) -> str:
-        """Numbers that keep results in range: constants, now and then shared, computed, or inputs of the model."""
+        """Numbers that keep results in range: constants that may be shared or computed, or inputs of the model."""
         shape = tuple(int(dim) for dim in shape)
         if np.prod(shape) > MOST_ELEMENTS:
             raise Refused
@@ -189,13 +189,13 @@ class Growing:
         return self.constant(array)
 
     def add(self, op_type: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
-        """A node with one output; its name."""
+        """Add a node with one output, and return its name."""
         return self.add_many(op_type, inputs, 1, domain, **attributes)[0]
 
     def add_many(
         self, op_type: str, inputs: Sequence[str], count: int, domain: str = "", **attributes: Any
     ) -> tuple[str, ...]:
-        """A node with several outputs; their names.
+        """Add a node with several outputs, and return their names.
 
         Raises:
             Refused: onnxruntime cannot run it, or the result is too large.
@@ -205,13 +205,13 @@ class Growing:
         return self.append(helper.make_node(op_type, inputs, outputs, name=label, domain=domain, **attributes))
 
     def append(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        """A node; the names of its outputs.
+        """Add a node, and return the names of its outputs.
 
         Raises:
             Refused: as `add_many` does.
         """
         if not node.domain and since(node.op_type, self.opset) is None:
-            raise Refused  # onnxruntime knows some ops for longer than onnx does
+            raise Refused  # onnxruntime supports some ops that onnx has removed
         try:
             step = alone(node, self.values, self.all_constants(), self.opset, self.functions)
             found = step.run(self.values)
@@ -236,7 +236,7 @@ class Growing:
 def alone(
     node: onnx.NodeProto, values: Arrays, constants: Arrays, opset: int, functions: Sequence[onnx.FunctionProto]
 ) -> Step:
-    """A node as a model of its own."""
+    """A model of a single node."""
     reads = list(dict.fromkeys(name for name in (*node.input, *free_names(node)) if name))
     given = tuple(name for name in reads if name not in constants)
     graph = helper.make_graph(
@@ -253,7 +253,7 @@ def alone(
 
 @lru_cache(maxsize=4096)
 def since(kind: str, opset: int) -> int | None:
-    """The opset at which an op of ai.onnx became what it is at `opset`; None if there is none of that name."""
+    """The version of an op of ai.onnx at `opset`; None if there is no such op."""
     try:
         return int(onnx.defs.get_schema(kind, opset).since_version)
     except onnx.defs.SchemaError:
@@ -300,7 +300,7 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def free_names(node: onnx.NodeProto) -> list[str]:
-    """What the subgraphs of a node read from outside."""
+    """The values that the subgraphs of a node capture."""
     found = []
     for graph in subgraphs(node):
         known = {each.name for each in (*graph.input, *graph.initializer)}

@@ -7,9 +7,9 @@ Overhead, rate and bandwidth are chosen to minimise
 
     sum over kernels of |ln(predicted / measured)|
 
-which cares for relative errors, too much and too little alike, and not for outliers: with one parameter left its optimum is
-the median of the ratios. At an optimum the curve goes through as many measurements as it has parameters, so what is tried are
-the rates and bandwidths that some kernel would have if nothing else bound it, after an overhead from a geometric series.
+which weights relative errors symmetrically and is robust to outliers: with one free parameter the optimum is the median of the
+ratios. At an optimum the curve passes through as many measurements as it has parameters, so the candidates are the rates and
+bandwidths at which one kernel would be bound by that term alone, after an overhead from a geometric series.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ import numpy as np
 
 from layoutopt.ir.types import Array
 
-_OVERHEADS = 20  # that are tried
-_LARGEST = 4e-6  # seconds: a node of onnxruntime costs no more, and a fit to few small kernels may think so
+_OVERHEADS = 20  # candidates
+_LARGEST = 4e-6  # seconds; upper bound of an overhead, which a fit to few small kernels could exceed
 _MOST = 60  # candidates for a rate or a bandwidth
-_CLEARLY = 0.95  # of the loss: how much better the sum has to be to be preferred to the roofline proper
+_CLEARLY = 0.95  # largest ratio of the losses at which the sum is preferred to the maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Roofline:
         overhead: seconds.
         rate: operations per second.
         bandwidth: bytes per second.
-        overlaps: which of the two formulas it is.
+        overlaps: whether it is the first of the two formulas.
         loss: mean of |ln(predicted / measured)|.
     """
 
@@ -66,12 +66,12 @@ class Roofline:
 
 
 def fit(samples: Sequence[Sample], *, least_overhead: float = 0.0, is_streaming: bool = False) -> Roofline:
-    """The roofline that is nearest to some measurements, at least one.
+    """The roofline with the smallest loss for one or more measurements.
 
     Args:
         samples: the measurements.
-        least_overhead: what no kernel costs less than, in seconds.
-        is_streaming: whether the arithmetic is known not to matter.
+        least_overhead: lower bound of the overhead, in seconds.
+        is_streaming: whether arithmetic is negligible.
     """
     with_overlap = _search(samples, least_overhead, is_streaming, overlaps=True)
     if is_streaming:
@@ -101,7 +101,7 @@ def _search(samples: Sequence[Sample], least_overhead: float, is_streaming: bool
 
 
 def _overheads(measured: Array, least: float) -> list[float]:
-    """From the least to what the fastest kernel takes as a whole."""
+    """Candidates from the lower bound to the time of the fastest kernel."""
     most = max(min(float(measured.min()), _LARGEST), least)
     if most <= least:
         return [least]

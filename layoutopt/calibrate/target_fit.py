@@ -1,11 +1,11 @@
-"""From measurements to the numbers of a target.
+"""Fit of a target's numbers to measurements.
 
-Each kernel row of the target is fitted by itself, to the kernels that it prices: overhead, rate, bandwidth. Conversions are
-fitted in three groups with one overhead, and what no row speaks of together. Peaks are the largest of what was fitted;
-rows are fractions of them.
+Each kernel row of the target is fitted separately to the kernels that it prices: overhead, rate, bandwidth. Conversions are
+fitted in three groups with one overhead, and all ops without a row together. Peaks are the largest fitted values; rows have
+fractions of them.
 
-A third of the kernels of every group is left out of its fit: they are sorted by a hash of what they are, and every third is
-held out. So the same kernels are held out on every machine.
+A third of the kernels of every group is held out of its fit: the kernels are sorted by a hash of their keys, and every third
+one is held out, so that they are the same on every machine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,34 +16,34 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.calibrate.case import Case
-from layoutopt.calibrate.fit import Roofline, Sample, fit
+from layoutopt.calibrate.kernel_case import Case
+from layoutopt.calibrate.roofline_fit import Roofline, Sample, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
 from layoutopt.cost_models.conversions import is_channels_last, is_unblocked, physical_bytes
 from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
 from layoutopt.ir.types import TensorType
 
 Group: TypeAlias = int | str
-"""Which numbers price a kernel: the number of a row of the target, or the name of what has no row."""
+"""The numbers that price a kernel: the index of a row of the target, or the name of a group without a row."""
 
 STREAM, PLAIN, BLOCKED, CHANNELS_LAST = "stream", "plain casts", "blocked casts", "channels-last casts"
-FEWEST = 3  # kernels to fit a row to
-_HELD_OUT = 3  # every so many
-# Families in which arithmetic is a matter of course: what binds them is known to be the traffic.
+FEWEST = 3  # kernels that a fit needs
+_HELD_OUT = 3  # every third kernel is held out
+# Families that are bound by memory traffic.
 _STREAMING = frozenset(("elementwise", "softmax", "reduction", "normalization", "rearrangement", "resize"))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel, what prices it, what it has to do, and what it took."""
+    """A kernel, the group of numbers that price it, its work and its measured time."""
 
     case: Case
     group: Group
     sample: Sample
 
 
-def sort_out(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSpec) -> list[Measured]:
-    """What has been measured, by what prices it; kernels that the target emulates are left out."""
+def group_measurements(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSpec) -> list[Measured]:
+    """The measured kernels with the numbers that price them, without kernels that the target emulates."""
     model = RooflineModel(spec)
     rows = {id(kernel): number for number, kernel in enumerate(spec.kernel)}
     found = []
@@ -71,7 +71,7 @@ def sort_out(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSp
 
 
 def held_out(measured: Sequence[Measured]) -> set[str]:
-    """The keys of the kernels that no fit may see: every third of each group, in the order of a hash."""
+    """The keys of the kernels that are not fitted to: every third of each group, in the order of a hash."""
     groups: dict[Group, list[str]] = {}
     for each in measured:
         groups.setdefault(each.group, []).append(each.case.key)
@@ -83,35 +83,35 @@ def held_out(measured: Sequence[Measured]) -> set[str]:
 
 
 def fit_target(measured: Sequence[Measured], spec: TargetSpec, source: str, node: float) -> TargetSpec:
-    """The target with new numbers wherever there are measurements for them.
+    """The target with new numbers for all groups with enough measurements.
 
     Args:
-        measured: what to fit to.
-        spec: the target whose rows they were sorted out by.
-        source: how they were measured; what each number was fitted to is added.
-        node: seconds of a node that does next to nothing, which no kernel takes less than.
+        measured: the measurements.
+        spec: the target whose rows define the groups.
+        source: the conditions of the measurements, to which the source of each number is added.
+        node: seconds of a minimal node, the lower bound of every overhead.
     """
     groups: dict[Group, list[Sample]] = {}
     for each in measured:
         groups.setdefault(each.group, []).append(each.sample)
     fits: dict[Group, Roofline] = {}
-    # What has no row first: no kernel costs less. Then the rows, at last those that follow from others.
-    for group in sorted(groups, key=lambda group: (isinstance(group, int), _reorders(group, spec))):
+    # Ops without a row first, since no kernel costs less; then rows; rows that depend on other rows last.
+    for group in sorted(groups, key=lambda group: (isinstance(group, int), _includes_reorders(group, spec))):
         samples = groups[group]
         if len(samples) < FEWEST:
             continue
         streaming = isinstance(group, str) or not _STREAMING.isdisjoint(spec.kernel[group].family)
         least = node if isinstance(group, str) else max(node, fits[STREAM].overhead if STREAM in fits else 0.0)
-        if _reorders(group, spec):
-            least = max(least, _least(group, fits, spec))
+        if _includes_reorders(group, spec):
+            least = max(least, _least_overhead(group, fits, spec))
         fits[group] = fit(samples, least_overhead=least, is_streaming=streaming)
-        if _reorders(group, spec):
+        if _includes_reorders(group, spec):
             fits[group] = _not_faster(fits[group], _blocked(group, fits, spec))
     return _Numbers(spec, groups, fits, source).spec()
 
 
-def _reorders(group: Group, spec: TargetSpec) -> bool:
-    """Whether the row is that of plain convolutions, each of which is a blocked one between two reorders."""
+def _includes_reorders(group: Group, spec: TargetSpec) -> bool:
+    """Whether the row is that of plain convolutions, which run as a blocked convolution between two reorders."""
     if isinstance(group, str) or "convolution" not in spec.kernel[group].family:
         return False
     return not any("{C0}" in text for text in spec.kernel[group].formats.values())
@@ -123,17 +123,17 @@ def _blocked(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> 
     variant = spec.kernel[group].variant
     rows = {number: spec.kernel[number] for number in fits if isinstance(number, int)}
     alike = [number for number, row in rows.items() if "convolution" in row.family and row.variant == variant]
-    return [fits[number] for number in alike if not _reorders(number, spec)]
+    return [fits[number] for number in alike if not _includes_reorders(number, spec)]
 
 
-def _least(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> float:
-    """What a blocked convolution and two reorders take however small; few plain convolutions are small enough to show it."""
+def _least_overhead(group: Group, fits: Mapping[Group, Roofline], spec: TargetSpec) -> float:
+    """The overhead of a blocked convolution and two reorders, which few plain convolutions are small enough to show."""
     blocked = _blocked(group, fits, spec)
     return max((each.overhead for each in blocked), default=0.0) + 2 * _cast_overhead(fits)
 
 
 def _not_faster(plain: Roofline, blocked: Sequence[Roofline]) -> Roofline:
-    """A plain convolution that is no faster than the blocked one in it, where separate fits would have it so."""
+    """The fit of plain convolutions, bounded so that it is not faster than that of the blocked ones that they contain."""
     return replace(
         plain,
         rate=min([plain.rate, *(each.rate for each in blocked)]),
@@ -143,13 +143,13 @@ def _not_faster(plain: Roofline, blocked: Sequence[Roofline]) -> Roofline:
 
 
 def _cast_overhead(fits: Mapping[Group, Roofline]) -> float:
-    """The median of the groups of conversions; 0 if there is none."""
+    """The median overhead of the groups of conversions; 0 without measurements."""
     found = [fits[group].overhead for group in (PLAIN, BLOCKED, CHANNELS_LAST) if group in fits]
     return float(np.median(found)) if found else 0.0
 
 
 class _Numbers:
-    """Writes fits down as the numbers of a target."""
+    """Converts fits to the numbers of a target."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Numbers:
         """The target."""
         vector = {
             **self.old.rates["vector"],
-            "float32": Rate(value=_round(self.rate), source=self._said("the fastest kernel")),
+            "float32": Rate(value=_round(self.rate), source=self._source("the fastest kernel")),
         }
         self.rate, self.bandwidth = _round(self.rate), _round(self.bandwidth)
         return self.old.model_copy(
@@ -185,36 +185,40 @@ class _Numbers:
 
     def _memory(self) -> Memory:
         old = self.old.memory
-        blocked = self._reached(BLOCKED, old.blocked_cast_efficiency)
+        blocked = self._fitted_fraction(BLOCKED, old.blocked_cast_efficiency)
         scattered = old.scattered_cast_efficiency  # of casts that are too rare to be timed
         return Memory(
-            bandwidth=Rate(value=self.bandwidth, source=self._said("the most that any kernel moves")),
-            kernel_efficiency=self._reached(STREAM, old.kernel_efficiency),
-            plain_cast_efficiency=self._reached(PLAIN, old.plain_cast_efficiency),
+            bandwidth=Rate(value=self.bandwidth, source=self._source("the most that any kernel moves")),
+            kernel_efficiency=self._fitted_fraction(STREAM, old.kernel_efficiency),
+            plain_cast_efficiency=self._fitted_fraction(PLAIN, old.plain_cast_efficiency),
             blocked_cast_efficiency=blocked,
-            channels_last_cast_efficiency=self._reached(CHANNELS_LAST, old.channels_last_cast_efficiency or blocked),
-            scattered_cast_efficiency=None if scattered is None else self._kept(scattered),
+            channels_last_cast_efficiency=self._fitted_fraction(
+                CHANNELS_LAST, old.channels_last_cast_efficiency or blocked
+            ),
+            scattered_cast_efficiency=None if scattered is None else self._kept_fraction(scattered),
         )
 
     def _launch(self) -> Launch:
         stream = self.fits.get(STREAM)
         overhead = self.old.launch.overhead
         if stream is not None:
-            overhead = Duration(value=_round(stream.overhead), source=self._fitted(STREAM))
+            overhead = Duration(value=_round(stream.overhead), source=self._fit_source(STREAM))
         cast_overhead = self.old.launch.cast_overhead
         if found := _cast_overhead(self.fits):
-            cast_overhead = Duration(value=_round(found), source=self._said("the median of the groups of conversions"))
+            cast_overhead = Duration(
+                value=_round(found), source=self._source("the median of the groups of conversions")
+            )
         return Launch(overhead=overhead, cast_overhead=cast_overhead)
 
     def _row(self, number: int, row: KernelSpec) -> KernelSpec:
         found = self.fits.get(number)
         if found is None:
             return row
-        said = self._fitted(number)
-        efficiency = Fraction(value=self._part(found.rate, self.rate), source=said)
+        said = self._fit_source(number)
+        efficiency = Fraction(value=self._fraction_of(found.rate, self.rate), source=said)
         if not isfinite(found.rate):
             efficiency = Fraction(value=1.0, source=f"{said}; arithmetic does not bind it")
-        traffic = Fraction(value=self._part(found.bandwidth, self.bandwidth), source=said)
+        traffic = Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=said)
         if not isfinite(found.bandwidth):
             traffic = Fraction(value=1.0, source=f"{said}; memory does not bind it")
         return row.model_copy(
@@ -226,27 +230,27 @@ class _Numbers:
             }
         )
 
-    def _reached(self, group: Group, otherwise: Fraction) -> Fraction:
+    def _fitted_fraction(self, group: Group, otherwise: Fraction) -> Fraction:
         found = self.fits.get(group)
         if found is None or not isfinite(found.bandwidth):
-            return self._kept(otherwise)
-        return Fraction(value=self._part(found.bandwidth, self.bandwidth), source=self._fitted(group))
+            return self._kept_fraction(otherwise)
+        return Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=self._fit_source(group))
 
-    def _kept(self, fraction: Fraction) -> Fraction:
-        """The same bytes per second as before, of another peak."""
+    def _kept_fraction(self, fraction: Fraction) -> Fraction:
+        """The same bytes per second as a fraction of the new peak."""
         value = _round(fraction.value * self.old.memory.bandwidth.value / self.bandwidth)
         return Fraction(value=min(1.0, value), source=fraction.source)
 
-    def _part(self, value: float, peak: float) -> float:
+    def _fraction_of(self, value: float, peak: float) -> float:
         return min(1.0, _round(value / peak)) if value != inf else 1.0
 
-    def _said(self, what: str) -> str:
+    def _source(self, what: str) -> str:
         return f"{self.source}; {what}"
 
-    def _fitted(self, group: Group) -> str:
+    def _fit_source(self, group: Group) -> str:
         fitted = self.fits[group]
         errors = [abs(fitted.seconds(each) - each.seconds) / each.seconds for each in self.groups[group]]
-        return self._said(f"fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}")
+        return self._source(f"fitted to {len(errors)} kernels with a median error of {np.median(errors):.0%}")
 
 
 def _round(value: float, digits: int = 3) -> float:

@@ -1,10 +1,9 @@
-"""One kernel to time: an op on operands in some formats, as the planner prices it and as the dialect writes it.
+"""One kernel to time: an op with a signature, which the cost model prices and the dialect `onnxruntime` lowers.
 
-The same op and signature give the price, by the cost model, and the model that is timed, by the dialect `onnxruntime`. So
-what is timed is what a plan would run, whatever kernels the dialect comes to write.
+The timed model is the lowered op, so that calibration times the kernels that a plan would run.
 
-A model has several copies of the op, each with operands of its own. The time of a copy is that of a run, less what a run
-takes however little it does, over the number of copies.
+A model has several copies of the op with separate operands. The time of a copy is that of a run, minus the constant overhead
+of a run, divided by the number of copies.
 """
 
 from collections.abc import Mapping
@@ -27,9 +26,9 @@ _DIALECT = OnnxRuntime()
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """Random numbers, made when they are needed.
+    """A lazy constant of random numbers.
 
-    They are small, so that nothing becomes infinite or denormal, and not zero, which some kernels skip.
+    They are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
     """
 
     shape: tuple[int, ...]
@@ -49,14 +48,14 @@ class _Weight:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor of float32, or the given integers; the format is spelled with axes NCHW or OIHW.
+    """An operand: a float32 tensor, or given constants.
 
     Attributes:
-        shape: logical.
-        format: canonical where it is empty.
-        is_constant: a weight.
-        numbers: integers that it holds: axes, sizes.
-        scales: fractions that it holds.
+        shape: the logical shape.
+        format: the format with the letters of NCHW; canonical if empty.
+        is_constant: whether it is a weight.
+        numbers: the values of an integer constant, such as axes and sizes.
+        scales: the values of a floating-point constant.
     """
 
     shape: tuple[int, ...]
@@ -67,7 +66,7 @@ class Operand:
 
     @property
     def storage(self) -> Storage:
-        """The format; letters stand for axes in their order in NCHW, which OIHW follows."""
+        """The storage; the letters N, C, H, W are the axes in this order, also of filters."""
         canonical = Format.canonical(len(self.shape))
         return Storage(Format.parse(self.format, "NCHW"[: len(self.shape)]) if self.format else canonical)
 
@@ -89,10 +88,10 @@ class Case:
     """A kernel to time.
 
     Attributes:
-        family: the line of the agreement table that it counts in.
-        op_type: of ai.onnx; CastData for a conversion.
-        inputs: None where one is absent.
-        output: of which there is one.
+        family: its row in the agreement table.
+        op_type: the op type; CastData for a conversion.
+        inputs: the inputs, None for an absent one.
+        output: the only output.
         attributes: of the op.
         domain: of the op.
     """
@@ -106,8 +105,8 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What it is, in one line; also its name in a state file."""
-        fields = " ".join(f"{name}={_spelled(value)}" for name, value in sorted(self.attributes.items()))
+        """The op, operands and attributes in one line, which identify the case in a state file."""
+        fields = " ".join(f"{name}={_attribute_text(value)}" for name, value in sorted(self.attributes.items()))
         operands = ", ".join("-" if each is None else str(each) for each in self.inputs)
         return f"{self.op_type} {operands} -> {self.output}{f' {fields}' if fields else ''}"
 
@@ -117,7 +116,7 @@ class Case:
         return self.op_type == CAST
 
     def op(self, graph: Graph | None = None, copy: int = 0) -> Op:
-        """The op with its signature; in a graph, if there is one."""
+        """The op with its signature, added to a graph if one is given."""
         values = [
             None if each is None else each.value(f"x{copy}_{index}", 7 * copy + index)
             for index, each in enumerate(self.inputs)
@@ -146,7 +145,7 @@ class Case:
         return op
 
     def price(self, model: RooflineModel) -> float:
-        """What the cost model says that it takes, in seconds."""
+        """The price of the cost model, in seconds."""
         op = self.op()
         assert op.signature is not None
         x, source, target = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
@@ -156,11 +155,11 @@ class Case:
         return model.kernel_seconds(op, op.signature)
 
     def nbytes(self) -> int:
-        """Bytes of all operands, without lanes."""
+        """Bytes of all operands, without padding."""
         return 4 * sum(prod(each.shape) for each in (*self.inputs, self.output) if each is not None)
 
     def model(self, copies: int) -> bytes:
-        """An ONNX model of so many copies, side by side."""
+        """An ONNX model of independent copies of the op."""
         graph = Graph("case", {"": OPSET})
         for copy in range(copies):
             self.op(graph, copy)
@@ -170,12 +169,12 @@ class Case:
         # Without the dialect's passes: there is nothing to fuse, and the block-size check would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without packed filters.
         lowered = Dialect.lower(_DIALECT, graph)
-        _bare(lowered)
+        _remove_interface_reshapes(lowered)
         return onnx_io.to_bytes(onnx_io.emit(lowered))
 
 
 def chain(length: int) -> bytes:
-    """A model of so many nodes that do next to nothing, one behind the other."""
+    """A model of a chain of nodes on tiny tensors."""
     graph = Graph("chain", {"": OPSET})
     kind = TensorType(DType.FLOAT32, (1, 16, 1, 1))
     value = graph.add_value(Value("x", kind))
@@ -188,8 +187,8 @@ def chain(length: int) -> bytes:
     return onnx_io.to_bytes(onnx_io.emit(graph))
 
 
-def _bare(graph: Graph) -> None:
-    """Let inputs and outputs have the shapes that the dialect works in: callers see others, by a Reshape each."""
+def _remove_interface_reshapes(graph: Graph) -> None:
+    """Give inputs and outputs the shapes of the dialect's kernels, without the Reshapes at the interface."""
     for index, value in enumerate(graph.inputs):
         uses = graph.uses(value)
         if len(uses) == 1 and uses[0].op.op_type == "Reshape" and value.rank == 5:
@@ -211,5 +210,5 @@ def _bare(graph: Graph) -> None:
             graph.remove_op(producer)
 
 
-def _spelled(value: Attribute) -> str:
+def _attribute_text(value: Attribute) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,9 +1,9 @@
-"""What has been measured so far, in a file of one line of JSON each, so that an interrupted calibration can go on.
+"""State file of a calibration: its measurements as lines of JSON, so that an interrupted calibration can be resumed.
 
     {"calibration": 1, "cpu": "...", "onnxruntime": "...", "threads": 1, "run": 1.9e-06, "node": 1.8e-07}
     {"kernel": "Conv 1x64x56x56:NCHW16c, ...", "seconds": 0.000129}
 
-A line is appended and flushed with every measurement; one that was cut off is not counted.
+A line is appended and flushed with every measurement; an incomplete last line is ignored.
 """
 
 import json
@@ -23,12 +23,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What measurements have to have in common to be fitted together.
+    """The conditions that all measurements of a file share.
 
     Attributes:
         cpu: the name of the processor.
-        onnxruntime: its version.
-        threads: of onnxruntime.
+        onnxruntime: the version of onnxruntime.
+        threads: the threads of onnxruntime.
         target: the built-in target that is calibrated.
     """
 
@@ -39,24 +39,24 @@ class Conditions:
 
 
 class State(AbstractContextManager["State"]):
-    """The measurements of a file, which is created where there is none.
+    """The measurements of a file, which is created if it does not exist.
 
     Args:
         path: the file.
-        conditions: those that hold now.
+        conditions: the current conditions.
 
     Attributes:
-        seconds: by the key of the kernel; of several measurements the least.
-        counts: how many measurements there are, by key.
-        threads: of onnxruntime.
-        idle: what is not the kernels' time, once it is known.
+        seconds: the smallest measured time of each kernel, by its key.
+        counts: the number of measurements of each kernel, by its key.
+        threads: the threads of onnxruntime.
+        idle: the overhead of runs and nodes, once it is measured.
 
     Raises:
-        LayoutoptError: it holds something else, was made under other conditions, or cannot be read or written.
+        LayoutoptError: the file has other contents or conditions, or cannot be read or written.
     """
 
     def __init__(self, path: Path, conditions: Conditions) -> None:
-        """Read what is there."""
+        """Read the existing measurements."""
         self.path = path
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
@@ -65,10 +65,10 @@ class State(AbstractContextManager["State"]):
         self._conditions = conditions
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-            whole = text[: text.rfind("\n") + 1]
-            self._read(whole.splitlines())
+            complete = text[: text.rfind("\n") + 1]
+            self._read(complete.splitlines())
             self._file = path.open("r+" if text else "w", encoding="utf-8")
-            self._file.truncate(len(whole.encode()))
+            self._file.truncate(len(complete.encode()))
             self._file.seek(0, os.SEEK_END)
         except OSError as error:
             raise LayoutoptError(
@@ -76,12 +76,12 @@ class State(AbstractContextManager["State"]):
             ) from error
 
     def begin(self, idle: Idle) -> None:
-        """Write the first line, once."""
+        """Write the header."""
         self.idle = idle
         self._append({"calibration": _VERSION, **asdict(self._conditions), **asdict(idle)})
 
     def add(self, key: str, seconds: float) -> None:
-        """Keep a measurement."""
+        """Append a measurement."""
         self._count(key, seconds)
         self._append({"kernel": key, "seconds": seconds})
 
@@ -108,7 +108,7 @@ class State(AbstractContextManager["State"]):
         records = [self._record(line) for line in lines]
         header = records[0]
         if header.get("calibration") != _VERSION:
-            raise self._foreign()
+            raise self._wrong_file()
         for name, now in asdict(self._conditions).items():
             if header.get(name) != now:
                 raise LayoutoptError(
@@ -121,18 +121,18 @@ class State(AbstractContextManager["State"]):
             for record in records[1:]:
                 self._count(str(record["kernel"]), float(record["seconds"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise self._foreign() from error
+            raise self._wrong_file() from error
 
     def _record(self, line: str) -> dict[str, Any]:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise self._foreign() from error
+            raise self._wrong_file() from error
         if not isinstance(record, dict):
-            raise self._foreign()
+            raise self._wrong_file()
         return record
 
-    def _foreign(self) -> LayoutoptError:
+    def _wrong_file(self) -> LayoutoptError:
         return LayoutoptError(
             "holds no measurements of layoutopt calibrate", where=str(self.path), hint="name another file"
         )

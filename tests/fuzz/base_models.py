@@ -1,4 +1,4 @@
-"""Models that the structural campaign mutates: pieces of real networks, models with bodies, whole networks.
+"""Base models of structural mutants: pieces of real networks, models with subgraphs, whole networks.
 
 A piece is a run of nodes of a network of `examples/zoo`, with the weights and the declared shapes that the network has. A piece
 takes milliseconds to run, a whole network seconds, so pieces are what most examples are made of.
@@ -22,8 +22,8 @@ _WHOLE = ("efficientnet_b0", "keras_mobilenetv3s", "mobilenetv2")
 _TRIES = 50
 
 
-def donor(choices: Choices) -> onnx.ModelProto:
-    """A sound model, which the caller may change."""
+def base_model(choices: Choices) -> onnx.ModelProto:
+    """A valid model, which the caller may change."""
     kind = weighted(choices, [("piece", 85), ("body", 13), ("whole", 2)])
     if kind == "body":
         return control_flow_models.load(pick(choices, sorted(control_flow_models.MODELS)))
@@ -45,7 +45,7 @@ def _piece(choices: Choices) -> onnx.ModelProto:
 
 
 def _cut(model: onnx.ModelProto, first: int, last: int) -> onnx.ModelProto | None:
-    """The nodes from `first` to `last`; None if that is too large, or needs something else than tensors of floats."""
+    """The nodes from `first` to `last`; None if they are too large or need inputs other than floating-point tensors."""
     nodes = list(model.graph.node)[first:last]
     weights, infos = _parts(model)
     made = {name for node in nodes for name in node.output if name}
@@ -103,7 +103,7 @@ def _parts(model: onnx.ModelProto) -> tuple[dict[str, TensorProto], dict[str, on
 
 @lru_cache(maxsize=len(_WHOLE))
 def _whole(name: str) -> onnx.ModelProto:
-    """A whole network for small images; what it declares of the sizes of values does not hold for these and goes."""
+    """A whole network for small images, without its declared shapes of inner values."""
     model = zoo.load(name)
     del model.graph.value_info[:]
     for dim in model.graph.input[0].type.tensor_type.shape.dim:
@@ -120,7 +120,7 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def prepare() -> None:
-    """Load the networks, before processes are started that all need them."""
+    """Load the networks once, before processes are started."""
     for name in zoo.NAMES:
         _parts(_network(name))
     for name in _WHOLE:

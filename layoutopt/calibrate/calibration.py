@@ -1,4 +1,4 @@
-"""A calibration as one call: from the grid to the profile and the agreement with kernels that were not fitted to."""
+"""Calibration of this machine's target, from the grid of kernels to the target file and the agreement of held-out kernels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ import onnxruntime
 
 from layoutopt.bench.interleaved import pinned
 from layoutopt.calibrate.agreement import median_error, rank_correlation
-from layoutopt.calibrate.case import Case
-from layoutopt.calibrate.fitting import Measured, fit_target, held_out, sort_out
+from layoutopt.calibrate.calibration_report import Agreement, CalibrationReport, KernelTime
 from layoutopt.calibrate.grid import cases
-from layoutopt.calibrate.profile import profile_text
-from layoutopt.calibrate.report import Agreement, CalibrationReport, KernelTime
-from layoutopt.calibrate.rows import with_rows
-from layoutopt.calibrate.state import Conditions, State
+from layoutopt.calibrate.kernel_case import Case
+from layoutopt.calibrate.kernel_rows import with_rows
+from layoutopt.calibrate.state_file import Conditions, State
+from layoutopt.calibrate.target_file import target_file_text
+from layoutopt.calibrate.target_fit import Measured, fit_target, group_measurements, held_out
 from layoutopt.calibrate.timing import measure, measure_idle
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_name, host_target
@@ -29,18 +29,18 @@ from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
 
-_BLOCKED = ("cpu-avx2", "cpu-avx512")  # whose kernels the dialect onnxruntime knows
-_ROUNDS = {False: 50, True: 25}  # turns of every kernel in a pass, by whether it is quick
-_PASSES = {False: 3, True: 1}  # minutes apart, so that a disturbance does not meet a kernel in all of them
+_BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
+_ROUNDS = {False: 50, True: 25}  # runs of every kernel in a pass, by `quick`
+_PASSES = {False: 3, True: 1}  # by `quick`; minutes apart, so that other load does not affect a kernel in all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What came out.
+    """The result of a calibration.
 
     Attributes:
         spec: the calibrated target.
-        report: everything else; the text of the profile too.
+        report: its report, with the text of the target file.
     """
 
     spec: TargetSpec
@@ -50,17 +50,17 @@ class Calibration:
 def calibrate(
     state: Path, *, quick: bool = False, threads: int = 1, progress: Progress = lambda step: None
 ) -> Calibration:
-    """Time kernels on this machine, as far as that has not been done, and fit the target of this machine to them.
+    """Time the kernels that have not been timed yet, and fit the target of this machine to all measurements.
 
     Args:
-        state: where measurements are kept, and taken from if it exists.
-        quick: a third of the kernels, in a single pass.
-        threads: of onnxruntime; with one, the process stays on one CPU meanwhile.
+        state: the state file of the measurements, which is read if it exists.
+        quick: whether to time a third of the kernels in a single pass.
+        threads: threads of onnxruntime; with one, the process is pinned to one CPU.
         progress: called with the name of each step.
 
     Raises:
-        TargetError: the kernels of this machine's processor are not known.
-        LayoutoptError: the state file is of another machine, or cannot be used; a kernel cannot be run.
+        TargetError: no target has the kernels of this machine's processor.
+        LayoutoptError: the state file is that of another machine, or cannot be used; or a kernel cannot be run.
     """
     begin = perf_counter()
     name = host_target()
@@ -75,7 +75,7 @@ def calibrate(
             _measure(grid, kept, quick, progress)
         assert kept.idle is not None
         progress("fitting")
-        measured = sort_out(grid, kept.seconds, with_rows(base))
+        measured = group_measurements(grid, kept.seconds, with_rows(base))
     today = date.today().isoformat()
     where = f"{conditions.cpu} with {name.removeprefix('cpu-').upper()}"
     plural = "s" if threads > 1 else ""
@@ -100,15 +100,15 @@ def calibrate(
         families=families,
         total=_agreement("all", times),
         kernels=times,
-        profile=profile_text(spec, base, about),
+        profile=target_file_text(spec, base, about),
     )
     return Calibration(spec, report)
 
 
 def _measure(grid: Sequence[Case], kept: State, quick: bool, progress: Progress) -> None:
-    """All that is missing, in the order of a hash: neighbours in the grid are alike, and would share caches."""
+    """Measure the missing kernels in the order of a hash, because neighbours in the grid are similar and would share caches."""
     if kept.idle is None:
-        progress("measuring what a run takes that does nothing")
+        progress("measuring the overhead of a run")
         kept.begin(measure_idle(kept.threads))
     assert kept.idle is not None
     for number in range(_PASSES[quick]):
@@ -122,7 +122,7 @@ def _measure(grid: Sequence[Case], kept: State, quick: bool, progress: Progress)
 
 
 def _times(measured: Sequence[Measured], left_out: set[str], spec: TargetSpec, base: TargetSpec) -> list[KernelTime]:
-    """Every kernel with its prices, families together."""
+    """The measured and predicted times of every kernel, sorted by family."""
     after, before = RooflineModel(spec), RooflineModel(base)
     return [
         KernelTime(
