@@ -161,7 +161,7 @@ def test_every_error_is_public() -> None:
 
 def test_what_extensions_import() -> None:
     """Examples of extensions need no names but the public ones, and these have a description."""
-    homes = {"layoutopt", "layoutopt.extend", "layoutopt.testing"}
+    homes = {"layoutopt", "layoutopt.bench", "layoutopt.extend", "layoutopt.testing"}
     files = [*(CHECKOUT / "examples/plugin").rglob("*.py"), *(CHECKOUT / "examples").glob("*_a_*.py")]
     trees = [ast.parse(path.read_text()) for path in files]
     sources = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
