@@ -150,7 +150,7 @@ def test_inspect(cli: Cli, model: str) -> None:
     assert short.code == long.code == 0
     for said in ("would be rewritten", "Conv", "metadata only"):
         assert said in short.out
-    for said in ("conv0", "conv1", "to_nhwc", "is stored in", "requires"):
+    for said in ("conv0", "conv1", "to_nhwc", "produces", "requires"):
         assert said in long.out
     found = json.loads(cli("inspect", model, "-t", TARGET, "--json").out)
     assert found["improves"] and found["counts"]["before"]["transposes"] == 3
