@@ -20,8 +20,9 @@ from typing import Self
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
 from layoutopt.formats.extent import Dim
-from layoutopt.formats.format import Format, Shape, quotient
+from layoutopt.formats.format import Format
 from layoutopt.formats.pack import Array
+from layoutopt.formats.shapes import Shape, quotient
 from layoutopt.formats.steps import Chain, Reshape, Step, Transpose, run
 
 

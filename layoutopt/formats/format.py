@@ -26,14 +26,8 @@ from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.extent import Dim, factors
 from layoutopt.formats.notation import parse_levels, write_levels
-
-Shape = tuple[Dim, ...]
-"""The extents of a tensor, one per axis."""
-
-Volume = tuple[int, tuple[str, ...]]
-"""A product of extents: the integer factor, and the symbolic factors in alphabetical order, none of them a product."""
+from layoutopt.formats.shapes import Shape, Volume, quotient, round_up, volume
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -196,7 +190,7 @@ class Format:
         """
         self.check(shape)
         blocks = self._blocks()
-        return tuple(_round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape))
+        return tuple(round_up(dim, blocks[axis]) if axis in blocks else dim for axis, dim in enumerate(shape))
 
     @_memoised
     def physical_shape(self, shape: Shape) -> Shape:
@@ -312,37 +306,6 @@ class Format:
         return type(self)(tuple(Part(names[part.axis], part.block, part.step) for part in parts))
 
 
-def volume(dims: Iterable[Dim]) -> Volume:
-    """The product of extents; without symbols if a factor is 0."""
-    number = 1
-    symbols: list[str] = []
-    for dim in dims:
-        if isinstance(dim, str):
-            times, found = factors(dim)
-            symbols += found
-        else:
-            times = dim
-        number *= times
-    return number, tuple(sorted(symbols)) if number else ()
-
-
-def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
-    """Extents as integers.
-
-    Raises:
-        FormatError: an extent is symbolic.
-    """
-    dims = tuple(dims)
-    if any(isinstance(dim, str) for dim in dims):
-        raise FormatError(f"the extents {dims} are not all static", hint="give the symbolic ones a value")
-    return tuple(int(dim) for dim in dims)
-
-
-def quotient(dim: Dim, block: int) -> Dim:
-    """The extent divided by `block`, rounded down; a symbolic extent is returned unchanged."""
-    return dim if isinstance(dim, str) else dim // block
-
-
 @_memoised
 def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
     """The normal form of the parts of a format, and its hash.
@@ -397,7 +360,3 @@ def _without_default_steps(parts: Sequence[Part]) -> tuple[Part, ...]:
         found.append(Part(part.axis, part.block, 0 if part.step == inner else part.step))
         reach[part.axis] = inner * (part.block or 1)
     return tuple(reversed(found))
-
-
-def _round_up(dim: Dim, block: int) -> Dim:
-    return dim if isinstance(dim, str) else -(-dim // block) * block

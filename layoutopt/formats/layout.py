@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.format import Format, static_shape
+from layoutopt.formats.format import Format
+from layoutopt.formats.shapes import static_shape
 
 Index = NDArray[np.int64]
 

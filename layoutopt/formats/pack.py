@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.format import Format, static_shape
+from layoutopt.formats.format import Format
+from layoutopt.formats.shapes import static_shape
 
 Array = NDArray[Any]
 

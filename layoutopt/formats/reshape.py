@@ -20,7 +20,8 @@ from itertools import pairwise
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.format import Format, Part, Shape, volume
+from layoutopt.formats.format import Format, Part
+from layoutopt.formats.shapes import Shape, volume
 
 _Pieces = dict[int, list[Digit]]
 """Digits of the result's axes, by the index of the part of the format that contains them."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layoutopt.formats.extent import Dim
-from layoutopt.formats.format import Shape, static_shape
 from layoutopt.formats.pack import Array, resize
+from layoutopt.formats.shapes import Shape, static_shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from layoutopt import onnx_io
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
-from layoutopt.formats.format import static_shape
+from layoutopt.formats.shapes import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import raise_if_out_of_memory

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from layoutopt.formats import Format, Shape, pack, unpack
-from layoutopt.formats.format import static_shape
+from layoutopt.formats.shapes import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, rule_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_format import formats, shapes
 
 from layoutopt.formats import Conversion, Format, Transpose, pack, run, unpack
-from layoutopt.formats.format import static_shape
+from layoutopt.formats.shapes import static_shape
 from layoutopt.testing.formats import check_conversion, numbered
 
 

@@ -101,7 +101,7 @@ def test_the_blocks_of_a_file(save, is_for_this: bool) -> None:
 def test_blocked_kernels_without_a_word_about_blocks_do_not_fit(save) -> None:
     body = "g (float[1,16,4,4] x) => (float[1,16,4,4] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
     found = check_model(save(body))
-    assert found.packed is None and "does not say how many" in next(iter(found.problems))
+    assert found.packed is None and "does not declare how many" in next(iter(found.problems))
 
 
 def test_a_plain_model_fits(save) -> None:

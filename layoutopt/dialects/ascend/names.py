@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
-from layoutopt.formats.format import static_shape
+from layoutopt.formats.shapes import static_shape
 from layoutopt.ir.types import DType
 
 Names: TypeAlias = Mapping[Format, str]

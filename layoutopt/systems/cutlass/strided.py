@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, Part
 from layoutopt.formats import Layout as Memory
-from layoutopt.formats.format import static_shape
+from layoutopt.formats.shapes import static_shape
 from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
 
 
