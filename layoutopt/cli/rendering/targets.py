@@ -41,7 +41,7 @@ def print_targets(as_json: bool) -> None:
         )
         rows.add_row(text(spec.name, "bold"), text(spec.family), text(spec.dialect, "dim"), about)
     for name, entry in EXTENSIONS.found.items():
-        rows.add_row(text(name, "bold"), "", "", styled_line("cost model in Python, from ", package_of(entry)))
+        rows.add_row(text(name, "bold"), "", "", styled_line("from the package ", package_of(entry)))
     show(rows)
     footnote(
         "The path of a .toml file is a target too; it can inherit from one of these. NAME,NAME gets one plan for both."
