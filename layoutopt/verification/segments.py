@@ -37,10 +37,11 @@ from layoutopt.verification.verify import Request, dtype_of, magnitude, packed, 
 
 FACTOR = 16
 """By how many times the spread of its segment a value may differ: one segment averages rounding less than a whole model
-does."""
+does. Without a fault the largest ratio measured is 15 (Winograd convolutions and group normalisations of sd_vae_decoder)."""
 
-UNITS = 64
-"""By how many units in the last place of the largest magnitude a value may differ in any case."""
+UNITS = 8
+"""By how many units in the last place of the largest magnitude a value may differ in any case. In eleven networks of
+examples/zoo and 325 pairs of a trained model and a target, none differs by more than that and by more than 4.2 spreads."""
 
 MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
 """By which part of the largest magnitude floating-point values may differ before they are rounded to integers."""
