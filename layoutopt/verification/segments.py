@@ -36,10 +36,12 @@ from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.verdict import Comparison, Verification
 
 SEGMENT_FACTOR = 16
-"""The accepted difference of a value as a multiple of the spread of its segment, which averages rounding less than a model."""
+"""The accepted difference of a value as a multiple of the spread of its segment, which averages rounding less than a model.
+Without a fault the largest ratio measured is 15: Winograd convolutions and group normalisations of sd_vae_decoder."""
 
-SEGMENT_UNITS = 64
-"""The difference that is always accepted, in units in the last place of the largest magnitude."""
+SEGMENT_UNITS = 8
+"""The difference that is always accepted, in units in the last place of the largest magnitude. In eight other networks of
+examples/zoo and 325 pairs of a trained model and a target, no value differs by more than that and by more than 4.2 spreads."""
 
 MARGINS = {DType.FLOAT64: 1e-7, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 6e-2}
 """The accepted difference of floating-point values before rounding to integers, relative to the largest magnitude."""
