@@ -122,7 +122,7 @@ def changed(**members: object) -> CostModel:
     """A built-in cost model with other members."""
     model = load_target("gpu-hopper")
     own = {
-        name: getattr(model, name) for name in ("name", "dialect", "kernels", "kernel_seconds", "conversion_seconds")
+        name: getattr(model, name) for name in ("name", "dialect", "preferred_formats", "kernel_seconds", "conversion_seconds")
     }
     return SimpleNamespace(**(own | members))  # type: ignore[return-value]
 
