@@ -58,13 +58,17 @@ def has_inference(node: Node) -> bool:
 
 
 def only_types(node: Node) -> list[Found]:
-    """The element types of the outputs where the operator's schema allows one type only."""
+    """The element types of the outputs that follow from the operator's schema: the only one, or that of an input."""
     schema = find_schema(node.op_type, node.domain, node.version)
     found: list[Found] = [None] * len(node.outputs)
+    inputs = {} if schema is None else {each.type_str: index for index, each in reversed([*enumerate(schema.inputs)])}
     for index, formal in enumerate(schema.outputs[: len(found)] if schema is not None else ()):
         dtypes = [dtype for dtype in DType if f"tensor({_LABELS.get(dtype, dtype)})" in formal.types]
+        operand = node.operand(inputs[formal.type_str]) if formal.type_str in inputs else None
         if len(formal.types) == len(dtypes) == 1:
             found[index] = PartialType(dtypes[0], None)
+        elif operand is not None and operand.dtype is not None:
+            found[index] = PartialType(operand.dtype, None)
     return found
 
 

@@ -78,16 +78,20 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
     """
     if not has_inference(node):
         results = zip(results_of(node), only_types(node), strict=True)
-        return [only if each is None else _found(each) for each, only in results]
+        found = [only if each is None else _found(each) for each, only in results]
+        return found if node.domain else _with_shapes(node, found)
     try:
         theirs = infer_node(node)
     except REFUSALS as error:
         if not is_lenient and not is_tolerated(str(error)):
             raise
         theirs = _without_shapes(node)
-    if node.domain or all(map(_is_static, theirs)):
-        return theirs
-    return [_both(one, other) for one, other in zip(theirs, _tried(shapes_of, node), strict=True)]
+    return theirs if node.domain or all(map(_is_static, theirs)) else _with_shapes(node, theirs)
+
+
+def _with_shapes(node: Node, found: list[Found]) -> list[Found]:
+    """The types of the outputs with the extents that the shape function adds."""
+    return [_both(one, other) for one, other in zip(found, _tried(shapes_of, node), strict=True)]
 
 
 def _without_shapes(node: Node) -> list[Found]:

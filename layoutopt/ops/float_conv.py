@@ -36,13 +36,14 @@ class ScalableConvolution(Convolution, AffineFolding):
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """Scales are folded into the filter, shifts into the bias; shifts of the input only without pads."""
         w = float_constant(op, 1)
-        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
-        if w is None or b is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
+        if w is None or affine.axis not in (None, 1) or self.variant(op) == "grouped":
+            return None
+        b = _constant_bias(op, self._channels(op, w, "out"))
+        if b is None:
             return None
         if side == "out":
-            scale, shift = affine.along(self._channels(op, w, "out"))
-            bias = np.broadcast_to(b, scale.shape) * scale + shift
-            return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **_bias(op, bias)}
+            scale, shift = affine.along(len(b))
+            return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **_bias(op, b * scale + shift)}
         scale, shift = affine.along(self._channels(op, w, "in"))
         axis = self._weight_axis(op, "in")
         if affine.only_scales:
@@ -51,7 +52,7 @@ class ScalableConvolution(Convolution, AffineFolding):
         if self.family != "convolution" or pads:
             return None
         added = (w * _along(shift, axis, w.ndim)).sum(axis=tuple(range(1, w.ndim)))
-        return {1: w * _along(scale, axis, w.ndim), **_bias(op, np.broadcast_to(b, added.shape) + added)}
+        return {1: w * _along(scale, axis, w.ndim), **_bias(op, b + added)}
 
     def _weight_axis(self, op: Op, side: Side) -> int:
         """The axis of the filter that runs along the channels of x or y; a depthwise filter has one axis for both."""
@@ -81,10 +82,10 @@ class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
     @override
     def linear_map(self, op: Op) -> LinearMap | None:
         w = float_constant(op, 1)
-        b = float_constant(op, 2) if len(op.inputs) > 2 and op.inputs[2] is not None else np.zeros(1)
+        b = _constant_bias(op, w.shape[0]) if w is not None else None
         if w is None or b is None or self.mapped_axis(op) is None:
             return None
-        return LinearMap(1, w.reshape(w.shape[:2]), np.broadcast_to(b, w.shape[:1]))
+        return LinearMap(1, w.reshape(w.shape[:2]), b)
 
     @override
     def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
@@ -97,6 +98,14 @@ class ConvTranspose(TransposedConvolution, ScalableConvolution):
     """The op of the standard domain. Its pads crop the result, so it folds none."""
 
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+
+
+def _constant_bias(op: Op, channels: int) -> Array | None:
+    """The bias of each output channel; None if it is computed, or of another length, which ONNX Runtime does not check."""
+    if len(op.inputs) < 3 or op.inputs[2] is None:
+        return np.zeros(channels)
+    bias = float_constant(op, 2)
+    return bias if bias is not None and bias.shape == (channels,) else None
 
 
 def _bias(op: Op, bias: Array) -> dict[int, Array]:
