@@ -3,10 +3,11 @@
     python benchmarks/ledger.py --write benchmarks/ledger.csv [--networks NAME ...] [--processes N]
     python benchmarks/ledger.py --compare benchmarks/ledger.csv [--networks NAME ...] [--processes N]
 
-The networks are those of examples/zoo and the light models of the onnx package. Each is optimised in a process of its own,
-without verification, in every way of `WAYS`. `--compare` measures again and prints the entries that differ from a ledger; the
-exit code is 1 if one is worse: a higher price, lower bound or gap, more casts, transposes or ops, or a larger file. Seconds and
-memory depend on the machine and its load, so they are compared as ratios over all entries and decide nothing.
+`--write` takes the networks of examples/zoo and the light models of the onnx package, `--compare` those of the ledger. Each
+is optimised in a process of its own, without verification, in every way of `WAYS`. `--compare` measures again and prints
+the entries that differ from a ledger; the exit code is 1 if one is worse: a higher price, lower bound or gap, more casts,
+transposes or ops, or a larger file. Seconds and memory depend on the machine and its load, so they are compared as ratios
+over all entries and decide nothing.
 
 Columns: network, target, dialect; price and lower_bound in estimated seconds; gap; casts, transposes; ops, the number of nodes
 by type in the emitted model and its functions; bytes of the emitted model; seconds of processor time; megabytes at the peak.
@@ -60,16 +61,16 @@ def main() -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", type=Path, metavar="FILE")
     action.add_argument("--compare", type=Path, metavar="FILE")
-    parser.add_argument("--networks", nargs="+", default=[*zoo.NAMES, *light.NAMES], metavar="NAME")
+    parser.add_argument("--networks", nargs="+", metavar="NAME")
     parser.add_argument("--processes", type=int, default=1, metavar="N")
     asked = parser.parse_args()
-    found = measured(asked.networks, asked.processes)
     if asked.write is not None:
-        write(asked.write, found)
+        write(asked.write, measured(asked.networks or [*zoo.NAMES, *light.NAMES], asked.processes))
         return 0
     with asked.compare.open(newline="") as file:
         before = {key_of(entry): entry for entry in csv.DictReader(file)}
-    return compared(before, found)
+    networks = asked.networks or list(dict.fromkeys(network for network, _, _ in before))
+    return compared(before, measured(networks, asked.processes))
 
 
 def measured(networks: Iterable[str], processes: int) -> list[Entry]:
