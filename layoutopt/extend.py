@@ -28,7 +28,8 @@ from layoutopt.dialects.ops import Ops
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Format, Layout, Part, Shape, format_system, lookup
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 from layoutopt.ir.types import (
     Array,

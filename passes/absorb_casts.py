@@ -37,7 +37,7 @@ class AbsorbCasts(Pass):
             assert renamed is not None and copy is not None
             op.signature = restored
             renamed.storage = copy.storage
-            self._take_over(graph, cast)
+            graph.replace_value(copy, renamed)
 
     def _only_cast(self, graph: Graph, op: Op) -> Op | None:
         value = op.outputs[0]
@@ -45,14 +45,3 @@ class AbsorbCasts(Pass):
             return None
         reader = next(graph.readers(value)) if graph.use_count(value) == 1 else None
         return reader if is_cast(reader) else None
-
-    def _take_over(self, graph: Graph, cast: Op) -> None:
-        """Put the rename's output in the place of the cast's, under its name."""
-        value, copy = cast.inputs[0], cast.outputs[0]
-        assert value is not None and copy is not None
-        name = copy.name
-        graph.replace_uses(copy, value)
-        graph.replace_output(copy, value)
-        graph.remove_op(cast)
-        if value.name != name:
-            graph.rename(value, name)

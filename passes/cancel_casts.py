@@ -9,7 +9,8 @@ Lanes decide for blocked formats: a cast leaves zero lanes, so it stays where it
 from dataclasses import dataclass
 
 from layoutopt.ir.cast import is_cast, moves
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.passes.base import Pass, PassContext
 
@@ -31,7 +32,7 @@ class CancelCasts(Pass):
             if is_cast(graph.producer(source)) and not self._is_free(graph, source, copy):
                 self._skip(graph, op)
             self._bypass(graph, op, copy)
-            if not graph.is_read(copy) and not graph.is_output(copy):
+            if not graph.is_used(copy):
                 graph.remove_op(op)
 
     def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
@@ -47,7 +48,7 @@ class CancelCasts(Pass):
         graph.set_input(op, 0, before.inputs[0])
         assert op.signature is not None and before.signature is not None
         op.signature = Signature(before.signature.inputs, op.signature.outputs)
-        if not graph.is_read(source) and not graph.is_output(source):
+        if not graph.is_used(source):
             graph.remove_op(before)
 
     def _bypass(self, graph: Graph, op: Op, copy: Value) -> None:

@@ -14,7 +14,8 @@ later, and of an output x -> Transpose -> QuantizeLinear it rounds the output.
 from dataclasses import dataclass
 
 from layoutopt.ir.cast import moves, storage_name
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import X, Y, clean_signature, is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext

@@ -152,8 +152,7 @@ def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between:
     numbers = {index: array for index, array in numbers.items() if not _is_same(host, index, array)}
     if not budget.allows(graph, op, host, numbers):
         return "the file may not grow by other weights"
-    before = Op(host.op_type, host.inputs, host.outputs, domain=host.domain, attributes=dict(host.attributes))
-    before.version = host.version
+    before = host.copy(host.inputs, host.outputs)
     for index, array in numbers.items():
         data = budget.held(array) or _Absorbed(before, affine, side, index, dtype, array.nbytes)
         _set_constant(graph, host, index, data, TensorType(dtype, array.shape))
@@ -197,7 +196,7 @@ def _set_constant(graph: Graph, host: Op, index: int, data: Data, type: TensorTy
     inputs = [*host.inputs, *padding]
     inputs[index] = new
     graph.set_inputs(host, tuple(inputs))
-    if old is not None and not graph.is_read(old) and not graph.is_output(old):
+    if old is not None and not graph.is_used(old):
         name = old.name
         graph.remove_value(old)
         graph.rename(new, name)
@@ -208,10 +207,7 @@ def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
     """Let the readers of the affine's output read its input. Computed before it, the input is what the output was."""
     x, y = op.inputs[affine.index], op.outputs[0]
     assert x is not None and y is not None
-    name = y.name
-    graph.replace_uses(y, x)
-    graph.replace_output(y, x)
-    graph.remove_op(op)
     if side == "out":
-        graph.rename(x, name)
-        x.tensor, x.origin = name, y.origin
+        graph.replace_value(y, x)
+    else:
+        graph.bypass(op, affine.index)

@@ -7,7 +7,8 @@ after:  n (8, 64, 1) -> Div(x, .)
 from dataclasses import dataclass
 
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast

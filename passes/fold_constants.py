@@ -90,7 +90,7 @@ class FoldConstants(Pass):
             folded: dict[str, Value] = {}
             for value in op.outputs:
                 array = value.known if value is not None else None
-                if array is None or value is None or not graph.is_read(value) or graph.is_output(value):
+                if array is None or value is None or not graph.is_used(value):
                     continue
                 type = TensorType(DType.of(array), array.shape)
                 constant = graph.new_value(f"{value.name}__folded", type, data=ArrayData(array), tensor=value.tensor)
@@ -118,7 +118,7 @@ class FoldConstants(Pass):
             folded[value.name] = constant
         for op in reversed(foldable):
             outputs = [value for value in op.outputs if value is not None]
-            if not any(graph.is_read(value) or graph.is_output(value) for value in outputs):
+            if not any(graph.is_used(value) for value in outputs):
                 graph.remove_op(op)
         _take_names(graph, folded)
         return bool(folded) or merged
@@ -265,7 +265,7 @@ def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
 
 def _own(body: Graph, formal: Value, value: Value) -> None:
     """Let a body read a constant of its own in the place of what stands for an outer one."""
-    if not body.is_read(formal) and not body.is_output(formal):
+    if not body.is_used(formal):
         return
     name = formal.name
     body.rename(formal, body.fresh_name(f"{name}__captured"))

@@ -31,12 +31,11 @@ class FoldPads(Pass):
 
     def _drop(self, graph: Graph, pad: Op) -> str:
         """Let readers read what a Pad adds nothing to. Returns why not; empty if done."""
-        x, y = pad.inputs[0], pad.outputs[0]
-        assert x is not None and y is not None
+        y = pad.outputs[0]
+        assert y is not None
         if graph.is_output(y):
             return f"{y.name} is an output"
-        graph.replace_uses(y, x)
-        graph.remove_op(pad)
+        graph.bypass(pad)
         return ""
 
     def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
@@ -63,10 +62,7 @@ class FoldPads(Pass):
         use.op.attributes = {**use.op.attributes, **attributes}
         for inner, ends in between:
             _shrink(graph, inner, ends)
-        x, y = pad.inputs[0], pad.outputs[0]
-        assert x is not None and y is not None
-        graph.replace_uses(y, x)
-        graph.remove_op(pad)
+        graph.bypass(pad)
         return ""
 
 

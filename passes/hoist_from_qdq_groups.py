@@ -10,7 +10,7 @@ ops commute.
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, Op, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.quantization.commute import Commuted, commuted
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
@@ -55,14 +55,12 @@ def _move_behind(graph: Graph, only_views: bool) -> None:
         if there is None or source is None or source.shape is None:
             continue
         inner = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
-        moved = _copy(graph, step, (source, *step.inputs[1:]), inner, there.attributes, step.name)
+        inputs = (source, *step.inputs[1:])
+        pending.append(graph.add_copy(step, (inner,), inputs, attributes=there.attributes, name=step.name))
         outer = graph.new_value(f"{result.name}__moved", result.type)
         name = mover.name if graph.is_private(value) else ""
-        _copy(graph, mover, _on_integers(mover, inner, there), outer, dict(mover.attributes), name)
-        _take_place(graph, result, outer)
-        if not graph.is_read(value) and not graph.is_output(value):
-            graph.remove_op(mover)
-        pending.append(moved)
+        graph.add_copy(mover, (outer,), _on_integers(mover, inner, there), name=name)
+        graph.replace_value(result, outer)
 
 
 def _move_before(graph: Graph, only_views: bool) -> None:
@@ -80,16 +78,13 @@ def _move_before(graph: Graph, only_views: bool) -> None:
                 continue
             inner = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
             name = step.name if graph.is_private(value) else ""
-            _copy(graph, use.op, _on_integers(use.op, source, there), inner, dict(use.op.attributes), use.op.name)
+            graph.add_copy(use.op, (inner,), _on_integers(use.op, source, there), name=use.op.name)
             inputs: list[Value | None] = [inner, *step.inputs[1:]]
             for index in there.numbers:
                 inputs[index] = _moved_numbers(graph, use.op, step.inputs[index])
             outer = graph.new_value(f"{result.name}__dequantized", result.type)
-            moved = _copy(graph, step, tuple(inputs), outer, there.attributes, name)
-            _take_place(graph, result, outer)
-            pending.append(moved)
-        if not graph.is_read(value) and not graph.is_output(value):
-            graph.remove_op(step)
+            pending.append(graph.add_copy(step, (outer,), tuple(inputs), attributes=there.attributes, name=name))
+            graph.replace_value(result, outer)
 
 
 def _on_integers(mover: Op, integers: Value, there: Commuted) -> tuple[Value | None, ...]:
@@ -113,41 +108,8 @@ def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | N
         assert after is not None
         shape[after] = dim
     result = graph.new_value(f"{numbers.name}__moved", TensorType(numbers.type.dtype, tuple(shape)))
-    _copy(graph, rename, (numbers, *rename.inputs[1:]), result, dict(rename.attributes), "")
+    graph.add_copy(rename, (result,), (numbers, *rename.inputs[1:]))
     return result
-
-
-def _copy(
-    graph: Graph,
-    op: Op,
-    inputs: tuple[Value | None, ...],
-    result: Value,
-    attributes: dict[str, Attribute],
-    name: str,
-) -> Op:
-    """An op of the same kind right behind `op`, that computes `result`."""
-    copy = Op(
-        op.op_type,
-        inputs,
-        (result,),
-        domain=op.domain,
-        version=op.version,
-        name=name,
-        attributes=attributes,
-        origin=op.origin,
-    )
-    return graph.add_op(copy, op)
-
-
-def _take_place(graph: Graph, old: Value, new: Value) -> None:
-    """Let `new` be what `old` was, under its name."""
-    name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
-    graph.replace_uses(old, new)
-    graph.replace_output(old, new)
-    assert producer is not None
-    graph.remove_op(producer)
-    graph.rename(new, name)
-    new.tensor, new.origin = tensor, origin
 
 
 __all__ = ["HoistFromQdqGroups"]

@@ -9,7 +9,8 @@ What is dequantised and quantised again by the same numbers is what it was.
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.ops import is_dequantizer, is_lossless_round_trip
 from layoutopt.passes.base import Pass, PassContext
@@ -45,9 +46,7 @@ def _drop_pair(graph: Graph, op: Op) -> None:
     if source is None or graph.is_output(result):
         return
     graph.replace_uses(result, source)
-    graph.remove_op(op)
-    if not graph.is_read(value) and not graph.is_output(value):
-        graph.remove_op(before)
+    graph.remove_unread(op)
 
 
 def _split(graph: Graph, step: Op, integer: dict[Op, Op]) -> None:

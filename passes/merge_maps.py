@@ -14,7 +14,7 @@ from layoutopt.ops import LinearMap
 from layoutopt.ops.interfaces.affine import affine_of
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, with_linear_map
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to, substitute
+from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to
 
 MARGIN = 1.3  # so many times less work, or it is left as it is
 
@@ -71,7 +71,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     result = map_by(graph, op, whole, replay(graph, steps[::-1], source))
     if result is None:
         return "the numbers of the product are too large"
-    substitute(graph, y, result)
+    graph.replace_value(y, result)
     return ""
 
 

@@ -28,7 +28,6 @@ from layoutopt.passes.paths import (
     map_by,
     replay,
     step_from,
-    substitute,
 )
 
 MARGIN = 1.3  # so many times less work, or it is left as it is: counts are not times
@@ -118,7 +117,7 @@ def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         result = graph.new_value(f"{y.name}__sum", y.type)
         graph.add_op(sum_of(total, each, result, version), op)
         total = result
-    substitute(graph, y, total)
+    graph.replace_value(y, total)
     return ""
 
 
@@ -148,7 +147,7 @@ def _move_on(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         return "to move it behind the average of its result would not be much less work"
     moved = map_by(graph, op, map, replay(graph, steps, x))
     assert moved is not None, "it was this map before"
-    substitute(graph, value, moved)
+    graph.replace_value(value, moved)
     return ""
 
 
@@ -224,5 +223,4 @@ def _take_out_identity(graph: Graph, op: Op) -> None:
     if x is None or y is None or averaged_axes_of(op) != frozenset() or x.shape != y.shape:
         return
     if not graph.is_output(y):
-        graph.replace_uses(y, x)
-        graph.remove_op(op)
+        graph.bypass(op)

@@ -111,17 +111,6 @@ def join(graph: Graph, op: Op, values: Sequence[Value], axis: int) -> Value:
     return _copy(graph, op, values, _with_extent(values[0], axis, whole))
 
 
-def substitute(graph: Graph, old: Value, new: Value) -> None:
-    """Let `new` take the place and the name of `old`, and take out what nothing reads any more."""
-    name, tensor, origin, producer = old.name, old.tensor, old.origin, graph.producer(old)
-    graph.replace_uses(old, new)
-    graph.replace_output(old, new)
-    assert producer is not None
-    graph.remove_unread(producer)
-    graph.rename(new, name)
-    new.tensor, new.origin = tensor, origin
-
-
 def _with_extent(value: Value, axis: int, channels: int) -> TensorType:
     assert isinstance(value.type, TensorType) and value.type.shape is not None
     shape = value.type.shape
@@ -156,14 +145,5 @@ def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType
     """An op of the same kind right behind `op`, and its result."""
     (old,) = (value for value in op.outputs if value is not None)
     result = graph.new_value(f"{old.name}__moved", type)
-    copy = Op(
-        op.op_type,
-        tuple(inputs),
-        (result,),
-        domain=op.domain,
-        version=op.version,
-        name=result.name,
-        attributes=dict(op.attributes),
-    )
-    graph.add_op(copy, op)
+    graph.add_copy(op, (result,), tuple(inputs), name=result.name)
     return result

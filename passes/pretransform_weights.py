@@ -98,10 +98,6 @@ def _pack(cast: _Cast) -> None:
     """Put a constant in the place of a CastData."""
     graph, source, copy = cast.graph, cast.source, cast.copy
     packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
-    graph.replace_uses(copy, packed)
-    graph.replace_output(copy, packed)
-    name = copy.name
-    graph.remove_op(cast.op)
-    graph.rename(packed, name)
-    if not graph.is_read(source) and not graph.is_output(source):
+    graph.replace_value(copy, packed)
+    if not graph.is_used(source):
         graph.remove_value(source)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.passes.paths import substitute
 from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 
@@ -64,4 +63,4 @@ def _replace(graph: Graph, pattern: FusionPattern, match: Match) -> None:
         attributes=dict(match.attributes),
     )
     graph.add_op(whole, last)
-    substitute(graph, match.result, new)
+    graph.replace_value(match.result, new)

@@ -41,4 +41,4 @@ class RemoveDead(Pass):
 
 
 def _is_read(graph: Graph, value: Value) -> bool:
-    return graph.is_read(value) or graph.is_output(value)
+    return graph.is_used(value)

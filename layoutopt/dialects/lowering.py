@@ -145,20 +145,7 @@ class _Lowering:
             self._lower_bodies(op, control, inputs, outputs)
             return
         if not is_cast(op) and (rule is None or _stands_as_it_is(op, rule)):
-            copy = Op(
-                op.op_type,
-                inputs,
-                outputs,
-                domain=op.domain,
-                version=op.version,
-                name=op.name,
-                attributes=op.attributes,
-                bodies=op.bodies,
-                captured=op.captured,
-                order=op.order,
-                origin=op.origin,
-            )
-            self.target.add_op(copy)
+            self.target.add_op(op.copy(inputs, outputs))
             return
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
@@ -186,17 +173,9 @@ class _Lowering:
         results = (
             None if value is None else self._result(op, index, value, scanned) for index, value in enumerate(outputs)
         )
-        whole = Op(
-            op.op_type,
-            tuple(operands),
-            tuple(results),
-            domain=op.domain,
-            version=op.version,
-            attributes=dict(rule.physical_attributes(op, signature)),
-            bodies={name: self.bodies[body] for name, body in op.bodies.items()},
-            captured=op.captured,
-            origin=op.origin,
-        )
+        attributes = dict(rule.physical_attributes(op, signature))
+        bodies = {name: self.bodies[body] for name, body in op.bodies.items()}
+        whole = op.copy(tuple(operands), tuple(results), name="", order=(), attributes=attributes, bodies=bodies)
         builder.ops.append(whole)
         for index, value in enumerate(whole.outputs):
             if value is not None:

@@ -32,19 +32,10 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
             if value is not None and value not in values:
                 target = final.get(value)
                 values[value] = target if target is not None else graph.new_value(value.name, value.type)
-        copy = Op(
-            each.op_type,
-            tuple(value and values.get(value, value) for value in each.inputs),
-            tuple(value and values[value] for value in each.outputs),
-            domain=each.domain,
-            version=each.version,
-            name=op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}",
-            attributes=each.attributes,
-            bodies=each.bodies,
-            captured=each.captured,
-            order=(*op.order, number),
-            origin=each.origin,
-        )
+        inputs = tuple(value and values.get(value, value) for value in each.inputs)
+        name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
+        copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
+        copy.order = (*op.order, number)
         graph.add_op(copy)
 
 

@@ -1,7 +1,8 @@
 """The graph that everything works on: logical tensors with formats, ops with signatures."""
 
+from layoutopt.ir.def_use import Use
 from layoutopt.ir.functions import Function, Reference
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Lanes, Op, Opaque, OpaqueType, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.verify import INVARIANTS, Violation, violations
 

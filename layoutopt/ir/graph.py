@@ -1,42 +1,26 @@
-"""The graph: ops and values as the nodes of one networkx MultiDiGraph.
+"""The graph of a model, of a body or of a function: its interface and the ways to edit it.
 
-    value --[key = input index]--> op --[key = output index]--> value
-
-Both kinds of node make every use an edge of its own: `Mul(x, x)` is two edges from x. Graph inputs and constants are values
-without a predecessor, graph outputs are listed by position. A value counts its uses, because thousands of ops may read one
-constant. Every change counts up `version`, which is how a pass is known to have changed something.
+Graph inputs are values that no op computes; graph outputs are listed by position. The ops and values are the nodes of a
+networkx MultiDiGraph (`ir.def_use`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
-import networkx as nx
+from typing_extensions import override
 
+from layoutopt.ir.def_use import DefUseNet, Use
 from layoutopt.ir.functions import Function
-from layoutopt.ir.types import Format, Op, OpaqueType, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Format, Op, OpaqueType, Operands, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
 """How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere; arrays, which have no
 formats."""
 
-
-_USES = "uses"  # attribute of a value in the net: the number of edges from it
 _FEW = 16  # outputs that are searched one by one; more have an index
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One place where a value is read: input `index` of `op`."""
-
-    op: Op
-    index: int
-
-
-_LINKS = ("_net", "_names")  # attributes of a graph that follow from its ops and values
-
-
-class Graph:
+class Graph(DefUseNet):
     """A model's main graph, the body of an op, or the body of a function.
 
     Args:
@@ -45,8 +29,9 @@ class Graph:
         origin: what the graph was lifted from; carries everything that the IR does not model.
         root: for the body of an op, the main graph, whose opsets and functions it shares.
 
-    `promised` says in which storage outputs are handed out, by position, where that is not the canonical one. `repairs`
-    lists the faults of the model that the reader has repaired, as (name, reason).
+    Attributes:
+        promised: the storage of an output, by position, where that is not the canonical one.
+        repairs: the faults of the model that the reader has repaired, as (name, reason).
     """
 
     def __init__(
@@ -56,7 +41,7 @@ class Graph:
         origin: object = None,
         root: "Graph | None" = None,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.opsets: dict[str, int] = dict(opsets or {}) if root is None else root.opsets
         self.origin = origin
         self._root = root  # None for a main graph: a link to itself would leave it to the cyclic garbage collector
@@ -67,13 +52,8 @@ class Graph:
         self.metadata: dict[str, str] = {}
         self.repairs: list[tuple[str, str]] = []
         self.stage: Stage = "plain"
-        self.version = 0
-        self._net: Any = nx.MultiDiGraph()
-        self._names: dict[str, Value] = {}
         self._suffixes: dict[str, int] = {}
         self._counter = 0
-        self._sorted: list[Op] = []
-        self._sorted_at = -1
         self._indexed: list[Value] = []
         self._indexed_count = 0
         self._output_places: dict[Value, list[int]] = {}
@@ -81,32 +61,10 @@ class Graph:
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: lists of ops and values in place of the links between them, and no origin.
-
-        What the intermediate representation does not model, such as doc strings, stays behind with the model.
-        """
-        kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        return {
-            **kept,
-            "origin": None,
-            "_sorted": [],
-            "_sorted_at": -1,
-            "_copied": (list(self._all_ops()), self.values),
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        """Link a copy when it is first looked at: an op in it may be without its state until all of it is there."""
-        if name not in _LINKS or "_copied" not in self.__dict__:
-            raise AttributeError(name)
-        ops, values = self.__dict__.pop("_copied")
-        self._names = {value.name: value for value in values}
-        self._net = nx.MultiDiGraph()
-        self._net.add_nodes_from(values, **{_USES: 0})
-        self._net.add_nodes_from(ops)
-        for op in ops:
-            self._link(op)
-        return self.__dict__[name]
+        """Without the origin: doc strings and all else that the IR does not model are not copied."""
+        return {**super().__getstate__(), "origin": None}
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -119,69 +77,19 @@ class Graph:
     def root(self, root: "Graph") -> None:
         self._root = None if root is self else root
 
-    @property
-    def values(self) -> list[Value]:
-        """Every value, in the order of creation."""
-        return list(self._names.values())
-
-    @property
-    def ops(self) -> list[Op]:
-        """Every op in topological order; among ops that are ready, the one that stood first in the file."""
-        if not self._is_sortable():
-            raise ValueError(f"the ops of graph {self.name!r} have no order: there is a cycle")
-        return list(self._sorted)
-
-    def __len__(self) -> int:
-        return int(self._net.number_of_nodes()) - len(self._names)
-
-    def __contains__(self, node: Op | Value) -> bool:
-        return node in self._net
-
-    def value(self, name: str) -> Value:
-        """The value of that name; KeyError if there is none."""
-        return self._names[name]
-
-    def find(self, name: str) -> Value | None:
-        """The value of that name, if there is one."""
-        return self._names.get(name)
-
-    def producer(self, value: Value) -> Op | None:
-        """The op that computes `value`; None for graph inputs and constants."""
-        return next(iter(self._net.pred[value]), None)
-
-    def output_index(self, value: Value) -> int:
-        """Which output of its producer `value` is."""
-        producer = self.producer(value)
-        if producer is None:
-            raise KeyError(value.name)
-        return int(next(iter(self._net.succ[producer][value])))
-
-    def uses(self, value: Value) -> list[Use]:
-        """Every place where an op reads `value`, in a stable order."""
-        uses = [Use(op, int(key)) for op, keys in self._net.succ[value].items() for key in keys]
-        return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
-
-    def readers(self, value: Value) -> Iterator[Op]:
-        """The ops that read `value`, one by one; for questions that a few of thousands answer."""
-        return iter(self._net.succ[value])
-
-    def use_count(self, value: Value) -> int:
-        """How many uses `value` has, without a list of them: thousands of ops may read one constant."""
-        return int(self._net.nodes[value][_USES])
-
-    def is_read(self, value: Value) -> bool:
-        """Whether an op reads the value."""
-        return bool(self._net.succ[value])
-
-    def is_private(self, value: Value) -> bool:
-        """Whether one op reads the value and nobody else knows it."""
-        return self.use_count(value) == 1 and not self.is_output(value)
-
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
         if len(self.outputs) < _FEW:
             return any(output is value for output in self.outputs)
         return bool(self._places().get(value))
+
+    def is_used(self, value: Value) -> bool:
+        """Whether an op reads the value or it is an output of the graph."""
+        return self.is_read(value) or self.is_output(value)
+
+    def is_private(self, value: Value) -> bool:
+        """Whether one op reads the value and nobody else knows it."""
+        return self.use_count(value) == 1 and not self.is_output(value)
 
     def output_places(self, value: Value) -> list[int]:
         """The positions at which `value` is an output of the graph, in ascending order."""
@@ -200,40 +108,12 @@ class Graph:
         rank = self.outputs[index].rank
         return None if rank is None else self.promised.get(index, Storage(Format.canonical(rank)))
 
-    def find_cycle(self) -> list[str]:
-        """The names along one cycle, empty if there is none."""
-        if self._is_sortable():
-            return []
-        tangle = next((part for part in nx.strongly_connected_components(self._net) if len(part) > 1), None)
-        if tangle is None:
-            return []
-        edges = nx.find_cycle(self._net.subgraph(tangle))  # on the whole graph it takes quadratic time
-        return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
-
-    def _is_sortable(self) -> bool:
-        """Whether all ops have an order; sorts them if the graph has changed since the last time."""
-        if self._sorted_at != self.version:
-            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-            try:
-                nodes = list(nx.lexicographical_topological_sort(self._net, key))
-            except nx.NetworkXUnfeasible:
-                return False
-            self._sorted, self._sorted_at = [node for node in nodes if isinstance(node, Op)], self.version
-        return True
-
-    def _all_ops(self) -> Iterator[Op]:
-        return (node for node in self._net if isinstance(node, Op))
-
     def nest(self) -> "list[Graph]":
         """This graph and every body in it, however deep, each behind the graph that its op is in."""
         found = [self]
         for graph in found:  # it grows on the way
             found += [body for op in graph._all_ops() for body in op.bodies.values()]
         return found
-
-    def edges(self) -> Iterator[tuple[Op | Value, Op | Value, int]]:
-        """Every edge with its key, for the verifier."""
-        yield from self._net.edges(keys=True)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -250,8 +130,7 @@ class Graph:
         """Take in a value; its name must be free."""
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
-        self._names[value.name] = value
-        self._net.add_node(value, **{_USES: 0})
+        self._insert_value(value)
         self.version += 1
         return value
 
@@ -265,35 +144,31 @@ class Graph:
         if not op.order:
             anchor = near.order if near is not None else (-1,) if first else ()
             op.order = (*anchor, self._counter)
-        self._net.add_node(op)
-        self._link(op)
+        self._insert_op(op)
         self.version += 1
         return op
 
-    def add_copy(self, op: Op, outputs: tuple[Value | None, ...]) -> Op:
-        """Take in another op like one without bodies, right behind it, that computes other values."""
-        copy = Op(
-            op.op_type,
-            op.inputs,
-            outputs,
-            domain=op.domain,
-            version=op.version,
-            attributes=dict(op.attributes),
-            origin=op.origin,
-        )
-        return self.add_op(copy, op)
+    def add_copy(self, op: Op, outputs: Operands, inputs: Operands | None = None, **changes: Any) -> Op:
+        """Add an op like `op`, which has no bodies, right behind it.
+
+        Args:
+            op: the op to copy; it is in the graph.
+            outputs: the values that the copy computes.
+            inputs: the values that the copy reads; those of `op` by default.
+            changes: further arguments of `Op` in which the copy differs. It has no name by default.
+        """
+        changes = {"name": "", "order": ()} | changes
+        return self.add_op(op.copy(op.inputs if inputs is None else inputs, outputs, **changes), op)
 
     def remove_op(self, op: Op) -> None:
         """Take out an op and its outputs; nothing may read them any more."""
         for value in op.outputs:
             if value is None:
                 continue
-            if self.is_read(value) or self.is_output(value):
+            if self.is_used(value):
                 raise ValueError(f"{value.name!r} is still in use")
-            self._net.remove_node(value)
-            del self._names[value.name]
-        self._unlink_inputs(op)
-        self._net.remove_node(op)
+            self._delete_value(value)
+        self._delete_op(op)
         self.version += 1
 
     def remove_unread(self, op: Op) -> None:
@@ -301,19 +176,16 @@ class Graph:
         doomed = [op]
         while doomed:
             each = doomed.pop()
-            outputs = [value for value in each.outputs if value is not None]
-            if each not in self or any(self.is_read(value) or self.is_output(value) for value in outputs):
+            if each not in self or any(value is not None and self.is_used(value) for value in each.outputs):
                 continue
-            inputs = dict.fromkeys(value for value in each.inputs if value is not None)
             self.remove_op(each)
-            doomed += [before for value in inputs if (before := self.producer(value)) is not None]
+            doomed += self.producers(each)
 
     def remove_value(self, value: Value) -> None:
         """Take out a value that no op computes or reads."""
-        if self._net.pred[value] or self.is_read(value) or self.is_output(value):
+        if self.producer(value) is not None or self.is_used(value):
             raise ValueError(f"{value.name!r} is still in use")
-        self._net.remove_node(value)
-        del self._names[value.name]
+        self._delete_value(value)
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
@@ -352,9 +224,7 @@ class Graph:
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of outputs; what it computed before is without a source then."""
-        for index, value in enumerate(op.outputs):
-            if value is not None:
-                self._net.remove_edge(op, value, index)
+        self._unlink_outputs(op)
         op.outputs = outputs
         self._link_outputs(op)
         self.version += 1
@@ -405,36 +275,27 @@ class Graph:
         for index in self.output_places(old):
             self.set_output(index, new)
 
-    def touch(self) -> None:
-        """Count a change that was made to an op or value in place: an attribute, a storage, a constant."""
-        self.version += 1
+    def replace_value(self, old: Value, new: Value) -> None:
+        """Let `new` take the place and the name of `old`; remove `old` and the ops that nothing reads any more."""
+        name, producer = old.name, self.producer(old)
+        self.replace_uses(old, new)
+        self.replace_output(old, new)
+        new.tensor, new.origin = old.tensor, old.origin
+        if producer is None:
+            self.remove_value(old)
+            self.rename(new, name)
+        else:
+            self.remove_op(producer)
+            self.rename(new, name)
+            for before in self.producers(producer):
+                self.remove_unread(before)
 
-    def _link(self, op: Op) -> None:
-        self._link_inputs(op)
-        self._link_outputs(op)
-
-    def _link_inputs(self, op: Op) -> None:
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._add_use(value, op, index)
-
-    def _unlink_inputs(self, op: Op) -> None:
-        for index, value in enumerate(op.inputs):
-            if value is not None:
-                self._remove_use(value, op, index)
-
-    def _link_outputs(self, op: Op) -> None:
-        for index, value in enumerate(op.outputs):
-            if value is not None:
-                self._net.add_edge(op, value, index)
-
-    def _add_use(self, value: Value, op: Op, index: int) -> None:
-        self._net.add_edge(value, op, index)
-        self._net.nodes[value][_USES] += 1
-
-    def _remove_use(self, value: Value, op: Op, index: int) -> None:
-        self._net.remove_edge(value, op, index)
-        self._net.nodes[value][_USES] -= 1
+    def bypass(self, op: Op, index: int = 0) -> None:
+        """Let the readers of an op's first output, which is no output of the graph, read its input `index`; remove the op."""
+        x, y = op.inputs[index], op.outputs[0]
+        assert x is not None and y is not None
+        self.replace_uses(y, x)
+        self.remove_op(op)
 
 
-__all__ = ["Graph", "Stage", "Use"]
+__all__ = ["Graph", "Stage"]

@@ -113,15 +113,8 @@ class Sizes:
         for value in (*op.inputs, *op.outputs):
             if value is not None and value not in values:
                 values[value] = self._bound_value(value, point)
-        copy = Op(
-            op.op_type,
-            tuple(value and values[value] for value in op.inputs),
-            tuple(value and values[value] for value in op.outputs),
-            domain=op.domain,
-            version=op.version,
-            name=op.name,
-            attributes=op.attributes,
-        )
+        inputs, outputs = (tuple(value and values[value] for value in side) for side in (op.inputs, op.outputs))
+        copy = op.copy(inputs, outputs)
         copy.signature = op.signature
         return copy
 

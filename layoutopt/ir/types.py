@@ -272,6 +272,10 @@ class Value:
         return {**self.__dict__, "data": data, "origin": None}
 
 
+Operands: TypeAlias = tuple[Value | None, ...]
+"""The inputs or outputs of an op; None for an absent one."""
+
+
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
 
@@ -284,8 +288,8 @@ class Op:
     def __init__(
         self,
         op_type: str,
-        inputs: tuple[Value | None, ...],
-        outputs: tuple[Value | None, ...],
+        inputs: Operands,
+        outputs: Operands,
         *,
         domain: str = "",
         overload: str = "",
@@ -315,6 +319,18 @@ class Op:
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the origin, whose links run through the whole model."""
         return {**self.__dict__, "origin": None, "inferred": None}
+
+    def copy(self, inputs: "Operands", outputs: "Operands", **changes: Any) -> "Op":
+        """A new op like this one on other operands, in no graph and without a signature.
+
+        Args:
+            inputs: the inputs of the copy.
+            outputs: the outputs of the copy.
+            changes: further arguments of `Op` in which the copy differs.
+        """
+        names = ("domain", "overload", "version", "name", "bodies", "captured", "order", "origin")
+        same = {name: getattr(self, name) for name in names} | {"attributes": dict(self.attributes)}
+        return Op(self.op_type, inputs, outputs, **(same | changes))
 
     @property
     def kind(self) -> str:

@@ -278,21 +278,12 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
             continue
         if result in computed:
             computed.remove(result)
-            _take_over(graph, output, result)
+            graph.replace_value(output, result)
         else:
             order = (*op.order, len(moved), index)
             graph.add_op(
                 Op("Identity", (result,), (output,), version=graph.opsets.get("", 0), name=output.name, order=order)
             )
-
-
-def _take_over(graph: Graph, old: Value, new: Value) -> None:
-    """Replace a value that no op computes any more by another one, under its name."""
-    graph.replace_uses(old, new)
-    graph.replace_output(old, new)
-    graph.remove_value(old)
-    graph.rename(new, old.name)
-    new.tensor, new.origin = old.tensor, old.origin
 
 
 @invariant

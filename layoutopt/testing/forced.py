@@ -43,17 +43,8 @@ def clone(graph: Graph) -> tuple[Graph, Op]:
     }
     result.inputs = [values[value] for value in graph.inputs]
     (op,) = graph.ops
-    copy = Op(
-        op.op_type,
-        tuple(value and values[value] for value in op.inputs),
-        tuple(value and values[value] for value in op.outputs),
-        domain=op.domain,
-        version=op.version,
-        name=op.name,
-        attributes=dict(op.attributes),
-        order=op.order,
-        origin=op.origin,
-    )
+    inputs, outputs = (tuple(value and values[value] for value in side) for side in (op.inputs, op.outputs))
+    copy = op.copy(inputs, outputs)
     result.add_op(copy)
     result.outputs = [values[value] for value in graph.outputs]
     return result, copy

@@ -243,3 +243,31 @@ def test_a_value_that_one_op_reads_twice_is_not_private() -> None:
     graph.add_op(Op("Mul", (x, x), (y,), version=18))
     graph.add_op(Op("Relu", (y,), (z,), version=18))
     assert [graph.is_private(value) for value in (x, y, z)] == [False, True, False]
+
+
+def test_a_value_takes_the_place_and_the_name_of_another() -> None:
+    """x -> Shape -> Cast -> Neg, where the cast becomes an op on x: the name stays, and the unread Shape goes."""
+    graph = Graph("net", {"": 18})
+    x, s, t, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "s", "t", "y"))
+    _, _, neg = (graph.add_op(Op("Any", (source,), (result,))) for source, result in ((x, s), (s, t), (t, y)))
+    graph.inputs, graph.outputs = [x], [y, t]
+    new = graph.new_value("new", FLOATS)
+    direct = graph.add_copy(neg, (new,), (x,), name="direct", attributes={"to": 1})
+    graph.replace_value(t, new)
+    assert graph.value("t") is new and graph.find("new") is None and graph.outputs == [y, new]
+    assert graph.ops == [direct, neg] and neg.inputs == (new,) and direct.attributes == {"to": 1}
+    assert list(violations(graph)) == []
+
+
+def test_a_constant_takes_the_place_of_a_computed_value(graph: Graph) -> None:
+    a, branch = graph.value("a"), graph.ops[1]
+    graph.replace_value(a, graph.new_value("c", FLOATS))
+    assert graph.ops == [branch] and branch.inputs[0] is graph.value("a") and graph.producer(graph.value("a")) is None
+
+
+def test_an_op_is_bypassed(graph: Graph) -> None:
+    mul, branch = graph.ops
+    graph.bypass(mul, 1)
+    assert graph.ops == [branch] and branch.inputs[0] is mul.inputs[1] and graph.find("a") is None
+    with pytest.raises(ValueError, match="'y' is still in use"):
+        graph.bypass(branch)

@@ -87,15 +87,8 @@ def _inserted(graph: Graph, value: Value, deferred: Deferred) -> Value:
     part = deferred.part
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):
-        copy = Op(
-            op.op_type,
-            tuple(each and copies[each] for each in op.inputs),
-            tuple(each and copies[each] for each in op.outputs),
-            domain=op.domain,
-            version=op.version,
-            name=f"{value.name}/{op.name or number}",
-            attributes=dict(op.attributes),
-        )
+        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
+        copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
         graph.add_op(copy, first=True)
     return copies[part.outputs[0]]
 

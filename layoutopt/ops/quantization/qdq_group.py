@@ -11,7 +11,8 @@ QuantizeLinear behind it has a floating-point result; one with integers as weigh
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from layoutopt.ir.graph import Graph, Use
+from layoutopt.ir.def_use import Use
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.quantization.qdq_ops import Dequantize, Quantize
@@ -128,15 +129,7 @@ def _group(graph: Graph, op: Op) -> _Group | None:
         inputs[index] = qdq_op.inputs[0]
     for number, chain in ends:
         outputs[number] = chain[-1].outputs[0]
-    integer = Op(
-        op.op_type,
-        tuple(inputs),
-        tuple(outputs),
-        domain=op.domain,
-        version=op.version,
-        name=op.name,
-        attributes=op.attributes,
-    )
+    integer = op.copy(tuple(inputs), tuple(outputs))
     return _Group(integer, tuple(dequantizers), tuple(each for _, chain in ends for each in chain))
 
 

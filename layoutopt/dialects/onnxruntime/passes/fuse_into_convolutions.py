@@ -124,12 +124,6 @@ def _private_reshape(graph: Graph, value: Value | None) -> Op | None:
 
 
 def _take_over(graph: Graph, own: Value, op: Op) -> None:
-    """Let a value be what `op` computed of it, under its name."""
-    result = op.outputs[0]
-    assert result is not None
-    name = result.name
-    graph.replace_uses(result, own)
-    graph.replace_output(result, own)
-    graph.remove_op(op)
-    graph.rename(own, name)
-    own.tensor = result.tensor
+    """Let the convolution's value take the place of the output of `op`, which it computes now."""
+    assert op.outputs[0] is not None
+    graph.replace_value(op.outputs[0], own)

@@ -30,7 +30,7 @@ class SimplifyReshapes(Pass):
                 _skip_chain(graph, op)
         for op in graph.ops:
             if _is_fixed(op) and _does_nothing(graph, op):
-                _take_out(graph, op)
+                graph.bypass(op)
         for op in reversed(graph.ops):
             if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
                 graph.remove_op(op)
@@ -77,17 +77,10 @@ def _reshape_instead(graph: Graph, op: Op) -> None:
 
 
 def _is_unread(graph: Graph, value: Value | None) -> bool:
-    return value is None or not (graph.is_read(value) or graph.is_output(value))
+    return value is None or not graph.is_used(value)
 
 
 def _does_nothing(graph: Graph, op: Op) -> bool:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None
     return x.shape is not None and x.shape == y.shape and not graph.is_output(y)
-
-
-def _take_out(graph: Graph, op: Op) -> None:
-    x, y = op.inputs[0], op.outputs[0]
-    assert x is not None and y is not None
-    graph.replace_uses(y, x)
-    graph.remove_op(op)

@@ -43,7 +43,9 @@ class Writer:
         result = self._interleaved(phases)
         if not fused:
             result = self._with_residual(result)
-        self._take_over(result)
+        self._graph.replace_value(self._site.y, result)
+        if not self._graph.is_used(self._site.filter):
+            self._graph.remove_value(self._site.filter)
 
     def _columns(self, row: int, acc: Vector | None, final: bool) -> Vector:
         """What part `row` of the rows comes to: one array for every output of a tile of columns."""
@@ -186,17 +188,6 @@ class Writer:
         if not self._site.activation:
             return self._op("Add", (result, residual), result.shape)
         return self._add_multiple(residual, result, 1, True)
-
-    def _take_over(self, result: Value) -> None:
-        """Let `result` be what the convolution computed, under its name."""
-        graph, y = self._graph, self._site.y
-        graph.replace_uses(y, result)
-        graph.replace_output(y, result)
-        graph.remove_op(self._site.op)
-        graph.rename(result, y.name)
-        result.tensor = y.tensor
-        if not graph.is_read(self._site.filter) and not graph.is_output(self._site.filter):
-            graph.remove_value(self._site.filter)
 
 
 def _times(dim: Dim, number: int) -> Dim:
