@@ -17,7 +17,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Sizes
 from layoutopt.ir.types import Attribute, Op
 from layoutopt.passes.base import Pass
-from layoutopt.report.builder import op_reports, planned_ops
+from layoutopt.report.builder import graph_report, planned_ops
 from layoutopt.report.schema import OpReport, Report
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.custom_ops import Libraries
@@ -90,7 +90,7 @@ class _FirstGraph:
     def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
-            self.reports = op_reports(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes)))
+            self.reports = graph_report(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes))).ops
 
 
 def inspect_model(

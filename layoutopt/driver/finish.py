@@ -13,15 +13,12 @@ from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, PassContext
 from layoutopt.report.builder import (
     agreeing,
-    cast_reports,
-    counts,
     dim_reports,
+    graph_report,
     growth_report,
-    op_reports,
-    outcome_reports,
     size_notes,
 )
-from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, VerificationReport
+from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import Verification
 from layoutopt.version import VERSION
@@ -53,6 +50,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Rep
     cost_model = sized(context.cost_model, sizes)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
+    found = graph_report(graph, cost_model, sizes, context.plan, whole_units=context.whole_units)
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     return Report(
         layoutopt_version=VERSION,
@@ -62,12 +60,12 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Rep
         mode=context.mode,
         changed=not unchanged,
         reason=unchanged,
-        plan=_plan_report(context, graph),
+        plan=_plan_report(context, found.targets),
         before=job.before,
-        after=job.before if unchanged else counts(graph),
+        after=job.before if unchanged else found.counts,
         dims=dim_reports(sizes),
-        ops=op_reports(graph, cost_model, whole_units=context.whole_units),
-        casts=cast_reports(graph, cost_model, sizes),
+        ops=found.ops,
+        casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         growth=None if unchanged else growth_report(context.growth, nbytes),
@@ -76,12 +74,12 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Rep
     )
 
 
-def _plan_report(context: PassContext, graph: Graph) -> PlanReport | None:
+def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanReport | None:
     plan = context.plan
     if plan is None:
         return None
     return PlanReport(
-        targets=outcome_reports(graph, plan),
+        targets=targets,
         agreeing=agreeing(plan.outcomes) if plan.outcomes else None,
         seconds_before=plan.baseline,
         seconds_after=plan.seconds,

@@ -59,14 +59,52 @@ def sites(graph: Graph) -> list[Site]:
 
 
 def planned_ops(graph: Graph) -> list[Op]:
-    """The ops of `op_reports`, in the same order."""
+    """All ops of a graph and its bodies but casts, in order."""
     return [site.op for site in sites(graph) if not is_cast(site.op)]
 
 
-def op_reports(graph: Graph, cost_model: CostModel, *, whole_units: bool = False) -> list[OpReport]:
-    """The reports of all ops but casts, in order, including bodies."""
-    integers = integers_of(expected_runs(graph), cost_model, whole=whole_units)
-    return [_op_report(site, integers, cost_model) for site in sites(graph) if not is_cast(site.op)]
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """The parts of a report that are about a planned graph and its bodies.
+
+    Attributes:
+        ops: the reports of all `planned_ops`, in the same order.
+        casts: the reports of all CastData ops, in order.
+        targets: the effect of the plan on each of several targets; empty for one target.
+        counts: the numbers of casts and of view ops that move bytes.
+    """
+
+    ops: list[OpReport]
+    casts: list[CastReport]
+    targets: list[TargetReport]
+    counts: Counts
+
+
+def graph_report(
+    graph: Graph,
+    cost_model: CostModel,
+    sizes: Sizes = NO_SIZES,
+    plan: Plan | None = None,
+    *,
+    whole_units: bool = False,
+) -> GraphReport:
+    """The report of a planned graph.
+
+    Args:
+        graph: the graph; ops without a signature count as canonical.
+        cost_model: prices ops and conversions, at the given sizes.
+        sizes: of symbolic dimensions.
+        plan: the plan, for the report by target.
+        whole_units: whether quantised units stay as they are.
+    """
+    found = sites(graph)
+    integers = integers_of({site.graph: site.runs for site in found}, cost_model, whole=whole_units)
+    return GraphReport(
+        [_op_report(site, integers, cost_model) for site in found if not is_cast(site.op)],
+        list(_cast_reports(found, cost_model, sizes)),
+        _outcome_reports(found, plan) if plan is not None else [],
+        _counts(found),
+    )
 
 
 def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpReport:
@@ -105,9 +143,9 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
     )
 
 
-def outcome_reports(graph: Graph, plan: Plan) -> list[TargetReport]:
+def _outcome_reports(found: Sequence[Site], plan: Plan) -> list[TargetReport]:
     """The effect of a plan for several targets on each of them, with the ops for which it alone would choose other formats."""
-    ops = [site for site in sites(graph) if site.op in plan.signatures]
+    ops = [site for site in found if site.op in plan.signatures]
     return [
         TargetReport(
             target=each.target,
@@ -182,13 +220,8 @@ def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
 
 
-def cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES) -> list[CastReport]:
-    """The reports of all CastData ops, in order, including bodies."""
-    return list(_cast_reports(graph, cost_model, sizes))
-
-
-def _cast_reports(graph: Graph, cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
-    for site in sites(graph):
+def _cast_reports(found: Sequence[Site], cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
+    for site in found:
         op = site.op
         if not is_cast(op):
             continue
@@ -227,7 +260,11 @@ def _readers(graph: Graph, value: Value) -> str:
 
 def counts(graph: Graph) -> Counts:
     """The numbers of casts and view ops that move bytes; those in bodies count once."""
-    ops = [site.op for site in sites(graph)]
+    return _counts(sites(graph))
+
+
+def _counts(found: Sequence[Site]) -> Counts:
+    ops = [site.op for site in found]
     casts = [(op.inputs[0], op.outputs[0]) for op in ops if is_cast(op)]
     weights = [source for source, _ in casts if source is not None and source.is_constant]
     moving = [
