@@ -14,7 +14,7 @@ from layoutopt.passes.fold_constants import FoldConstants
 from layoutopt.passes.fold_pads import FoldPads
 from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
 from layoutopt.passes.insert_casts import InsertCasts
-from layoutopt.passes.isolate_units import IsolateUnits
+from layoutopt.passes.isolate_qdq_groups import IsolateQdqGroups
 from layoutopt.passes.measure_sizes import MeasureSizes
 from layoutopt.passes.merge_maps import MergeMaps
 from layoutopt.passes.move_maps import MoveMaps
@@ -29,7 +29,7 @@ from layoutopt.registry import EntryPoints, instance_of
 _SIMPLIFY: tuple[Pass, ...] = (
     ShareConstants(),
     HoistFromQdqGroups(),
-    IsolateUnits(),
+    IsolateQdqGroups(),
     FoldConstants(),
     MeasureSizes(),
     Recompose(),
@@ -106,7 +106,7 @@ __all__ = [
     "FoldPads",
     "HoistFromQdqGroups",
     "InsertCasts",
-    "IsolateUnits",
+    "IsolateQdqGroups",
     "MeasureSizes",
     "MergeMaps",
     "MoveMaps",

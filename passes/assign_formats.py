@@ -41,7 +41,7 @@ class AssignFormats(Pass):
             sized(context.cost_model, context.sizes),
             pins,
             free_constants=context.mode == "inference",
-            whole_units=context.whole_units,
+            keeps_qdq_groups=context.keeps_qdq_groups,
             deadline=Deadline(context.time_limit),
             guards=[sized(context.cost_model, each) for each in context.sizes.at_guards()],
         )

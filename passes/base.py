@@ -53,7 +53,7 @@ class PassContext:
         measure: completes sizes with those of dimensions that no expression says.
         sizes: how large symbolic dimensions are taken to be.
         counts_moves: whether the planner is to say how few moves there could be, too.
-        whole_units: whether quantised units stay as they are.
+        keeps_qdq_groups: whether QDQ groups stay as they are.
         plan: what the planner decided, once it has.
         least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
         notes: what did not apply, and why.
@@ -77,7 +77,7 @@ class PassContext:
     measure: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
     sizes: Sizes = NO_SIZES
     counts_moves: bool = False
-    whole_units: bool = False
+    keeps_qdq_groups: bool = False
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

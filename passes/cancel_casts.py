@@ -3,7 +3,7 @@
 before: a(NCHW) -> CastData(NHWC) -> CastData(NCHW) -> Conv
 after:  a(NCHW) -> Conv
 
-Lanes decide for blocked formats: a cast leaves zero lanes, so it stays where its reader cannot stand what the source has.
+A cast between blocked formats leaves zero padding, so it stays if its reader does not accept the padding of the source.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class CancelCasts(Pass):
 
 
 def accepts(use: Use, storage: Storage) -> bool:
-    """Whether a reader can stand the lanes of a storage."""
+    """Whether a reader accepts the padding state of a storage."""
     signature = use.op.signature
     wanted = signature.inputs[use.index] if signature is not None else None
-    return wanted is None or storage.lanes <= wanted.lanes
+    return wanted is None or storage.padding <= wanted.padding

@@ -47,7 +47,7 @@ def _meet_readers(graph: Graph, step: Op) -> None:
     for wanted in dict.fromkeys([*(wanted for _, wanted in uses), *(wanted for _, wanted in outputs)]):
         signature = clean_signature(step, Y, wanted.format)
         given = signature.outputs[0] if signature is not None else None
-        if signature is None or given is None or given.lanes > wanted.lanes:
+        if signature is None or given is None or given.padding > wanted.padding:
             continue
         reads = [use for use, each in uses if each == wanted]
         places = [place for place, each in outputs if each == wanted]

@@ -33,7 +33,7 @@ class HoistFromQdqGroups(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Skip graphs whose QDQ groups stay as the model has them."""
-        if not context.whole_units:
+        if not context.keeps_qdq_groups:
             _move_behind(graph, self.only_views)
             _move_before(graph, self.only_views)
 

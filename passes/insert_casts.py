@@ -18,7 +18,7 @@ def satisfies(value: Value, wanted: Storage | None) -> bool:
     """Whether a value can be read as it lies where `wanted` is asked for."""
     if wanted is None or value.storage is None or value.shape is None:
         return True
-    return value.storage.format == wanted.format and value.storage.lanes <= wanted.lanes
+    return value.storage.format == wanted.format and value.storage.padding <= wanted.padding
 
 
 @dataclass(frozen=True, slots=True)

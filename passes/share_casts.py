@@ -56,7 +56,7 @@ class ShareCasts(Pass):
                 continue
             if not moves(source, copy.storage):
                 continue
-            first = copies.setdefault((source, (copy.storage.format.key(copy.shape), copy.storage.lanes)), copy)
+            first = copies.setdefault((source, (copy.storage.format.key(copy.shape), copy.storage.padding)), copy)
             if first is not copy:
                 graph.set_input(op, 0, first)
                 op.signature = Signature((first.storage,), (copy.storage,))

@@ -154,7 +154,7 @@ class OpBuilder:
         return self._move("Transpose", value, [], type, {"perm": tuple(perm)})
 
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
-        """A tensor of logical shape `shape` from one format in another; the lanes of the result are zero."""
+        """A tensor of logical shape `shape`, converted from one format to another; the padding of the result is zero."""
         for step in Conversion(src, dst).steps(shape):
             match step:
                 case Reshape():
@@ -204,7 +204,7 @@ class OpBuilder:
         self.set_output(index, value)
 
     def mask(self, value: Value, storage: Storage, shape: Shape) -> Value:
-        """The same format with the lanes set to zero: cut off and padded again."""
+        """The tensor in the same format with its padding set to zero: the padding is sliced off and added again."""
         format = storage.format
         gather = _by_axis(format)
         padded = format.padded_shape(shape)

@@ -23,19 +23,18 @@ from layoutopt.passes.base import Pass
 
 
 class Dialect(ABC):
-    """A way to spell planned graphs in ONNX.
+    """A form in which planned graphs are written as ONNX.
 
     Attributes:
-        name: what it is called.
-        is_native: whether it is for onnxruntime alone, on one kind of machine.
-        keeps_units: whether quantised units stay as they are, since the runtime does better with them than with what could be
-            written in other formats.
-        passes: run on the lowered graph, in this order.
+        name: the name of the dialect.
+        is_native: whether only onnxruntime runs the result, on one kind of machine.
+        keeps_qdq_groups: whether QDQ groups stay as they are, because the runtime's own kernels for them are faster.
+        passes: the passes on the lowered graph, in this order.
     """
 
     name: str
     is_native: bool = False
-    keeps_units: bool = False
+    keeps_qdq_groups: bool = False
     passes: tuple[Pass, ...] = (EqualizeMatmulRanks(), *COMPACT)
 
     @property
@@ -44,7 +43,7 @@ class Dialect(ABC):
         return frozenset()
 
     def block(self, graph: Graph) -> int:
-        """The number of channels that kernels of the runtime want together, if the planned graph is packed for one."""
+        """The block size in channels that kernels of the runtime require, if the planned graph is packed for one; else 0."""
         del graph
         return 0
 
@@ -53,11 +52,11 @@ class Dialect(ABC):
         """Put the ops that the builder recorded for `op` into the lowered graph, computing `outputs`."""
 
     def shape(self, format: Format, shape: Shape) -> Shape:
-        """The shape that the array of a tensor in a format is given: one extent per part, unless the dialect knows better."""
+        """The shape of the array of a tensor in a format; by default one extent per physical dimension."""
         return format.physical_shape(shape)
 
     def native(self, op: Op, builder: OpBuilder) -> bool:
-        """Write an op, or a CastData, with kernels that the runtime has for its formats; False where it has none."""
+        """Write an op, or a CastData, with the runtime's kernels for its formats; False if there are none."""
         del op, builder
         return False
 
@@ -144,7 +143,7 @@ class _Lowering:
         if control is not None:
             self._lower_bodies(op, control, inputs, outputs)
             return
-        if not is_cast(op) and (rule is None or _stands_as_it_is(op, rule)):
+        if not is_cast(op) and (rule is None or _is_unchanged(op, rule)):
             self.target.add_op(op.copy(inputs, outputs))
             return
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
@@ -161,9 +160,9 @@ class _Lowering:
     def _lower_bodies(
         self, op: Op, rule: ControlFlow, inputs: Sequence[Value | None], outputs: Sequence[Value | None]
     ) -> None:
-        """The same op with lowered bodies. Where it looks at an axis, its operands have one extent per part."""
+        """Write an op with lowered bodies. A scanned operand has one extent per physical dimension."""
         signature = op.signature or canonical_signature(op)
-        scanned = {place.slot for crossing in rule.boundary_values(op) for place in crossing.ports if place.hidden_axes}
+        scanned = {port.slot for value in rule.boundary_values(op) for port in value.ports if port.hidden_axes}
         storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
         formats = {slot: storage.format for slot, storage in storages.items()}
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
@@ -183,14 +182,14 @@ class _Lowering:
         write_plain(self.target, op, builder, outputs)
 
     def _result(self, op: Op, index: int, value: Value, scanned: set[Slot]) -> Value:
-        """What an op with bodies computes where `value` is wanted, maybe of another shape."""
+        """A new result of an op with bodies in place of `value`, with the physical shape if it is scanned."""
         logical, storage = op.outputs[index], None if op.signature is None else op.signature.outputs[index]
         if Slot("out", index) not in scanned or logical is None or storage is None:
             return Value(value.name, value.type)
         return Value(value.name, physical_type(logical, storage))
 
     def _alias(self, op: Op, builder: OpBuilder) -> bool:
-        """Whether the op came to nothing, so that its output is another value's array and its name is free."""
+        """Replace the output of an op that was lowered to no op by its input, and return whether that was possible."""
         output = op.outputs[0]
         if builder.ops or output is None or self.source.is_output(output):
             return False
@@ -205,14 +204,14 @@ class _Lowering:
         assert source.storage is not None and copy.storage is not None
         src, dst, shape = source.storage, copy.storage, source.shape
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
-        if src.lanes > dst.lanes and any(old == new != dim for old, new, dim in extents):
-            # A conversion leaves an axis alone that both pad to the same extent.
+        if src.padding > dst.padding and any(old == new != dim for old, new, dim in extents):
+            # A conversion does not change an axis that both formats pad to the same extent.
             value = builder.mask(value, src, shape)
         builder.set_output(0, builder.convert(value, src.format, dst.format, shape))
 
 
-def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
-    """Whether an op is one of the model, on operands as the model has them."""
+def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
+    """Whether an op of the model is written as it is, on canonical operands."""
     if rule.must_be_expanded(op):
         op.signature = op.signature or canonical_signature(op)
         return False
@@ -220,14 +219,14 @@ def _stands_as_it_is(op: Op, rule: LayoutRule) -> bool:
 
 
 def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
-    """The inputs and outputs of bodies that are slices of arrays outside, or put together to such."""
+    """The inputs of bodies that are slices of arrays outside, and the outputs that are stacked into such arrays."""
     found: dict[Graph, list[Slot]] = {}
     for op in (op for each in region_tree(graph) for op in each.ops):
         rule = region_rule(op)
-        for crossing in rule.boundary_values(op) if rule is not None else ():
-            if any(place.hidden_axes for place in crossing.ports):
-                for place in (place for place in crossing.ports if place.body):
-                    found.setdefault(op.bodies[place.body], []).append(place.slot)
+        for value in rule.boundary_values(op) if rule is not None else ():
+            if any(port.hidden_axes for port in value.ports):
+                for port in (port for port in value.ports if port.body):
+                    found.setdefault(op.bodies[port.body], []).append(port.slot)
     return found
 
 

@@ -14,7 +14,7 @@ from layoutopt.passes import HoistFromQdqGroups
 class Ops(Dialect):
     """Conv in NHWC  -->  Transpose, Conv, Transpose.
 
-    Of a quantised unit they stand outside, on integers, since runtimes find a unit by its neighbours.
+    The conversions are written outside of QDQ groups, on integers, since runtimes match a group by adjacent ops.
     """
 
     name = "ops"

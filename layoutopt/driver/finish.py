@@ -50,7 +50,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Rep
     cost_model = sized(context.cost_model, sizes)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
-    found = graph_report(graph, cost_model, sizes, context.plan, whole_units=context.whole_units)
+    found = graph_report(graph, cost_model, sizes, context.plan, keeps_qdq_groups=context.keeps_qdq_groups)
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     return Report(
         layoutopt_version=VERSION,

@@ -128,7 +128,7 @@ class Job:
             kernels=written.kernels,
             counts_moves=count_moves,
             measure=onnx_io.measure,
-            whole_units=written.keeps_units,
+            keeps_qdq_groups=written.keeps_qdq_groups,
         )
         return cls(
             path_text(model) if isinstance(model, str | PathLike) else "model",

@@ -1,10 +1,10 @@
-"""How types cross into the bodies of ops and out of them.
+"""Type inference at the boundaries of regions.
 
-A body reads what its op is given, without the axes that it does not see; the op hands out what its bodies leave. The state of a
-loop may have another shape in every iteration. It keeps the shape that it begins with where no iteration changes it: a type is
-assumed, the body is inferred with it, and the assumption is widened until the body preserves it.
+The inputs of a body have the types of the op's operands, without the hidden axes; the results of the op have the types of the
+body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration
+changes it: a type is assumed, the body is inferred with it, and the assumption is widened until the body preserves it.
 
-    state (1,8,4,4) -> Conv, Relu -> (1,8,4,4)       it has that shape in every iteration, and afterwards
+    state (1,8,4,4) -> Conv, Relu -> (1,8,4,4)       the shape in every iteration, and of the result
     state (1,8) -> Concat(x) -> (2,8)                (?,8) -> Concat(x) -> (?,8)
 """
 
@@ -30,9 +30,9 @@ class Boundary:
     Attributes:
         op: the op.
         rule: its rule.
-        type_of: the type that a value has now.
-        declared: the types that values are declared to have.
-        names: for unknown dimensions.
+        type_of: returns the inferred type of a value.
+        declared: the declared types of values.
+        names: the source of names for unknown dimensions.
     """
 
     op: Op
@@ -42,92 +42,90 @@ class Boundary:
     names: DimNames
 
     def enter(self) -> dict[Value, Type]:
-        """The types that the inputs of bodies have at first, captures aside; the state of a loop may not keep them."""
+        """The initial types of the inputs of bodies without captured values; an iteration may change that of a loop state."""
         found: dict[Value, Type] = {}
-        for crossing in self.rule.boundary_values(self.op):
-            given = next((self._seen(each) for each in crossing.sources if not each.body), NOTHING)
-            for place in crossing.targets:
-                value = operand(self.op, place) if place.body else None
-                if value is not None and not self._is_captured(place):
-                    found[value] = self._begun(self._declared(value), given)
-                    if not crossing.sources and found[value] == NOTHING:
-                        found[value] = _COUNTERS[place.slot.index]
+        for boundary_value in self.rule.boundary_values(self.op):
+            given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), NOTHING)
+            for port in boundary_value.targets:
+                value = operand(self.op, port) if port.body else None
+                if value is not None and not self._is_captured(port):
+                    found[value] = self._initial_type(self._declared(value), given)
+                    if not boundary_value.sources and found[value] == NOTHING:
+                        found[value] = _COUNTERS[port.slot.index]
         return found
 
     def widened(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
-        """The types of the states that bodies do not preserve: those that they have before and after an iteration."""
+        """The widened types of the loop states that the body does not preserve."""
         found: dict[Value, Type] = {}
-        for crossing, value in self._states():
-            left = next(self._seen(each) for each in crossing.sources if each.body)
+        for boundary_value, value in self._states():
+            after = next(self._inner_type(each) for each in boundary_value.sources if each.body)
             type = assumed[value]
-            wider = self._common(type, left)
+            wider = self._common(type, after)
             if isinstance(type, TensorType) and isinstance(wider, TensorType) and not _covers(type, wider):
                 found[value] = wider
         return found
 
     def without_shapes(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
-        """The types of the states, of unknown rank."""
+        """The types of the loop states without shapes."""
         states = {value: assumed[value] for _, value in self._states()}
         return {value: TensorType(type.dtype, None) for value, type in states.items() if isinstance(type, TensorType)}
 
     def _states(self) -> Iterator[tuple[BoundaryValue, Value]]:
-        """The inputs of bodies that hold the state of a loop, with their boundary_values."""
-        for crossing in self.rule.boundary_values(self.op):
-            if crossing.is_loop_state:
-                states = (operand(self.op, each) for each in crossing.targets if each.body)
-                yield from ((crossing, value) for value in states if value is not None)
+        """The inputs of bodies that contain the state of a loop, each with its boundary value."""
+        for boundary_value in self.rule.boundary_values(self.op):
+            if boundary_value.is_loop_state:
+                states = (operand(self.op, each) for each in boundary_value.targets if each.body)
+                yield from ((boundary_value, value) for value in states if value is not None)
 
     def leave(self) -> dict[Value, Type]:
-        """The types of the op's outputs. A loop may run not at all, so that its state may be the one that it is given."""
+        """The types of the op's outputs. A loop may have no iteration, so the initial state is among the possible results."""
         found: dict[Value, Type] = {}
-        for crossing in self.rule.boundary_values(self.op):
-            given = [(each, self._seen(each)) for each in crossing.sources]
+        for boundary_value in self.rule.boundary_values(self.op):
+            given = [(each, self._inner_type(each)) for each in boundary_value.sources]
             outside = {dim for each, type in given if not each.body for dim in _shape(type) or ()}
-            for place in crossing.targets:
-                value = operand(self.op, place) if not place.body else None
+            for port in boundary_value.targets:
+                value = operand(self.op, port) if not port.body else None
                 if value is not None and given:
                     common = given[0][1]
                     for _, other in given[1:]:
                         common = self._common(common, other)
-                    found[value] = self._handed(common, place, outside, self._hidden(crossing, place))
+                    found[value] = self._outer_type(common, port, outside, self._hidden(boundary_value, port))
         return found
 
-    def _hidden(self, crossing: BoundaryValue, place: RegionPort) -> list[Dim | None]:
+    def _hidden(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
         """The extents of a result along the axes that bodies do not see: a batch, the iterations, or both in this order."""
         shapes = [
             (_shape(self.type_of(value)), each)
-            for crossing in self.rule.boundary_values(self.op)
-            for each in crossing.sources
+            for boundary_value in self.rule.boundary_values(self.op)
+            for each in boundary_value.sources
             if not each.body and len(each.hidden_axes) > 1 and (value := operand(self.op, each)) is not None
         ]
         batch = next((shape[each.hidden_axes[0]] for shape, each in shapes if shape is not None), None)
-        if crossing.is_loop_state or len(place.hidden_axes) != 1:
-            return [batch, self._length()][: len(place.hidden_axes)]
+        if boundary_value.is_loop_state or len(port.hidden_axes) != 1:
+            return [batch, self._length()][: len(port.hidden_axes)]
         return [self._length()]
 
     def _length(self) -> Dim | None:
         """The number of iterations."""
         return self.rule.length(self.op, lambda value: _shape(self.type_of(value)))
 
-    def _is_captured(self, place: RegionPort) -> bool:
-        return place.slot.index >= len(self.op.bodies[place.body].inputs) - self.op.captured
+    def _is_captured(self, port: RegionPort) -> bool:
+        return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
 
     def _declared(self, value: Value) -> Type:
         """The declared type without names of dimensions: the next iteration may have others."""
         return without_names(self.declared.get(value, NOTHING), self.names)
 
-    def _seen(self, place: RegionPort) -> Type:
-        """The type of an operand as a body sees it."""
-        value = operand(self.op, place)
+    def _inner_type(self, port: RegionPort) -> Type:
+        """The type of an operand without the axes that are hidden from the body."""
+        value = operand(self.op, port)
         type = NOTHING if value is None else self.type_of(value)
-        if not isinstance(type, TensorType) or type.shape is None or not place.hidden_axes:
+        if not isinstance(type, TensorType) or type.shape is None or not port.hidden_axes:
             return type
-        return TensorType(
-            type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in place.hidden_axes)
-        )
+        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.hidden_axes))
 
-    def _begun(self, declared: Type, initial: Type) -> Type:
-        """The type that an input begins with. Numbers that a body declares hold where nothing is known of what it is given."""
+    def _initial_type(self, declared: Type, initial: Type) -> Type:
+        """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
         if not isinstance(initial, TensorType) or initial.shape is None:
             return declared if initial == NOTHING or _shape(declared) is not None else initial
         if not isinstance(declared, TensorType) or declared.shape is None:
@@ -135,16 +133,16 @@ class Boundary:
         if len(declared.shape) != len(initial.shape):
             return TensorType(initial.dtype, None)
         pairs = zip(declared.shape, initial.shape, strict=True)
-        return TensorType(initial.dtype, tuple(self._first(said, given) for said, given in pairs))
+        return TensorType(initial.dtype, tuple(self._initial_extent(*pair) for pair in pairs))
 
-    def _first(self, said: Dim, given: Dim) -> Dim:
-        """The extent that an input begins with; unknown if another number is declared than is given."""
-        if isinstance(said, int) and isinstance(given, int) and said != given:
+    def _initial_extent(self, declared: Dim, initial: Dim) -> Dim:
+        """The extent in the first iteration; unknown if the declared number differs from that of the operand."""
+        if isinstance(declared, int) and isinstance(initial, int) and declared != initial:
             return self.names.fresh()
-        return given if _knowledge(given) else said
+        return initial if _precision(initial) else declared
 
     def _common(self, one: Type, other: Type) -> Type:
-        """The type of a value that has one of two types.
+        """The most precise type that covers two types.
 
         Raises:
             ModelError: the element types differ.
@@ -159,14 +157,14 @@ class Boundary:
         pairs = zip(one.shape, other.shape, strict=True)
         return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
 
-    def _handed(self, inner: Type, place: RegionPort, outside: set[Dim], hidden: Sequence[Dim | None]) -> Type:
-        """The type of a result that bodies see as `inner`. Extents that only a body knows get other names."""
+    def _outer_type(self, inner: Type, port: RegionPort, outside: set[Dim], hidden: Sequence[Dim | None]) -> Type:
+        """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
         if not isinstance(inner, TensorType):
-            return NOTHING if place.hidden_axes else inner
+            return NOTHING if port.hidden_axes else inner
         if inner.shape is None:
             return inner
-        dims = [dim if dim in outside or _knowledge(dim) else self.names.fresh() for dim in inner.shape]
-        for axis, dim in zip(place.hidden_axes, hidden, strict=True):
+        dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]
+        for axis, dim in zip(port.hidden_axes, hidden, strict=True):
             dims.insert(axis, self.names.fresh() if dim is None else dim)
         return TensorType(inner.dtype, tuple(dims))
 
@@ -175,16 +173,16 @@ def _shape(type: Type) -> tuple[Dim, ...] | None:
     return type.shape if isinstance(type, TensorType) else None
 
 
-def _knowledge(dim: Dim) -> int:
-    """How much is known of an extent: nothing, how it follows from extents of the model's inputs, the number."""
+def _precision(dim: Dim) -> int:
+    """The precision of an extent: 0 if it is unknown, 1 for an expression in extents of the model's inputs, 2 for a number."""
     return 2 if isinstance(dim, int) else 0 if any(map(_LOCAL.fullmatch, Extent.of(dim).names)) else 1
 
 
 def _covers(type: TensorType, other: TensorType) -> bool:
-    """Whether a type says no more than another one."""
+    """Whether every tensor of type `other` is of type `type`."""
     if type.shape is None or other.shape is None:
         return type.shape is None
-    return all(_knowledge(a) <= _knowledge(b) for a, b in zip(type.shape, other.shape, strict=True))
+    return all(_precision(a) <= _precision(b) for a, b in zip(type.shape, other.shape, strict=True))
 
 
 __all__ = ["Boundary"]

@@ -3,7 +3,7 @@
 from layoutopt.ir.def_use import Use
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType, Lanes, Op, Opaque, OpaqueType, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import DType, Op, Opaque, OpaqueType, Padding, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.verify import INVARIANTS, Violation, violations
 
 __all__ = [
@@ -11,10 +11,10 @@ __all__ = [
     "DType",
     "Function",
     "Graph",
-    "Lanes",
     "Op",
     "Opaque",
     "OpaqueType",
+    "Padding",
     "Reference",
     "Signature",
     "Slot",

@@ -1,7 +1,7 @@
 """CastData: the op that copies one logical tensor from one storage into another."""
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
 
 DOMAIN = "layoutopt"
 CAST = "CastData"
@@ -18,7 +18,7 @@ def storage_name(tensor: str, storage: Storage) -> str:
 
 
 def moves(value: Value, wanted: Storage) -> bool:
-    """Whether a value takes more than another shape to lie as wanted: other bytes, or cleaner lanes."""
+    """Whether the conversion of a value to a storage changes bytes: their order, or the padding elements."""
     if value.storage is None or value.shape is None:
         return False
     return not value.storage.satisfies(wanted, value.shape)
@@ -27,10 +27,10 @@ def moves(value: Value, wanted: Storage) -> bool:
 def insert_cast(graph: Graph, value: Value, wanted: Storage) -> Value:
     """Add a CastData of `value` right behind its producer; the result is the same tensor, to be read as `wanted`.
 
-    Its lanes are zero, or what they are if the bytes need not move.
+    Its padding is zero, or that of the source if the bytes need not move.
     """
     assert value.storage is not None
-    storage = Storage(wanted.format, Lanes.ZERO if moves(value, wanted) else value.storage.lanes)
+    storage = Storage(wanted.format, Padding.ZERO if moves(value, wanted) else value.storage.padding)
     result = graph.new_value(
         storage_name(value.tensor, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
     )

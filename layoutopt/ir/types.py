@@ -1,7 +1,7 @@
-"""The values that the graph is made of: element types, logical tensors, lane states, storages, signatures.
+"""The values that the graph is made of: element types, logical tensors, padding states, storages, signatures.
 
-A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It never changes. A `Storage` says how its
-elements lie in memory: a `Format`, and what the lanes of that format hold.
+A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It never changes. A `Storage` is the
+way its elements are stored: a `Format`, and the state of the padding elements of that format.
 """
 
 from dataclasses import dataclass, field
@@ -93,8 +93,8 @@ class OpaqueType:
         return self.text
 
 
-class Lanes(IntEnum):
-    """What the padding of a blocked tensor holds, as a lattice: zero < finite < any.
+class Padding(IntEnum):
+    """The contents of the padding of a blocked tensor, as a lattice: zero < finite < any.
 
     FINITE is bounded by a small constant (1 after Sigmoid, Exp of zero ...), so that zero weights cancel it. ANY may be
     infinite or NaN. A consumer that accepts a state accepts every smaller one.
@@ -110,17 +110,17 @@ class Lanes(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How a logical tensor lies in memory: its format, and the state of the lanes (ZERO where there are none)."""
+    """The format of a stored tensor and the state of its padding (ZERO if it has none)."""
 
     format: Format
-    lanes: Lanes = Lanes.ZERO
+    padding: Padding = Padding.ZERO
 
     def satisfies(self, required: "Storage", shape: Shape) -> bool:
         """Whether a tensor in this storage can be read as `required` without a copy: same bytes, and padding as clean."""
-        return self.lanes <= required.lanes and self.format.same_bytes(required.format, shape)
+        return self.padding <= required.padding and self.format.same_bytes(required.format, shape)
 
     def __str__(self) -> str:
-        return f"{self.format}" if self.lanes is Lanes.ZERO else f"{self.format}({self.lanes} lanes)"
+        return f"{self.format}" if self.padding is Padding.ZERO else f"{self.format}({self.padding} padding)"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -138,8 +138,8 @@ class Slot:
 class Signature:
     """One legal way to run an op: a storage for every input and output.
 
-    An input's lanes are the largest state that the op accepts there, an output's lanes what it leaves. None stands for an
-    operand that is absent or has no format (an unknown rank, a sequence).
+    The padding state of an input is the largest one that the op accepts; that of an output is the one that the op leaves. None
+    is the storage of an operand that is absent or has no format (an unknown rank, a sequence).
     """
 
     inputs: tuple[Storage | None, ...]
@@ -385,10 +385,10 @@ __all__ = [
     "Data",
     "Dim",
     "Format",
-    "Lanes",
     "Op",
     "Opaque",
     "OpaqueType",
+    "Padding",
     "Shape",
     "Signature",
     "Slot",

@@ -111,26 +111,26 @@ def storages_fit_their_tensors(graph: Graph) -> Iterator[str]:
 
 
 @invariant
-def lanes_hold_zero_unless_there_are_some(graph: Graph) -> Iterator[str]:
-    """A tensor without lanes has the lane state zero."""
+def tensors_without_padding_have_state_zero(graph: Graph) -> Iterator[str]:
+    """A tensor without padding elements has the padding state zero."""
     for value in graph.values:
         storage, shape = value.storage, value.shape
-        if storage is not None and storage.lanes and shape is not None and not storage.format.has_padding(shape):
+        if storage is not None and storage.padding and shape is not None and not storage.format.has_padding(shape):
             yield value.name
 
 
 @invariant
 def outputs_lie_as_promised(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: the promised format or the canonical one, and no worse lanes. Skipped while none are."""
+    """After casts are inserted: the promised format or the canonical one, and no worse padding. Skipped while none are."""
     for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
         wanted, has = graph.output_storage(index), value.storage
-        if wanted is not None and has is not None and (has.format != wanted.format or has.lanes > wanted.lanes):
+        if wanted is not None and has is not None and (has.format != wanted.format or has.padding > wanted.padding):
             yield f"{value.name}: {has} where {wanted} is promised"
 
 
 @invariant
 def planned_ops_find_their_operands_as_their_signature_says(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: the same format, and lanes no worse than accepted. Skipped while none are."""
+    """After casts are inserted: the same format, and padding no worse than accepted. Skipped while none are."""
     if graph.stage != "cast":
         return
     for op in graph.ops:
@@ -141,5 +141,5 @@ def planned_ops_find_their_operands_as_their_signature_says(graph: Graph) -> Ite
             value, wanted = op.operand(slot), op.signature[slot]
             if value is None or value.storage is None or wanted is None or value.shape is None:
                 continue
-            if value.storage.format != wanted.format or value.storage.lanes > wanted.lanes:
+            if value.storage.format != wanted.format or value.storage.padding > wanted.padding:
                 yield f"{slot} of {op!r}: {value.storage} where {wanted} is needed"

@@ -6,7 +6,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -41,9 +41,9 @@ class Reduction(AxiswiseRule):
         if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
             return PADDING_KEPT
         if kind == "ReduceLogSumExp":
-            return PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+            return PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY)
         text = "padding of reduced axes must be zero" if kind in _SUMS else ""
-        return PaddingTransfer(Lanes.ANY if kind == "ReduceLogSum" else Lanes.ZERO, Lanes.ANY, Lanes.ANY, text)
+        return PaddingTransfer(Padding.ANY if kind == "ReduceLogSum" else Padding.ZERO, Padding.ANY, Padding.ANY, text)
 
     def reduced(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are reduced; None if they are computed."""
@@ -83,7 +83,7 @@ class Reduction(AxiswiseRule):
             return Inapplicable("the reduction would read the padding")
         return signature
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Padding elements of reduced axes have to be zero; those of other axes are reduced among themselves."""
         x = signature.inputs[0]
         if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced(op) or ()):
@@ -142,7 +142,7 @@ class Softmax(OneAxis, SaturatingOp):
 
     family = "softmax"
     ops = ("Softmax", "LogSoftmax", "Hardmax")
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY)
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
@@ -172,7 +172,7 @@ class ArgReduction(OneAxis):
 
     family = "reduction"
     ops = ("ArgMax", "ArgMin")
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
     default_axis = 0
 
     def axes(self, op: Op) -> Axes | Inapplicable:

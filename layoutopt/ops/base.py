@@ -20,7 +20,7 @@ from types import MappingProxyType, ModuleType
 from typing import ClassVar, Protocol
 
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.interfaces.kernel_profile import KernelProfile
 from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PaddingTransfer
@@ -97,7 +97,7 @@ class LayoutRule(KernelProfile, ABC):
     is_always_agnostic: ClassVar[bool] = False
     formats: ClassVar[str] = ""
     ranks: ClassVar[Mapping[Slot, int]] = MappingProxyType({})
-    padding: ClassVar[PaddingTransfer] = PaddingTransfer(Lanes.ANY, None, None)
+    padding: ClassVar[PaddingTransfer] = PaddingTransfer(Padding.ANY, None, None)
 
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
         """The operands whose rank has to be known, and the least rank of each."""
@@ -137,7 +137,7 @@ class LayoutRule(KernelProfile, ABC):
         del kind
         return self.padding
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The padding states of the outputs for those of the inputs; None if the op refuses such inputs.
 
         `inputs` has a state for every input, ZERO for inputs without padding. By default the transfer function of the op type
@@ -145,7 +145,7 @@ class LayoutRule(KernelProfile, ABC):
         result does not list have state ANY.
         """
         del signature
-        state = self.padding_of(op.kind)[max(inputs, default=Lanes.ZERO)]
+        state = self.padding_of(op.kind)[max(inputs, default=Padding.ZERO)]
         return None if state is None else (state,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:

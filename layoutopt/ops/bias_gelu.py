@@ -3,7 +3,7 @@
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -26,14 +26,14 @@ class BiasGelu(Elementwise):
     ops = ("com.microsoft::BiasGelu", "com.microsoft::FastGelu")
     formats = "any; one kernel where the last axis is the innermost one"
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "a bias over a block is finite; the sum of two finite ones is any"
+        Padding.ZERO, Padding.FINITE, Padding.ANY, "a bias over a block is finite; the sum of two finite ones is any"
     )
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The transfer for the states that meet; two finite ones add up to any."""
         states = tuple(met(op, signature, index, state) for index, state in enumerate(inputs))
-        has_one_addend = states.count(Lanes.ZERO) >= len(states) - 1
-        return super().transfer_padding(op, signature, states) if has_one_addend else (Lanes.ANY,)
+        has_one_addend = states.count(Padding.ZERO) >= len(states) - 1
+        return super().transfer_padding(op, signature, states) if has_one_addend else (Padding.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where the axis of the bias is the innermost one, or there is no bias."""

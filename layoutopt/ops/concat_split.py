@@ -6,7 +6,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, Value
+from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -120,7 +120,7 @@ class Split(Pieces):
         return dict.fromkeys(self.required_ranks(op), tuple(range(rank_of(op.inputs[0]))))
 
     @override
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else states * len(op.outputs)
 

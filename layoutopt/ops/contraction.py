@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import LayoutRule
 from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, Kind, kind_of, modes_of
@@ -22,7 +22,7 @@ class Contraction(LayoutRule, ContractionOp):
 
     family = "matmul"
     formats = "a format for each operand, in any order of any digits"
-    padding = PaddingTransfer(Lanes.ZERO, None, None)
+    padding = PaddingTransfer(Padding.ZERO, None, None)
     has_independent_operands = True
 
     @abstractmethod

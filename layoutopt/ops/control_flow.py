@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from layoutopt.formats import Dim
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, ShapeOf, operand, own_shape
@@ -48,7 +48,7 @@ class If(ControlFlow):
     """One of two branches, whose inputs are all captured."""
 
     formats = "any that its branches and its neighbours agree on"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "the states of its branches")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, Padding.ZERO, "the states of its branches")
 
     ops = ("If",)
 
@@ -88,7 +88,7 @@ class Loop(ControlFlow):
     """
 
     formats = "any that its body and its neighbours agree on; one format for all iterations"
-    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "the states of its body")
+    padding = PaddingTransfer(Padding.ZERO, None, Padding.ANY, "the states of its body")
 
     ops = ("Loop",)
 
@@ -155,7 +155,7 @@ class Scan(ControlFlow):
     """
 
     formats = "any that its body and its neighbours agree on, the scanned axis outermost"
-    padding = PaddingTransfer(Lanes.ZERO, None, Lanes.ANY, "the states of its body")
+    padding = PaddingTransfer(Padding.ZERO, None, Padding.ANY, "the states of its body")
 
     ops = ("Scan",)
 

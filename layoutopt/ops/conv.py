@@ -13,7 +13,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot, TensorType
+from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot, TensorType
 from layoutopt.ops.base import Builder, LayoutRule
 from layoutopt.ops.interfaces.channel_permutation import Channels, PermutableChannels, permuted, unpermuted
 from layoutopt.ops.operands import padded_output, present, shape_of
@@ -42,7 +42,7 @@ class Convolution(LayoutRule, PermutableChannels):
     formats = (
         "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
     )
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "padding of filters must be zero")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "padding of filters must be zero")
     is_anchor = True
     weight: ClassVar[int] = 1
 
@@ -95,7 +95,7 @@ class Convolution(LayoutRule, PermutableChannels):
         ]
         return Format((*parts, *blocks))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Finite padding of x meets zero weights, so the padding of filters and parameters has to be zero."""
         return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 

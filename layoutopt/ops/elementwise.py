@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -49,7 +49,9 @@ class Expand(Elementwise, PureBroadcast):
     """A tensor broadcast to a shape."""
 
     ops = ("Expand",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements broadcast over a block count as finite")
+    padding = PaddingTransfer(
+        Padding.ZERO, Padding.FINITE, Padding.ANY, "elements broadcast over a block count as finite"
+    )
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -60,7 +62,7 @@ class Expand(Elementwise, PureBroadcast):
             return Inapplicable("an extent of the result is unknown")
         return {X: tuple(range(len(y) - len(x), len(y))), Y: tuple(range(len(y)))}
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The state of x, and its elements where they are broadcast over a block."""
         return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
 
@@ -74,11 +76,11 @@ class Expand(Elementwise, PureBroadcast):
         build.set_output(0, result)
 
 
-def met(op: Op, signature: Signature, index: int, state: Lanes) -> Lanes:
+def met(op: Op, signature: Signature, index: int, state: Padding) -> Padding:
     """The state of operand `index` where the result has padding: of its padding, and of its elements where it broadcasts."""
     value, y = present(op.inputs[index]), op.outputs[0]
     offset = rank_of(y) - rank_of(value)
     own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}
     if own.issuperset(padded_axes_of(y, signature.outputs[0])):
         return state
-    return max(state, Lanes.FINITE if value.data is None else state_of(value.data.numpy()))
+    return max(state, Padding.FINITE if value.data is None else state_of(value.data.numpy()))

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Array, Data, DType, Lanes, Op, Opaque, Signature, TensorType, Value
+from layoutopt.ir.types import Array, Data, DType, Op, Opaque, Padding, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.operands import rank_of, shape_of
@@ -22,7 +22,7 @@ class Fill(AxiswiseRule):
     family = "fill"
     ops = ("ConstantOfShape",)
     formats = "any"
-    padding = PaddingTransfer(Lanes.ZERO, None, None, "the number")
+    padding = PaddingTransfer(Padding.ZERO, None, None, "the number")
     ranks = MappingProxyType({Y: 0})
     is_always_agnostic = True
 
@@ -36,7 +36,7 @@ class Fill(AxiswiseRule):
         return cast(Data, value.payload).numpy() if isinstance(value, Opaque) else np.zeros(1, dtype=np.float32)
 
     @override
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         return (state_of(np.asarray(self.number(op))),)
 
     def lower(self, op: Op, build: Builder) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage
 from layoutopt.ops.base import register
 from layoutopt.ops.conv import TransposedConvolution
 from layoutopt.ops.float_conv import ScalableConvolution, ZeroPadding
@@ -27,7 +27,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
     """FusedConv: a convolution whose sum has the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "the activation of zero and the sum")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "the activation of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for a convolution; a known format of the sum is that of y."""
@@ -47,10 +47,10 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
             return Inapplicable("the sum must have the format of the result")
         return replace(signature, inputs=(*signature.inputs[:3], Storage(storage.format)))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The activation of zero, or of the padding of the sum."""
         states = super().transfer_padding(op, signature, inputs[:3])
-        added = inputs[3] if len(inputs) > 3 else Lanes.ZERO
+        added = inputs[3] if len(inputs) > 3 else Padding.ZERO
         return None if states is None else (activated(op, max(states[0], added)),)
 
     @override

@@ -8,7 +8,7 @@ Attributes stay as they are, so only canonical matrices are the same op.
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature
+from layoutopt.ir.types import Array, Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
 from layoutopt.ops.fused_activation import activated
@@ -47,9 +47,9 @@ class FusedGemm(ScalableBiasedProduct):
     """FusedGemm: nothing behind the activation can be folded into it."""
 
     ops = ("com.microsoft::FusedGemm",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "the activation of zero and the bias")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "the activation of zero and the bias")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The activation of the padding that Gemm leaves."""
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else (activated(op, states[0]),)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape, product, propagate_reshape
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType
+from layoutopt.ir.types import Op, Padding, Signature, Slot, TensorType
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -112,14 +112,14 @@ class GatherElements(_ElementsAlongAxis):
     """Elements selected along one axis."""
 
     ops = ("GatherElements",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "padding of the indices must be zero")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "padding of the indices must be zero")
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X]}
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The state of the array, if the padding of the indices is zero."""
         return None if inputs[1] else super().transfer_padding(op, signature, inputs)
 
@@ -130,7 +130,7 @@ class ScatterElements(_ElementsAlongAxis):
 
     ops = ("ScatterElements", "Scatter")
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "padding of the indices must be zero; any after a reduction"
+        Padding.ZERO, Padding.FINITE, Padding.ANY, "padding of the indices must be zero; any after a reduction"
     )
 
     @override
@@ -138,11 +138,11 @@ class ScatterElements(_ElementsAlongAxis):
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, INDICES: axes[X], UPDATES: axes[X]}
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The larger state of array and updates, if the padding of the indices is zero; any after a reduction."""
         if inputs[1]:
             return None
-        return (Lanes.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
+        return (Padding.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
 
 
 def is_reduction(op: Op) -> bool:
@@ -210,7 +210,7 @@ class ScatterND(_IndexedInFront):
     """Slices written by tuples of indices."""
 
     ops = ("ScatterND",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "any after a reduction")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "any after a reduction")
     ranks = MappingProxyType({X: 0, UPDATES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -226,9 +226,9 @@ class ScatterND(_IndexedInFront):
         whole = self.whole_axes(op) or 0
         return rank_of(op.inputs[2]) - (rank_of(op.inputs[0]) - whole) if slot == UPDATES else whole
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The larger state of array and updates; any after a reduction."""
-        return (Lanes.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
+        return (Padding.ANY,) if max(inputs) and is_reduction(op) else super().transfer_padding(op, signature, inputs)
 
 
 __all__ = ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"]

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from layoutopt.formats import Shape
-from layoutopt.ir.types import DType, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder
 from layoutopt.ops.collapsed_batch import CollapsedBatch, collapse_batch
@@ -42,7 +42,7 @@ C = Slot("in", 2)
 class MatrixProduct(Contraction, KernelFormats):
     """The layout of a batch of matrix products."""
 
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero for the summed axis")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "zero for the summed axis")
     ranks = MappingProxyType({A: 2, B: 2, Y: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -82,20 +82,20 @@ class MatrixProduct(Contraction, KernelFormats):
         core = self._core(op, known)
         return core is not None and all(format.is_canonical for format in core.formats.values())
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Padding of rows and columns stays there; padding of K is summed, so it must be finite and meet zeros."""
         if any(inputs[2:]):
             return None
         summed, outside = False, False
         for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
             value = op.inputs[index]
-            axis, laned = operand_axes(op, name, rank_of(value))[place], padded_axes_of(value, signature.inputs[index])
-            if inputs[index] is not Lanes.ZERO:
-                summed = summed or axis in laned
-                outside = outside or any(each != axis for each in laned)
-        if summed and (Lanes.ZERO not in inputs[:2] or Lanes.ANY in inputs[:2]):
+            axis, padded = operand_axes(op, name, rank_of(value))[place], padded_axes_of(value, signature.inputs[index])
+            if inputs[index] is not Padding.ZERO:
+                summed = summed or axis in padded
+                outside = outside or any(each != axis for each in padded)
+        if summed and (Padding.ZERO not in inputs[:2] or Padding.ANY in inputs[:2]):
             return None
-        return super().transfer_padding(op, signature, inputs) if outside else (Lanes.ZERO,)
+        return super().transfer_padding(op, signature, inputs) if outside else (Padding.ZERO,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op on the collapsed arrays, or the canonical op on padded matrices of equal extents."""
@@ -162,7 +162,10 @@ class BiasedMatrixProduct(MatrixProduct):
     """The layout of one product with a bias; transA and transB are attributes."""
 
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero for the summed axis; that of the bias where it broadcasts"
+        Padding.ZERO,
+        Padding.ANY,
+        Padding.ANY,
+        "zero for the summed axis; that of the bias where it broadcasts",
     )
 
     def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
@@ -174,16 +177,16 @@ class BiasedMatrixProduct(MatrixProduct):
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         return is_canonical(signature)
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Padding of rows or columns is the bias where the bias broadcasts along them."""
         states = super().transfer_padding(op, signature, inputs)
         c = op.inputs[2] if len(op.inputs) > 2 else None
-        if states != (Lanes.ZERO,) or c is None or c.shape is None:
+        if states != (Padding.ZERO,) or c is None or c.shape is None:
             return states
         full = {axis + 2 - len(c.shape) for axis, dim in enumerate(c.shape) if dim != 1}
         if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
-            return (Lanes.ZERO,)
-        return (Lanes.FINITE if c.data is None else state_of(c.data.numpy()),)
+            return (Padding.ZERO,)
+        return (Padding.FINITE if c.data is None else state_of(c.data.numpy()),)
 
 
 def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
 from layoutopt.ops.elementwise import Elementwise, met
@@ -15,7 +15,7 @@ from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable
 
-ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
+ZERO, FINITE, ANY = Padding.ZERO, Padding.FINITE, Padding.ANY
 
 
 _TRUTHS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
@@ -29,9 +29,9 @@ class GatedProduct(Elementwise):
     """SwiGLU: a tensor times the gate of another one."""
 
     ops = ("SwiGLU",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY, "zero if one operand is")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "zero if one operand is")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Zero if one factor is zero and the other one finite."""
         return (ZERO,) if ZERO in inputs and max(inputs) is not ANY else super().transfer_padding(op, signature, inputs)
 
@@ -94,7 +94,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
                 scale, shift = (one, -numbers) if index == 0 else (-one, numbers)
         return Affine(index, axis, scale, shift)
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The transfer for the states that meet. Integers are not divided by padding elements: processors stop at x / 0."""
         dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
         divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
@@ -110,12 +110,12 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
         return super().transfer_padding(op, signature, states)
 
 
-def _keeps_finite(kind: str, states: Sequence[Lanes]) -> bool:
+def _keeps_finite(kind: str, states: Sequence[Padding]) -> bool:
     """Whether a sum has at most one finite addend; the sum of two might double from op to op."""
     return kind in ("Add", "Sub", "Sum") and states.count(ZERO) >= len(states) - 1
 
 
-def _is_zero(op: Op, states: Sequence[Lanes], signature: Signature) -> bool:
+def _is_zero(op: Op, states: Sequence[Padding], signature: Signature) -> bool:
     """Whether an op computes zero from states that are zero or finite."""
     match op.op_type:
         case "Mul":

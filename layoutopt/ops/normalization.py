@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -34,7 +34,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
     family = "normalization"
     ops = ("BatchNormalization", "InstanceNormalization")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ZERO, None, "any for padding of the batch, and without an epsilon")
+    padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "any for padding of the batch, and without an epsilon")
     ranks = MappingProxyType({X: 2})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -76,12 +76,12 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
         factor, shift = affine.along(scale.size)
         return {1: scale * factor, 2: bias * factor + shift}
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which requires an epsilon; padding of the batch gets scale and bias."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
-            return (Lanes.ANY,)
+            return (Padding.ANY,)
         if op.attributes.get("epsilon", 1e-5) == 0:
-            return None if any(inputs) else (Lanes.ANY,)
+            return None if any(inputs) else (Padding.ANY,)
         return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 
 
@@ -91,13 +91,13 @@ class LocalResponse(Spatial):
 
     family = "normalization"
     ops = ("LRN",)
-    padding = PaddingTransfer(Lanes.ZERO, None, None, "any without a bias")
+    padding = PaddingTransfer(Padding.ZERO, None, None, "any without a bias")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Zero divided by something positive, if there is a bias."""
         bias = op.attributes.get("bias", 1.0)
         has_bias = isinstance(bias, float) and bias > 0
-        return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Lanes.ANY,)
+        return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Padding.ANY,)
 
 
 @register
@@ -111,7 +111,7 @@ class LayerNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
     formats = "any; normalised axes must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "any without an epsilon")
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "any without an epsilon")
 
     @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
@@ -147,10 +147,12 @@ class LayerNormalization(AxiswiseRule):
         """Padding elements would count in the mean."""
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """With an epsilon, a normalised row is at most the square root of its length, plus the bias."""
         return (
-            (Lanes.ANY,) if op.attributes.get("epsilon", 1e-5) == 0 else super().transfer_padding(op, signature, inputs)
+            (Padding.ANY,)
+            if op.attributes.get("epsilon", 1e-5) == 0
+            else super().transfer_padding(op, signature, inputs)
         )
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
@@ -176,11 +178,11 @@ class VectorNormalization(OneAxis):
 
     family = "normalization"
     ops = ("LpNormalization",)
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "before opset 22 any")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "before opset 22 any")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """A vector of length 0 stays zero since opset 22."""
-        return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Lanes.ANY,)
+        return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Padding.ANY,)
 
 
 @register
@@ -190,7 +192,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("MeanVarianceNormalization",)
     formats = "any; normalised axes may be blocked where they have no padding"
-    padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Padding.ANY, Padding.ANY, Padding.ANY)
     is_always_agnostic = True
 
     def normalised(self, op: Op) -> tuple[int, ...]:

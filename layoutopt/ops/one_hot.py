@@ -2,7 +2,7 @@
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -21,7 +21,7 @@ class OneHot(AxiswiseRule):
     ops = ("OneHot",)
     formats = "any; the new axis must not be blocked"
     padding = PaddingTransfer(
-        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the values are; fractions must be finite"
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "zero if the values are; fractions must be finite"
     )
     is_always_agnostic = True
 
@@ -38,10 +38,10 @@ class OneHot(AxiswiseRule):
         """The new axis has as many elements as the operand `depth`, so it must not be blocked."""
         return "the new axis cannot be blocked" if axis == self.axis(op) else ""
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The state of the two values, if they are constants; a floating-point index that may be NaN is refused."""
         x, values = op.inputs[0], op.constant(2)
-        if inputs[0] is Lanes.ANY and (x is None or x.dtype is None or x.dtype.is_float):
+        if inputs[0] is Padding.ANY and (x is None or x.dtype is None or x.dtype.is_float):
             return None
         return super().transfer_padding(op, signature, inputs) if values is None else (state_of(values),)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Array, Attribute, Lanes, Op, Signature
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -23,7 +23,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
     family = "rearrangement"
     ops = ("Pad",)
     formats = "any; padded axes must not be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "the state of the constant that it pads with")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "the state of the constant that it pads with")
     is_always_agnostic = True
 
     def pads(self, op: Op) -> dict[int, tuple[int, int]] | None:
@@ -71,7 +71,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         """Axes that are not padded."""
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Pads with a constant reach the padding elements too."""
         if op.attributes.get("mode", "constant") != "constant":
             return super().transfer_padding(op, signature, inputs)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable
 from layoutopt.ops.transposable import untransposable
@@ -31,15 +31,15 @@ def has_padding(value: Value | None, storage: Storage | None) -> bool:
     return bool(padded_axes_of(value, storage))
 
 
-def state_of(numbers: Array) -> Lanes:
+def state_of(numbers: Array) -> Padding:
     """The padding state of elements with these values."""
     if not numbers.any():
-        return Lanes.ZERO
-    return Lanes.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Lanes.ANY
+        return Padding.ZERO
+    return Padding.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Padding.ANY
 
 
 def with_padding_states(
-    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
+    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for the padding states that the inputs may have, without dominated ones.
 
@@ -58,11 +58,11 @@ def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
     found = rule.signature(op, {slot: format}) if rule is not None else None
     if rule is None or found is None or isinstance(found, Inapplicable) or untransposable(op, found):
         return None
-    return next(iter(padding_cases(rule, op, found, [Lanes.ZERO] * len(op.inputs))), None)
+    return next(iter(padding_cases(rule, op, found, [Padding.ZERO] * len(op.inputs))), None)
 
 
 def padding_cases(
-    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Lanes] | None = None
+    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for all padding states of the inputs that the op accepts."""
     inputs = [
@@ -70,31 +70,31 @@ def padding_cases(
         for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
         if value is not None and has_padding(value, storage)
     ]
-    laned_outputs = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    if not inputs and not any(laned_outputs):
+    have_padding = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    if not inputs and not any(have_padding):
         return [signature]
-    laned = [index for index, value in inputs if not value.is_constant]
-    choices = [[state for state in Lanes if worst is None or state <= worst[index]] for index in laned]
+    padded = [index for index, value in inputs if not value.is_constant]
+    choices = [[state for state in Padding if worst is None or state <= worst[index]] for index in padded]
     # With more than two padded inputs all have one state: 3**n combinations are too many.
-    cases = product(*choices) if len(laned) <= 2 else ((state,) * len(laned) for state in max(choices, key=len))
-    found = [_with_states(rule, op, signature, dict(zip(laned, case, strict=True)), laned_outputs) for case in cases]
+    cases = product(*choices) if len(padded) <= 2 else ((state,) * len(padded) for state in max(choices, key=len))
+    found = [_with_states(rule, op, signature, dict(zip(padded, case, strict=True)), have_padding) for case in cases]
     return [each for each in found if each is not None]
 
 
 def _with_states(
-    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Lanes], laned_outputs: Sequence[bool]
+    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Padding], have_padding: Sequence[bool]
 ) -> Signature | None:
     """The signature for given states of some inputs; None if the op refuses them."""
-    states = [given.get(index, Lanes.ZERO) for index in range(len(op.inputs))]
+    states = [given.get(index, Padding.ZERO) for index in range(len(op.inputs))]
     results = rule.transfer_padding(op, signature, tuple(states))
     if results is None:
         return None
-    padded = (*results, *(Lanes.ANY,) * (len(op.outputs) - len(results)))
-    inputs = zip(signature.inputs, states, strict=True)
-    outputs = zip(signature.outputs, padded, laned_outputs, strict=True)
+    results = (*results, *(Padding.ANY,) * (len(op.outputs) - len(results)))
+    results = tuple(state if has else Padding.ZERO for state, has in zip(results, have_padding, strict=True))
+    inputs, outputs = zip(signature.inputs, states, strict=True), zip(signature.outputs, results, strict=True)
     return Signature(
         tuple(storage and Storage(storage.format, state) for storage, state in inputs),
-        tuple(storage and Storage(storage.format, state if laned else Lanes.ZERO) for storage, state, laned in outputs),
+        tuple(storage and Storage(storage.format, state) for storage, state in outputs),
     )
 
 
@@ -109,6 +109,10 @@ def _undominated(signatures: list[Signature]) -> list[Signature]:
 
 
 def _dominates(one: Signature, other: Signature) -> bool:
-    accepts = all(a is None or b is None or a.lanes >= b.lanes for a, b in zip(one.inputs, other.inputs, strict=True))
-    leaves = all(a is None or b is None or a.lanes <= b.lanes for a, b in zip(one.outputs, other.outputs, strict=True))
+    accepts = all(
+        a is None or b is None or a.padding >= b.padding for a, b in zip(one.inputs, other.inputs, strict=True)
+    )
+    leaves = all(
+        a is None or b is None or a.padding <= b.padding for a, b in zip(one.outputs, other.outputs, strict=True)
+    )
     return accepts and leaves

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layoutopt.ir.types import Lanes
+from layoutopt.ir.types import Padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,33 +18,33 @@ class PaddingTransfer:
         text: the cases in which the result has another state, in words.
     """
 
-    zero: Lanes | None
-    finite: Lanes | None
-    any: Lanes | None
+    zero: Padding | None
+    finite: Padding | None
+    any: Padding | None
     text: str = ""
 
-    def __getitem__(self, state: Lanes) -> Lanes | None:
+    def __getitem__(self, state: Padding) -> Padding | None:
         return (self.zero, self.finite, self.any)[state]
 
     def __str__(self) -> str:
-        groups: dict[Lanes | None, list[Lanes]] = {}
-        for state in Lanes:
+        groups: dict[Padding | None, list[Padding]] = {}
+        for state in Padding:
             groups.setdefault(self[state], []).append(state)
         refused = groups.pop(None, [])
         if not groups:
             return "no padding"
-        if all(self[state] is state for state in Lanes):
+        if all(self[state] is state for state in Padding):
             cases = ["kept"]
         else:
             cases = [f"{_listed(states)} → {result}" for result, states in groups.items()]
         return "; ".join(filter(None, (", ".join(cases), f"{_listed(refused)} refused" if refused else "", self.text)))
 
 
-def _listed(states: Sequence[Lanes]) -> str:
-    return "all" if len(states) == len(Lanes) else " and ".join(map(str, states))
+def _listed(states: Sequence[Padding]) -> str:
+    return "all" if len(states) == len(Padding) else " and ".join(map(str, states))
 
 
-PADDING_KEPT = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY)
+PADDING_KEPT = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY)
 PADDING_REFUSED = PaddingTransfer(None, None, None)
 
 __all__ = ["PADDING_KEPT", "PADDING_REFUSED", "PaddingTransfer"]

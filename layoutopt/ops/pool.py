@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Slot
+from layoutopt.ir.types import Op, Padding, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
@@ -45,7 +45,7 @@ class Windows(Spatial, KernelFormats, AveragingOp):
 
     @override
     def padding_of(self, kind: str) -> PaddingTransfer:
-        return PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY) if kind.endswith("LpPool") else PADDING_KEPT
+        return PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY) if kind.endswith("LpPool") else PADDING_KEPT
 
 
 @register

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Dim, Format, Part
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, canonical_storage
@@ -135,16 +135,16 @@ class ControlFlow(LayoutRule):
             return Inapplicable("a boundary value has one format at all of its ports")
         return signature_at(op, {slot: Storage(format) for slot, format in found.items()})
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Padding of any state; a loop state must not have finite padding, since iterations may enlarge it."""
-        states: dict[Slot, Lanes] = {}
+        states: dict[Slot, Padding] = {}
         for boundary_value in self.boundary_values(op):
             read = [inputs[port.slot.index] for port in boundary_value.sources if not port.body]
-            worst = max(read, default=Lanes.ZERO)
-            if boundary_value.is_loop_state and worst is Lanes.FINITE:
+            worst = max(read, default=Padding.ZERO)
+            if boundary_value.is_loop_state and worst is Padding.FINITE:
                 return None
             states |= {port.slot: worst for port in boundary_value.targets if not port.body}
-        return tuple(states.get(Slot("out", index), Lanes.ZERO) for index in range(len(op.outputs)))
+        return tuple(states.get(Slot("out", index), Padding.ZERO) for index in range(len(op.outputs)))
 
     @override
     def flops(self, op: Op) -> float:
@@ -247,8 +247,8 @@ def boundary(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
         storage = storages[0] if storages else None
         formats = formats_at(op, boundary_value, given, None if storage is None else storage.format)
         assert not isinstance(formats, Inapplicable), f"{op!r}: {formats.reason}"
-        lanes = max((each.lanes for each in storages if each is not None), default=Lanes.ZERO)
-        found |= {port: Storage(format, lanes) for port, format in formats.items() if port.body}
+        padding = max((each.padding for each in storages if each is not None), default=Padding.ZERO)
+        found |= {port: Storage(format, padding) for port, format in formats.items() if port.body}
     return found
 
 
@@ -297,6 +297,6 @@ def bodies_lie_as_the_signature_of_their_op_says(graph: Graph) -> Iterator[str]:
             if value is None or value.storage is None:
                 continue
             has = value.storage
-            fits = has.lanes == wanted.lanes if port.slot.side == "in" else has.lanes <= wanted.lanes
+            fits = has.padding == wanted.padding if port.slot.side == "in" else has.padding <= wanted.padding
             if has.format != wanted.format or not fits:
                 yield f"{port.slot} of {port.body} of {op!r}: {has} where {wanted} is needed"

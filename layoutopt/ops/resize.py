@@ -7,7 +7,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.ir.types import DType, Lanes, Op, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
@@ -35,7 +35,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     family = "resize"
     ops = ("Resize", "Upsample")
     formats = "any; resized axes must not be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY)
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def mode(self, op: Op) -> str:

@@ -2,7 +2,7 @@
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
@@ -19,7 +19,7 @@ class Running(OneAxis):
     family = "running"
     ops = ("CumSum", "CumProd")
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "finite for an exclusive product, which begins with one"
+        Padding.ZERO, Padding.ANY, Padding.ANY, "finite for an exclusive product, which begins with one"
     )
 
     def axis(self, op: Op) -> int:
@@ -33,10 +33,12 @@ class Running(OneAxis):
         axis = op.constant(1)
         return Inapplicable("the axis is computed") if axis is None or axis.size != 1 else super().axes(op)
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """An exclusive product begins with one."""
         starts_with_one = op.op_type == "CumProd" and op.integer("exclusive")
-        return (Lanes.FINITE,) if starts_with_one and not inputs[0] else super().transfer_padding(op, signature, inputs)
+        return (
+            (Padding.FINITE,) if starts_with_one and not inputs[0] else super().transfer_padding(op, signature, inputs)
+        )
 
     @override
     def lower(self, op: Op, build: Builder) -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.operands import rank_of
@@ -27,7 +27,7 @@ class Sampling(AxiswiseRule):
     family = "sampling"
     ops = ("GridSample", "RoiAlign", "MaxRoiPool", "com.microsoft::GridSample", "com.microsoft::CropAndResize")
     formats = "any order; channels may be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "cubic interpolation overshoots")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "cubic interpolation overshoots")
     ranks = MappingProxyType({X: 3, Y: 3})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -40,10 +40,10 @@ class Sampling(AxiswiseRule):
         """Channels; every other axis is indexed by coordinates."""
         return "only channels can be blocked" if axis != 1 else ""
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Cubic interpolation overshoots; elements outside of the image have a value of their own."""
         if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
-            return (Lanes.ANY,)
+            return (Padding.ANY,)
         outside = state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))
         return super().transfer_padding(op, signature, inputs) if outside <= inputs[0] else (outside,)
 

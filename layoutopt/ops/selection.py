@@ -1,6 +1,6 @@
 """Elements selected along one axis by value (TopK) or by a condition (Compress)."""
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
@@ -14,7 +14,7 @@ class TopK(OneAxis):
 
     family = "selection"
     ops = ("TopK",)
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, None, "indices are finite")
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, None, "indices are finite")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes correspond by position; the order of unsorted elements depends on the runtime."""
@@ -26,9 +26,9 @@ class TopK(OneAxis):
         outputs = [slot for slot in op.slots() if slot.side == "out"]
         return dict.fromkeys((X, *outputs), axes[X])
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Padding elements are rows of their own; NaN cannot be sorted. Indices are finite."""
-        return None if inputs[0] is Lanes.ANY else (inputs[0], Lanes.FINITE)
+        return None if inputs[0] is Padding.ANY else (inputs[0], Padding.FINITE)
 
 
 @register

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layoutopt.ir.types import DType, Lanes, Op, Signature, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.interfaces.shape_query import ShapeQuery
 from layoutopt.ops.operands import rank_of, shape_of
@@ -32,9 +32,9 @@ class ShapeOf(LayoutRule, ShapeQuery):
             return Inapplicable("a blocked extent is unknown")
         return signature_of(op, {X: format})
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         """The padding is not read."""
-        return (Lanes.ZERO,)
+        return (Padding.ZERO,)
 
     def _asked(self, op: Op, rank: int) -> slice:
         """The axes whose extents Shape returns, an option since opset 15."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.bias_gelu import is_last_axis_innermost
@@ -27,7 +27,7 @@ class SkipNormalization(AxiswiseRule):
     family = "normalization"
     ops = ("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
     formats = "any; rows must not be blocked; one kernel where they are innermost"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.ANY, "the sum as for Add")
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.ANY, "the sum as for Add")
 
     @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
@@ -44,14 +44,14 @@ class SkipNormalization(AxiswiseRule):
         """Padding elements would count in the mean."""
         return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         """Padding elements are rows of their own, which an epsilon keeps finite; those of s are sums."""
         addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
         states = [met(op, signature, index, inputs[index]) for index in addends]
-        added = max(states) if states.count(Lanes.ZERO) >= len(states) - 1 else Lanes.ANY
-        finite = max(inputs) is not Lanes.ANY and op.attributes.get("epsilon", 1e-12) != 0
-        others = (Lanes.ZERO, Lanes.ZERO, added) if len(op.outputs) > 3 else ()
-        return (Lanes.FINITE if finite else Lanes.ANY, *others)
+        added = max(states) if states.count(Padding.ZERO) >= len(states) - 1 else Padding.ANY
+        finite = max(inputs) is not Padding.ANY and op.attributes.get("epsilon", 1e-12) != 0
+        others = (Padding.ZERO, Padding.ZERO, added) if len(op.outputs) > 3 else ()
+        return (Padding.FINITE if finite else Padding.ANY, *others)
 
     def _has_bias(self, op: Op) -> bool:
         place = 4 if op.op_type == "SkipLayerNormalization" else 3

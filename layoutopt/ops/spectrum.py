@@ -3,7 +3,7 @@
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Value
+from layoutopt.ir.types import Attribute, Op, Padding, Signature, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -20,7 +20,7 @@ class FourierTransform(OneAxis):
     family = "spectrum"
     ops = ("DFT",)
     formats = "any, real and imaginary parts innermost; the axis must not be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY)
 
     def axis(self, op: Op) -> int:
         """The axis, counted from the front: the second one by default before opset 20, the last one of the signal since."""

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -22,7 +22,9 @@ class Tile(AxiswiseRule, PureBroadcast):
     family = "rearrangement"
     ops = ("Tile",)
     formats = "any; repeated axes must not be blocked"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "elements broadcast over a block count as finite")
+    padding = PaddingTransfer(
+        Padding.ZERO, Padding.FINITE, Padding.ANY, "elements broadcast over a block count as finite"
+    )
     ranks = MappingProxyType({X: 0, Y: 0})
     is_always_agnostic = True
 
@@ -46,7 +48,7 @@ class Tile(AxiswiseRule, PureBroadcast):
         is_kept = (repeats is not None and repeats[axis] == 1) or shape_of(op.inputs[0])[axis] == 1
         return "" if is_kept else "a repeated axis cannot be blocked"
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The state of x, and its elements where they are broadcast over a block."""
         return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
 

@@ -7,22 +7,22 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.base import register
 from layoutopt.ops.elementwise import Elementwise
 from layoutopt.ops.interfaces.numerics import SaturatingOp
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 
-ZERO, FINITE, ANY = Lanes.ZERO, Lanes.FINITE, Lanes.ANY
+ZERO, FINITE, ANY = Padding.ZERO, Padding.FINITE, Padding.ANY
 
 
-def _same(*kinds: str) -> dict[str, tuple[Lanes, Lanes]]:
+def _same(*kinds: str) -> dict[str, tuple[Padding, Padding]]:
     return dict.fromkeys(kinds, (ZERO, FINITE))
 
 
 # op type -> the states of (f(0), f(a small finite number)). The second is FINITE only if |f(x)| is near |x|:
 # padding that grows from op to op does not stay finite.
-_UNARY: dict[str, tuple[Lanes, Lanes]] = {
+_UNARY: dict[str, tuple[Padding, Padding]] = {
     **_same("Abs", "Asinh", "Atan", "Ceil", "Elu", "Erf", "Floor", "Gelu", "HardSwish", "Identity", "Mish", "Neg"),
     **_same("Relu", "Round", "Sign", "Sin", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Celu"),
     **dict.fromkeys(("Asin", "Atanh", "Selu", "Sinh", "Sqrt", "Tan"), (ZERO, ANY)),
@@ -53,7 +53,7 @@ class Unary(Elementwise, SaturatingOp):
     def is_saturating(self, op: Op) -> bool:
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """A slope above 1 enlarges finite elements."""
         slope = op.attributes.get("alpha", 0.01)
         if op.op_type == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
@@ -76,4 +76,4 @@ class Bits(Elementwise):
 
     ops = ("BitCast",)
     formats = "any"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY)

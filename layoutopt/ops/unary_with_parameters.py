@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
 from layoutopt.ops.elementwise import Elementwise
@@ -34,18 +34,18 @@ class Clip(Elementwise):
 
     ops = ("Clip",)
     formats = "any"
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.ANY, "zero is clipped to the bounds")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "zero is clipped to the bounds")
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The tensor takes part, the bounds do not."""
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         """Zero stays zero if the bounds are constants around it; otherwise it becomes one of them."""
         low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
         if low is None or high is None:
-            return (max(Lanes.FINITE, inputs[0]),)
+            return (max(Padding.FINITE, inputs[0]),)
         return (max(inputs[0], state_of(np.minimum(np.maximum(0.0, low), high))),)
 
     def _bound(self, op: Op, name: str, index: int) -> float | None:

@@ -2,12 +2,12 @@
 
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.integers import integers_of
 from layoutopt.planner.least import least_moves
-from layoutopt.planner.nest import Handover, Nest
 from layoutopt.planner.plan import Outcome, Plan
 from layoutopt.planner.planning import make_plan
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
+from layoutopt.planner.qdq_groups import planned_qdq_groups
+from layoutopt.planner.region_tree import BoundaryUnit, RegionTree
 from layoutopt.planner.regret import Agreement, least_regret
 from layoutopt.planner.request import PlanRequest
 from layoutopt.planner.solver import solve
@@ -15,21 +15,21 @@ from layoutopt.planner.solver import solve
 __all__ = [
     "NO_DEADLINE",
     "Agreement",
+    "BoundaryUnit",
     "Candidates",
     "Deadline",
-    "Handover",
-    "Nest",
     "Option",
     "Outcome",
     "Plan",
     "PlanRequest",
     "Problem",
+    "RegionTree",
     "Solution",
     "Tensor",
-    "integers_of",
     "least_moves",
     "least_regret",
     "make_plan",
+    "planned_qdq_groups",
     "propose",
     "solve",
 ]

@@ -1,8 +1,8 @@
-"""Which formats should the planner consider? Those that kernels want, carried to wherever they can go for free.
+"""The candidates of the planner: the formats that kernels prefer, propagated through ops that take formats of neighbours.
 
-Anchors (convolutions, matrix products) propose the formats of the target's kernels. A format that arrives at a value is
-offered to the other ops on that value; an op that takes what its neighbours have passes it on to all its operands, through
-renames under other axes. So formats spread in both directions until the next anchor.
+Anchors (convolutions, matrix products) propose the formats of the target's kernels. A format that is added to a value is
+offered to the other ops that read or write the value. An op that takes the formats of its neighbours propagates it to all its
+operands; a view op propagates it with other axes. Formats therefore spread in both directions until the next anchor.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops import (
     Inapplicable,
     LayoutRule,
@@ -28,26 +28,26 @@ from layoutopt.ops import (
 from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
 from layoutopt.ops.view import View
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.integers import integers_of, quantised
-from layoutopt.planner.nest import Handover, Nest, Unit
+from layoutopt.planner.qdq_groups import planned_qdq_groups, quantized_ops
+from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
 
 MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
 
-_WHOLE = "it is part of a quantised unit, which stays whole"
-_HANDED_OUT = "its fractions are an output, so that integers are converted rather than these"
+_KEPT = "it is part of a QDQ group, which stays as it is"
+_AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
 
 Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class Candidates:
-    """What the planner chooses from.
+    """The alternatives of the planner.
 
     Attributes:
-        signatures: the signatures of every op and of what crosses into bodies, lane states spelled out.
-        formats: the formats of every value by what they mean for its shape: formats with one key are the same bytes.
-        notes: why an op did not get a signature that was proposed to it.
+        signatures: the signatures of every op and boundary value, one for each padding state.
+        formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
+        notes: per op, the reasons why proposed signatures are illegal.
     """
 
     signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
@@ -56,68 +56,68 @@ class Candidates:
 
 
 def storage_key(value: Value, storage: Storage | None) -> Key:
-    """What a storage means for the bytes of a value: equal keys, equal bytes (but for what lanes hold)."""
+    """The key of a storage for the shape of a value: storages with equal keys have equal bytes, apart from padding."""
     return () if storage is None or value.shape is None else storage.format.key(value.shape)
 
 
 def propose(
-    nest: Nest,
+    tree: RegionTree,
     cost_model: CostModel,
     pins: dict[Value, Format],
-    integers: QdqGroups | None = None,
-    whole: bool = False,
+    groups: QdqGroups | None = None,
+    keeps_qdq_groups: bool = False,
     deadline: Deadline = NO_DEADLINE,
     spreads: bool = True,
 ) -> Candidates:
     """Collect the candidates of a graph and its bodies.
 
     Args:
-        nest: the graph, unplanned.
+        tree: the graph, unplanned.
         cost_model: the target.
-        pins: formats that a caller wants, which are offered too.
-        integers: the quantised units that are computed on integers, if they are known already.
-        whole: whether quantised units stay as they are.
+        pins: formats that the caller requires, which are offered too.
+        groups: the QDQ groups that are computed on integers; found by default.
+        keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning.
-        spreads: whether formats of kernels are collected; else there are the model's own ones and the pinned ones only.
+        spreads: whether formats of kernels are collected; otherwise only canonical and pinned formats are.
 
     Raises:
         OutOfTimeError: the deadline is over before all candidates are collected.
     """
-    integers = integers or integers_of(nest.runs, cost_model, whole=whole)
-    return _Spread(nest, cost_model, integers, whole, deadline, spreads).run(pins)
+    groups = groups or planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
+    return _Spread(tree, cost_model, groups, keeps_qdq_groups, deadline, spreads).run(pins)
 
 
 class _Spread:
-    """The worklist: (value, format) pairs that are yet to be offered to what reads and gives the value."""
+    """The worklist: pairs of a value and a format that are not yet offered to the readers and the writer of the value."""
 
     def __init__(
         self,
-        nest: Nest,
+        tree: RegionTree,
         cost_model: CostModel,
-        integers: QdqGroups,
-        whole: bool,
+        groups: QdqGroups,
+        keeps_qdq_groups: bool,
         deadline: Deadline,
         spreads: bool,
     ) -> None:
-        self.nest = nest
+        self.tree = tree
         self.cost_model = cost_model
-        self.integers = integers
+        self.groups = groups
         self.deadline = deadline
         self.spreads = spreads
         self.result = Candidates()
         self.found: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.fixed = dict.fromkeys(quantised(nest.runs), _WHOLE) if whole else {}
+        self.fixed = dict.fromkeys(quantized_ops(tree.runs), _KEPT) if keeps_qdq_groups else {}
         self.restricted: set[Unit] = set()
-        self.given: dict[Value, Lanes] = {}
+        self.given: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
-        units = self.nest.units
-        self.fixed = dict.fromkeys(_at_outputs(self.nest, pins), _HANDED_OUT) | self.fixed
+        units = self.tree.units
+        self.fixed = dict.fromkeys(_at_outputs(self.tree, pins), _AT_OUTPUT) | self.fixed
         self.restricted = {unit for unit in units if has_untransposable_type(unit)}
-        for value in self.nest.values:
+        for value in self.tree.values:
             if value.rank is not None:
                 self._offer(value, Format.canonical(value.rank))
         for value, format in pins.items() if self.spreads else ():
@@ -137,11 +137,11 @@ class _Spread:
             self._around(value, format)
         for unit in units:
             self.deadline.check("candidates")
-            self.result.signatures[unit] = self._spell_out(unit)
+            self.result.signatures[unit] = self._with_padding(unit)
         return self.result
 
     def _begin(self, op: Op) -> None:
-        """What an op can do whatever its neighbours are like."""
+        """Add the signatures of an op that do not depend on its neighbours."""
         rule = rule_of(op)
         if not isinstance(rule, View) or op in self.fixed:
             self._take(op, canonical_signature(op))
@@ -153,36 +153,36 @@ class _Spread:
             self._complete_canonical(op)
 
     def _begin_at(self, pins: dict[Value, Format]) -> None:
-        """Where formats of kernels are not collected: pinned formats, and the kernels that may write them."""
+        """Offer pinned formats, and add the kernels that may write them, if the formats of other kernels are not collected."""
         for value, format in pins.items():
             self._offer(value, format)
-            writer = self.nest.writers[value][0] if value in self.nest.writers else None
+            writer = self.tree.writers[value][0] if value in self.tree.writers else None
             if isinstance(writer, Op) and writer not in self.fixed:
                 self._complete_kernels(writer)
 
     def _complete_kernels(self, op: Op) -> None:
-        """The signatures of the target's kernels."""
+        """Add the signatures of the target's kernels."""
         if rule_of(op) is not None:
-            for wish in self.cost_model.preferred_formats(self.integers.priced(op)):
-                self._complete(op, dict(wish))
+            for formats in self.cost_model.preferred_formats(self.groups.priced(op)):
+                self._complete(op, dict(formats))
 
     def _complete_canonical(self, op: Op) -> None:
-        """The signature of a view op with canonical inputs, which the graph as it is needs; other ops have theirs already."""
+        """Add the signature of a view op with canonical inputs, which the original graph needs."""
         first = op.inputs[0] if op.inputs else None
         if op not in self.found and first is not None and first.rank is not None:
             self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
-    def _spell_out(self, unit: Unit) -> list[Signature]:
-        """The signatures of a unit with lane states: those that its inputs can be in, going by what stands before it."""
+    def _with_padding(self, unit: Unit) -> list[Signature]:
+        """The signatures of a unit for the padding states that its inputs can have after the units before it."""
         signatures = list(self.found.get(unit, {}).values()) or [_canonical(unit)]
-        # By value and not by format: two formats may be the same bytes, and then the lanes are the same too.
-        worst = [self.given.get(value, Lanes.ZERO) if value is not None else Lanes.ZERO for value in unit.inputs]
-        laned = (_with_lanes(unit, each, worst) for each in signatures)
-        signatures = list(dict.fromkeys(signature for group in laned for signature in group))
+        # By value and not by format: two formats may store the same bytes, and then they have the same padding.
+        worst = [self.given.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
+        padded = (_with_padding_states(unit, each, worst) for each in signatures)
+        signatures = list(dict.fromkeys(signature for group in padded for signature in group))
         for signature in signatures:
             for value, storage in zip(unit.outputs, signature.outputs, strict=True):
-                if value is not None and storage is not None and storage.lanes:
-                    self.given[value] = max(storage.lanes, self.given.get(value, Lanes.ZERO))
+                if value is not None and storage is not None and storage.padding:
+                    self.given[value] = max(storage.padding, self.given.get(value, Padding.ZERO))
         return signatures
 
     def _offer(self, value: Value, format: Format) -> None:
@@ -195,10 +195,10 @@ class _Spread:
             self.queue.append((value, format))
 
     def _around(self, value: Value, format: Format) -> None:
-        if value in self.nest.writers:
-            writer, index = self.nest.writers[value]
+        if value in self.tree.writers:
+            writer, index = self.tree.writers[value]
             self._pass_on(writer, Slot("out", index), format)
-        for reader, index in self.nest.readers.get(value, ()):
+        for reader, index in self.tree.readers.get(value, ()):
             self._pass_on(reader, Slot("in", index), format)
 
     def _pass_on(self, unit: Unit, slot: Slot, format: Format) -> None:
@@ -228,7 +228,7 @@ class _Spread:
         return is_repeated
 
     def _reorder(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
-        """What a kernel takes with an axis in the order of digits that a format has it in, where the kernel does not tell."""
+        """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
         for signature in list(self.found.get(op, {}).values()):
             if len(self.found[op]) >= MAX_COMBINATIONS:
                 return
@@ -238,7 +238,7 @@ class _Spread:
                 self._complete(op, dict(known))
 
     def _combine(self, unit: Unit, slot: Slot, format: Format) -> None:
-        """A new format together with every format that the other operands have been given so far."""
+        """Add the signatures of a new format at a slot with all known formats of the other operands."""
         rests = dict.fromkeys(
             tuple((each, storage.format) for each in unit.slots() if each != slot and (storage := signature[each]))
             for signature in self.found[unit].values()
@@ -252,12 +252,12 @@ class _Spread:
         signature = _completed(unit, known)
         rule = rule_of(unit) if isinstance(unit, Op) else None
         if unit in self.restricted and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
-            # A rename whose copy is cast back is the op that the model had, so it moves nothing that was not moved before.
+            # A view op whose result is converted back at once is the op of the model, so it copies no more than the model.
             reason = untransposable(unit, signature)
             signature = Inapplicable(reason) if reason else signature
         if isinstance(signature, Inapplicable):
             if all(format.is_canonical for format in known.values()):
-                return  # nobody has asked for anything
+                return  # no format was proposed
             notes = self.result.notes.setdefault(unit if isinstance(unit, Op) else unit.op, [])
             if signature.reason not in notes:
                 notes.append(signature.reason)
@@ -276,19 +276,19 @@ class _Spread:
                 self._offer(value, storage.format)
 
 
-def _at_outputs(nest: Nest, pins: Collection[Value]) -> Iterator[Op]:
-    """The steps between integers and fractions that are outputs: those that do nothing else, and what quantises outputs."""
-    for value in nest.graph.outputs:
-        readers = nest.readers.get(value, ())
-        writers = [nest.writers[value]] if value in nest.writers and not readers else []
-        for step, _ in (*writers, *readers):
-            is_step = isinstance(step, Op) and (is_quantizer(step) if readers else is_dequantizer(step))
-            if isinstance(step, Op) and is_step and not any(each in pins for each in (value, *step.outputs)):
-                yield step
+def _at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
+    """The Q/DQ ops whose floating-point side is an output: a DequantizeLinear that nothing reads, or a QuantizeLinear of it."""
+    for value in tree.graph.outputs:
+        readers = tree.readers.get(value, ())
+        writers = [tree.writers[value]] if value in tree.writers and not readers else []
+        for op, _ in (*writers, *readers):
+            is_qdq_op = isinstance(op, Op) and (is_quantizer(op) if readers else is_dequantizer(op))
+            if isinstance(op, Op) and is_qdq_op and not any(each in pins for each in (value, *op.outputs)):
+                yield op
 
 
 def _completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:
-    if isinstance(unit, Handover):
+    if isinstance(unit, BoundaryUnit):
         return unit.complete(*next(iter(known.items()), (None, None)))
     rule = rule_of(unit)
     assert rule is not None
@@ -303,15 +303,15 @@ def _canonical(unit: Unit) -> Signature:
     return signature
 
 
-def _with_lanes(unit: Unit, signature: Signature, worst: list[Lanes]) -> list[Signature]:
-    if isinstance(unit, Handover):
-        return unit.with_padding_states(signature, max(worst, default=Lanes.ZERO))
+def _with_padding_states(unit: Unit, signature: Signature, worst: list[Padding]) -> list[Signature]:
+    if isinstance(unit, BoundaryUnit):
+        return unit.with_padding_states(signature, max(worst, default=Padding.ZERO))
     rule = rule_of(unit)
     return [signature] if rule is None else with_padding_states(rule, unit, signature, worst)
 
 
 def signature_key(unit: Unit, signature: Signature) -> Key:
-    """What a signature means for the bytes of what a unit reads and gives."""
+    """The key of a signature: signatures with equal keys have equal bytes in all operands and results, apart from padding."""
     return tuple(
         storage_key(value, storage) if value is not None else ()
         for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)

@@ -1,27 +1,27 @@
-"""The planning problem of a graph: which op and which tensor stands for what, and what it costs."""
+"""The planning problem of a graph: options and prices of its units, and the correspondence of units, values and numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Lanes, Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, QdqGroups, canonical_storage, is_dequantizer, rule_of
 from layoutopt.ops.view import View
 from layoutopt.planner.candidates import Candidates, Key, storage_key
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.nest import Nest, Unit
 from layoutopt.planner.problem import Option, Problem, Tensor
+from layoutopt.planner.region_tree import RegionTree, Unit
 
 
 class Formulation:
-    """The planning problem of a graph and its bodies, and which unit and which tensor stands for what."""
+    """The planning problem of a graph and its bodies, and the numbers of its units, values and storages in the problem."""
 
     def __init__(
         self,
-        nest: Nest,
+        tree: RegionTree,
         cost_model: CostModel,
         candidates: Candidates,
-        integers: QdqGroups,
+        groups: QdqGroups,
         pins: Mapping[Value, Format],
         free_constants: bool,
         deadline: Deadline = NO_DEADLINE,
@@ -29,63 +29,63 @@ class Formulation:
         """Price the candidates.
 
         Raises:
-            OutOfTimeError: the deadline is over before all are priced.
+            OutOfTimeError: the deadline is over before all candidates are priced.
         """
         self.deadline = deadline
-        self.nest = nest
+        self.tree = tree
         self.cost_model = cost_model
         self.signatures = candidates.signatures
-        self.integers = integers
+        self.groups = groups
         self.pins = pins
         self.free_constants = free_constants
         self.tensors: list[Tensor] = []
         self.index: dict[Value, int] = {}
-        self.states: dict[Value, dict[tuple[Key, Lanes, bool], int]] = {}
+        self.states: dict[Value, dict[tuple[Key, Padding, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
-        for value in nest.values:
+        for value in tree.values:
             self._collect(value)
-        self.problem = Problem([self._options(unit) for unit in nest.units], self.tensors)
+        self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors)
         self.start = self._starts()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
-        """The number of a state; one that is needed inside of a quantised unit is another one, as nothing is cast there."""
+        """The number of a storage of a value; inside of a QDQ group, where no cast is possible, it has a number of its own."""
         states = self.states.setdefault(value, {})
-        number = states.setdefault((storage_key(value, storage), storage.lanes, is_inner), len(states))
+        number = states.setdefault((storage_key(value, storage), storage.padding, is_inner), len(states))
         if number == len(self.storages.setdefault(value, [])):
             self.storages[value].append(storage)
         return number
 
     def _collect(self, value: Value) -> None:
-        """Take in a value with the states it may be given and needed in."""
+        """Add the tensor of a value, with the states in which it can be produced and read."""
         self.deadline.check("formulation")
-        readers = self.nest.readers.get(value, ())
-        if value.rank is None or (value.is_constant and self.free_constants and not self.nest.is_output(value)):
+        readers = self.tree.readers.get(value, ())
+        if value.rank is None or (value.is_constant and self.free_constants and not self.tree.is_output(value)):
             return
         canonical = canonical_storage(value)
         assert canonical is not None
         pinned = Storage(self.pins[value]) if value in self.pins else canonical
         given: set[int] = set()
-        if value not in self.nest.writers:
+        if value not in self.tree.writers:
             given.add(self._state(value, pinned))
         else:
-            writer, index = self.nest.writers[value]
+            writer, index = self.tree.writers[value]
             given.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
-        needed = [self._state(value, pinned)] if self.nest.is_output(value) else []
+        needed = [self._state(value, pinned)] if self.tree.is_output(value) else []
         wanted = set(needed)
         for reader, index in readers:
-            is_inner = (reader, index) in self.integers.inner
+            is_inner = (reader, index) in self.groups.inner
             wanted.update(
                 self._state(value, each.inputs[index] or canonical, is_inner) for each in self.signatures[reader]
             )
         self.index[value] = len(self.tensors)
-        source = next(iter(given)) if value not in self.nest.writers else None
+        source = next(iter(given)) if value not in self.tree.writers else None
         casts, prices = self._casts(value, given, wanted)
         self.tensors.append(Tensor(casts, prices, source, needed))
 
     def _casts(
         self, value: Value, given: set[int], needed: set[int]
     ) -> tuple[dict[tuple[int, int], int | None], list[float]]:
-        """Which cast each pair of states is due. A cast always leaves zero lanes, so lane states share casts."""
+        """The cast of each pair of states, and the prices. A cast leaves zero padding, so that padding states share casts."""
         casts: dict[tuple[int, int], int | None] = {}
         inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
         numbers: dict[tuple[int, Key], int] = {}
@@ -95,7 +95,7 @@ class Formulation:
             for wants in sorted(needed):
                 dst = self.storages[value][wants]
                 key = storage_key(value, dst)
-                if key == storage_key(value, src) and src.lanes <= dst.lanes:
+                if key == storage_key(value, src) and src.padding <= dst.padding:
                     casts[has, wants] = None
                     continue
                 if wants in inner:
@@ -103,7 +103,7 @@ class Formulation:
                 if (has, key) not in numbers:
                     numbers[has, key] = len(prices)
                     seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
-                    prices.append(seconds * self.nest.casts(value))
+                    prices.append(seconds * self.tree.cast_weight(value))
                 casts[has, wants] = numbers[has, key]
         return casts, prices
 
@@ -116,30 +116,29 @@ class Formulation:
             values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
         ) -> tuple[tuple[int, int], ...]:
             return tuple(
-                (self.index[value], self._state(value, storage, are_read and (unit, number) in self.integers.inner))
+                (self.index[value], self._state(value, storage, are_read and (unit, number) in self.groups.inner))
                 for number, (value, storage) in enumerate(zip(values, storages, strict=True))
                 if value is not None and value in self.index and storage is not None
             )
 
         price = 0.0
-        if isinstance(unit, Op) and unit not in self.integers.free:
-            price = self.cost_model.kernel_seconds(self.integers.priced(unit), signature) * self.nest.times(unit)
+        if isinstance(unit, Op) and unit not in self.groups.free:
+            price = self.cost_model.kernel_seconds(self.groups.priced(unit), signature) * self.tree.op_weight(unit)
         return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
 
     def packed(self, choice: Sequence[int]) -> list[int]:
-        """The same with constants as a kernel wants them, if they are free: the solver takes them in any format."""
+        """The choice with free constants in the formats that kernels prefer; the solver chooses any format for them."""
         numbers = list(choice)
         packers = self._packers()
-        for place, (unit, options) in enumerate(zip(self.nest.units, self.problem.ops, strict=True)):
+        for place, (unit, options) in enumerate(zip(self.tree.units, self.problem.ops, strict=True)):
             chosen = _apart(options[numbers[place]], packers)
             alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
             values = [value for value in unit.inputs if value is not None]
             is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
             if len(alike) > 1 and is_packed and isinstance(unit, Op):
-                wishes = self.cost_model.preferred_formats(self.integers.priced(unit))
-                native = (
-                    number for wish in wishes for number in alike if _is(unit, self.signatures[unit][number], wish)
-                )
+                preferred = self.cost_model.preferred_formats(self.groups.priced(unit))
+                signatures = self.signatures[unit]
+                native = (number for each in preferred for number in alike if _has(unit, signatures[number], each))
                 for number in native:
                     packing = self._packing(options[number], packers)
                     if packing is not None:
@@ -150,7 +149,7 @@ class Formulation:
         return numbers
 
     def _packing(self, option: Option, packers: Mapping[int, int]) -> dict[int, int] | None:
-        """The options of those that pack for an option, so that they give what it needs; None if one cannot."""
+        """The options of packers that supply the states `option` needs, by unit; None if a packer has no such option."""
         found = {}
         for tensor, state in option.needs:
             if tensor in packers:
@@ -161,26 +160,26 @@ class Formulation:
         return None if -1 in found.values() else found
 
     def _packers(self) -> dict[int, int]:
-        """Tensors that are dequantised from constants for one reader, at no cost in any format; and where that is done."""
+        """The tensors that are dequantised from constants for one reader, free in any format, and the units that do so."""
         found = {}
-        for place, unit in enumerate(self.nest.units):
-            if not isinstance(unit, Op) or unit not in self.integers.free or not is_dequantizer(unit):
+        for place, unit in enumerate(self.tree.units):
+            if not isinstance(unit, Op) or unit not in self.groups.free or not is_dequantizer(unit):
                 continue
             value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
-            if is_constant and value in self.index and len(self.nest.readers.get(value, ())) == 1:
+            if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:
                 found[self.index[value]] = place
         return found
 
     def tightened(self, choice: Sequence[int]) -> list[int]:
-        """The same formats with lanes no worse than they have to be: among signatures that tie the solver takes any."""
-        numbers = dict(zip(self.nest.units, choice, strict=True))
-        for unit, options in zip(self.nest.units, self.problem.ops, strict=True):
+        """The choice with the smallest padding states at the same formats and prices; the solver breaks ties arbitrarily."""
+        numbers = dict(zip(self.tree.units, choice, strict=True))
+        for unit, options in zip(self.tree.units, self.problem.ops, strict=True):
             signatures = self.signatures[unit]
             chosen = signatures[numbers[unit]]
-            if not any(_lanes(chosen)):
+            if not any(_padding_states(chosen)):
                 continue
             reads = [
-                self._lanes_read(value, storage, numbers)
+                self._padding_read(value, storage, numbers)
                 for value, storage in zip(unit.inputs, chosen.inputs, strict=True)
             ]
             alike = [
@@ -188,26 +187,26 @@ class Formulation:
                 for number, each in enumerate(signatures)
                 if _formats(each) == _formats(chosen)
                 and options[number].price <= options[numbers[unit]].price
-                and all(has <= stands for has, stands in zip(reads, _lanes(each), strict=False))
+                and all(has <= accepted for has, accepted in zip(reads, _padding_states(each), strict=False))
             ]
-            numbers[unit] = min(alike, key=lambda number: _lanes(signatures[number])[::-1])
-        return [numbers[unit] for unit in self.nest.units]
+            numbers[unit] = min(alike, key=lambda number: _padding_states(signatures[number])[::-1])
+        return [numbers[unit] for unit in self.tree.units]
 
-    def _lanes_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Unit, int]) -> Lanes:
-        """What the lanes of an operand hold under a choice; a cast leaves zeros."""
-        if value is None or wanted is None or value not in self.nest.writers:
-            return Lanes.ZERO
-        writer, index = self.nest.writers[value]
+    def _padding_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Unit, int]) -> Padding:
+        """The padding state of an operand under a choice; a cast leaves zeros."""
+        if value is None or wanted is None or value not in self.tree.writers:
+            return Padding.ZERO
+        writer, index = self.tree.writers[value]
         given = self.signatures[writer][numbers[writer]].outputs[index]
-        if given is None or given.lanes > wanted.lanes or storage_key(value, given) != storage_key(value, wanted):
-            return Lanes.ZERO
-        return given.lanes
+        if given is None or given.padding > wanted.padding or storage_key(value, given) != storage_key(value, wanted):
+            return Padding.ZERO
+        return given.padding
 
     def _starts(self) -> list[int]:
-        """The signatures of the units as they stand, each behind what it reads."""
+        """The choice that leaves the graph as it is, apart from pins."""
         given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
         numbers = []
-        for unit in self.nest.units:
+        for unit in self.tree.units:
             numbers.append(self._start(unit, given))
             for value, storage in zip(unit.outputs, self.signatures[unit][numbers[-1]].outputs, strict=True):
                 if value is not None:
@@ -215,14 +214,14 @@ class Formulation:
         return numbers
 
     def _start(self, unit: Unit, given: Mapping[Value, Key]) -> int:
-        """The signature of a unit as it stands: canonical inputs, and canonical outputs unless it is a rename.
+        """The signature of a unit in the original graph: canonical inputs, and canonical outputs unless it is a view op.
 
-        Inside of a quantised unit, where nothing is cast, it reads what it is given, be it that of a rename or a pin.
+        Inside of a QDQ group, where no cast is possible, it reads the storage of the producer, which a view op or pin may set.
         """
         rule = rule_of(unit) if isinstance(unit, Op) else None
         values = {slot: value for slot in unit.slots() if (value := unit.operand(slot)) is not None}
         canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
-        inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.integers.inner]
+        inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.groups.inner]
         wanted = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
         if isinstance(rule, View) or wanted != canonical:
             wanted = {slot: key for slot, key in wanted.items() if slot.side == "in"}
@@ -233,13 +232,13 @@ class Formulation:
 
 
 def _apart(option: Option, tensors: Collection[int]) -> Option:
-    """An option but for what it needs some tensors in."""
+    """An option without its needs of some tensors."""
     return Option(option.price, option.gives, tuple(need for need in option.needs if need[0] not in tensors))
 
 
-def _is(op: Op, signature: Signature, wish: OperandFormats) -> bool:
-    """Whether operands lie as a kernel wants them."""
-    operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in wish.items())
+def _has(op: Op, signature: Signature, formats: OperandFormats) -> bool:
+    """Whether the operands of an op have given formats under a signature."""
+    operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in formats.items())
     return all(
         value is not None and storage_key(value, has) == storage_key(value, want) for value, has, want in operands
     )
@@ -249,5 +248,5 @@ def _formats(signature: Signature) -> list[Format | None]:
     return [storage.format if storage else None for storage in (*signature.inputs, *signature.outputs)]
 
 
-def _lanes(signature: Signature) -> list[Lanes]:
-    return [storage.lanes if storage else Lanes.ZERO for storage in (*signature.inputs, *signature.outputs)]
+def _padding_states(signature: Signature) -> list[Padding]:
+    return [storage.padding if storage else Padding.ZERO for storage in (*signature.inputs, *signature.outputs)]

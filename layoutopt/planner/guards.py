@@ -1,10 +1,10 @@
-"""Plans that are not slower than the model as it is at other sizes than those that are planned for.
+"""Plans that are not slower than the original model at other sizes of symbolic dimensions.
 
-The size of a dimension that nobody gave is a guess. A plan that is the fastest at the guess may lose elsewhere: where a product
-has one row, a Transpose of it is free. So a plan is compared with the start, every op as it is, at a few other sizes: the
-guards. Where it is slower at one, the cheapest plan is looked for among those that are not:
+An inferred size of a dimension is a guess. The plan that is the fastest at the inferred sizes may be slower at others: a
+Transpose of a product with one row is free. A plan is therefore compared with the start (every op as it is) at a few other
+sizes, the guards. If it is slower at a guard, the planner searches the cheapest plan among those that are not:
 
-    minimise   price at the guess      subject to      price at guard k <= price of the start at guard k,  for every k
+    minimise   price at the sizes      subject to      price at guard k <= price of the start at guard k,  for every k
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from layoutopt.planner.problem import TOLERANCE, Problem, Solution
 from layoutopt.planner.program import Program
 
 PATIENCE = 20.0  # seconds for the integer program, where the caller sets no limit
-_ROOM = 1.01  # prices are cut off a little above what a guard allows, so that none that is too dear seems to fit
+_ROOM = 1.01  # prices are cut off slightly above the limit of a guard, so that a price above the limit stays above it
 
 Choice: TypeAlias = tuple[int, ...]
 
@@ -36,7 +36,7 @@ class Guarded:
 
     Attributes:
         solution: the choice with its price at the sizes that are planned for.
-        is_other: whether it is another one than the fastest there.
+        is_other: whether it differs from the fastest choice at these sizes.
     """
 
     solution: Solution
@@ -52,11 +52,11 @@ def guarded(
     solution: Solution,
     time_limit: float | None = None,
 ) -> Guarded:
-    """The solution if it is not slower than the start at any guard; else the best that is not, or the start.
+    """The solution if it is not slower than the start at any guard; otherwise the best such choice, or the start.
 
     Args:
-        formulate: makes the problem of a guard.
-        candidates: what is chosen from.
+        formulate: returns the planning problem of a guard.
+        candidates: the candidates of every unit.
         problem: the problem at the sizes that are planned for.
         guards: the cost model at each of the other sizes.
         start: the choice that leaves every op as it is.
@@ -78,14 +78,14 @@ def guarded(
 
 
 def _pair(candidates: Candidates, start: Choice, choice: Choice) -> Candidates:
-    """Two candidates per op: the start's and the choice's, so that guards need few prices."""
+    """The candidates of the start and of the choice only, so that guards need few prices."""
     units = candidates.signatures.items()
     pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, start, choice, strict=True)}
     return replace(candidates, signatures=pairs)
 
 
 def _is_slower(problem: Problem, start: Choice, choice: Choice) -> bool:
-    """Whether the second of two candidates per op is dearer than the first, in a problem that has only these."""
+    """Whether the second of two candidates per op is slower than the first, in a problem of these two."""
     return _exceeds(problem, (0,) * len(start), (1,) * len(choice))
 
 

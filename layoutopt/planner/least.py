@@ -1,7 +1,7 @@
-"""How few moves could there be? The same candidates, but a cast costs 1 and a kernel nothing.
+"""The minimum of moves: the planning problem with a price of 1 for a cast and 0 for a kernel.
 
-What a plan that minimises seconds moves need not be the least: a slower kernel may read what is there. So this is a bound
-and a measure of how much the formats cost, not a plan to be wished for.
+A plan that minimises seconds need not have the fewest moves, since a slower kernel may read a value as it is stored. The
+minimum is a bound and a measure of the cost of the formats, not a plan to prefer.
 """
 
 from dataclasses import replace
@@ -19,15 +19,15 @@ def least_moves(request: PlanRequest) -> int:
     """A lower bound on the number of casts and view ops that move bytes of activations, over all plans of these candidates.
 
     Args:
-        request: the planning request. Its target's kernels make the candidates; an op that the target emulates counts the
-            conversions within it. Where the deadline ends the search, the bound is the one that is proven by then, at least 0.
+        request: the planning request. The kernels of its target determine the candidates; an emulated op counts the conversions
+            within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
     """
     plan = make_plan(replace(request, cost_model=_Counting(request.cost_model), by_runs=False, guards=()))
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 
 class _Counting(CostModelWrapper):
-    """A cost model with the kernels of another one and 1 for every move as its price."""
+    """A cost model with the kernels of another model and a price of 1 for every move."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         return float(emulation_conversions(self._model, op, signature))

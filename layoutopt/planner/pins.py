@@ -1,4 +1,4 @@
-"""Formats that values must have: whether they can, and what is left of the candidates then."""
+"""Pins: the check that a pinned format fits its value, and the removal of candidates that contradict it."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,15 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Storage, Value
 from layoutopt.planner.candidates import Candidates, storage_key
-from layoutopt.planner.nest import Nest
+from layoutopt.planner.region_tree import RegionTree
 
 
 def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
-    """Whether every pinned format fits its tensor, and is the only one that is wanted under its name."""
+    """Check that every pinned format fits its value.
+
+    Raises:
+        PinError: the rank of a value is unknown, or the format does not fit its shape.
+    """
     for value, format in pins.items():
         if value.shape is None:
             raise PinError(
@@ -25,13 +29,17 @@ def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
             )
 
 
-def enforce_pins(nest: Nest, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
-    """Drop the signatures that compute a pinned value in another format."""
+def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, Format]) -> None:
+    """Remove the signatures that compute a pinned value in another format.
+
+    Raises:
+        PinError: no signature computes a value in its pinned format.
+    """
     for value, format in pins.items():
-        if value not in nest.writers or nest.is_output(value):
+        if value not in tree.writers or tree.is_output(value):
             continue
         wanted = storage_key(value, Storage(format))
-        writer, index = nest.writers[value]
+        writer, index = tree.writers[value]
         signatures = candidates.signatures[writer]
         kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
         if not kept:

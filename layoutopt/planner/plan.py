@@ -10,14 +10,14 @@ from layoutopt.planner.problem import TOLERANCE
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A plan for several targets, on one of them.
+    """The times on one target of a plan for several targets.
 
     Attributes:
         target: its name.
         seconds: estimated time under the plan.
-        baseline: estimated time of the graph as it is.
-        alone: estimated time under the plan that is the best for this target, of the same candidates.
-        signatures: that plan.
+        baseline: estimated time of the original graph.
+        alone: estimated time under the best plan for this target alone, of the same candidates.
+        signatures: the best plan for this target alone.
     """
 
     target: str
@@ -28,27 +28,27 @@ class Outcome:
 
     @property
     def regret(self) -> float:
-        """How much longer it takes than the target's own plan, as a fraction."""
+        """The relative extra time over the best plan for this target alone."""
         return self.seconds / self.alone - 1 if self.alone else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chosen signature of every op, what it costs, and the proof.
+    """The chosen signature of every op, the estimated time, and the proof of optimality.
 
     Attributes:
-        signatures: per op of the graph that was planned and of the bodies in it.
-        seconds: estimated time of all ops and casts under the plan; those in bodies as often as they are expected to run.
-        baseline: the same for the graph as it is, every op in canonical format.
-        lower_bound: no assignment of the candidates takes less, in seconds.
-        gap: how far `seconds` may be above the best, as a fraction; 0 if proven.
+        signatures: the signature of every op of the graph and of its bodies.
+        seconds: estimated time of all ops and casts under the plan; ops in bodies are weighted with their expected runs.
+        baseline: estimated time of the original graph, with every op in canonical format.
+        lower_bound: the time in seconds that no plan of the candidates can beat.
+        gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.
-        notes: per op, why a format that was proposed to it was not applicable.
-        stopped: the stage that the time limit ended, if it did. Before the solver began, ops keep the model's formats, pinned
-            values aside, and the lower bound is 0.
-        is_guarded: whether a faster plan was rejected, because it is slower than the graph as it is at other sizes.
-        outcomes: the plan on each target where it is for several. Then `seconds`, `baseline` and `lower_bound` are means over
-            them, and the gap is that of the worst ratio of seconds to those of the target's own plan.
+        notes: per op, the reasons why proposed formats are illegal.
+        stopped: the stage that the time limit ended, or None. If it ended before the solver began, ops keep the model's
+            formats, apart from pinned values, and the lower bound is 0.
+        is_guarded: whether a faster plan was rejected because it is slower than the original graph at other sizes.
+        outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
+            over the targets, and the gap is that of the worst ratio of the seconds to those of the target's own plan.
     """
 
     signatures: Mapping[Op, Signature]
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def improves(self) -> bool:
-        """Whether the plan is better than leaving the graph as it is; for several targets, where that is worst."""
+        """Whether the plan is faster than the original graph; for several targets, whether its worst ratio is smaller."""
         if self.outcomes:
             before = max(each.baseline / (each.alone or 1.0) for each in self.outcomes)
             return max(each.regret for each in self.outcomes) + 1 < before * (1 - TOLERANCE)

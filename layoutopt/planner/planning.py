@@ -1,7 +1,7 @@
-"""From a graph to a plan: candidates, prices, the planning problem of every target, the choice, and the plan that it means.
+"""Planning: candidates, prices, the planning problem of every target, the solver's choice, and the plan.
 
-One target is the case of several in which the least regret is zero. The regret of a plan on a target is how much longer it
-takes there than the target's own best plan, as a fraction.
+One target is the case of several targets with a regret of zero. The regret of a plan on a target is the relative extra time
+over the target's own best plan.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline, within
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.guards import Guarded, guarded
-from layoutopt.planner.integers import integers_of
-from layoutopt.planner.nest import Nest
 from layoutopt.planner.pins import check_pins, enforce_pins
 from layoutopt.planner.plan import Outcome, Plan
 from layoutopt.planner.problem import TOLERANCE, Problem, Solution
+from layoutopt.planner.qdq_groups import planned_qdq_groups
+from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import Agreement, Choice, least_regret
 from layoutopt.planner.request import PlanRequest
 
@@ -65,16 +65,16 @@ class _Planning:
 
     Attributes:
         request: the request.
-        nest: the graph with its bodies.
-        integers: the quantised units that are computed on integers.
+        tree: the graph with its regions.
+        groups: the QDQ groups that are computed on integers.
         candidates: the signatures to choose from.
         mean: the problem at the mean prices of all targets.
         problems: the problem at the prices of each target.
     """
 
     request: PlanRequest
-    nest: Nest
-    integers: QdqGroups
+    tree: RegionTree
+    groups: QdqGroups
     candidates: Candidates
     mean: Formulation
     problems: Sequence[Problem]
@@ -85,21 +85,21 @@ class _Planning:
 
         Args:
             request: the request.
-            deadline: the end of the time for it.
+            deadline: the end of the time for candidates and prices.
             spreads: whether the formats of kernels are collected and spread through the graph.
         """
         model, pins = request.cost_model, dict(request.pins)
-        nest = Nest(request.graph, by_runs=request.by_runs)
-        integers = integers_of(nest.runs, model, whole=request.whole_units)
-        candidates = propose(nest, model, pins, integers, request.whole_units, deadline, spreads)
-        enforce_pins(nest, candidates, pins)
+        tree = RegionTree(request.graph, by_runs=request.by_runs)
+        groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
+        candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, spreads)
+        enforce_pins(tree, candidates, pins)
 
         def priced(each: CostModel) -> Formulation:
-            return Formulation(nest, each, candidates, integers, pins, request.free_constants, deadline)
+            return Formulation(tree, each, candidates, groups, pins, request.free_constants, deadline)
 
         mean = priced(model)
         others = [mean.problem] if len(request.targets) == 1 else [priced(each).problem for each in request.targets]
-        return cls(request, nest, integers, candidates, mean, others)
+        return cls(request, tree, groups, candidates, mean, others)
 
     @property
     def start(self) -> Choice:
@@ -107,7 +107,7 @@ class _Planning:
         return tuple(self.mean.start)
 
     def guarded(self, agreement: Agreement) -> Guarded:
-        """The agreed choice, or the best one that is slower than the start at no guard."""
+        """The agreed choice, or the best choice that is not slower than the start at any guard."""
         own, price = agreement.own, self.mean.problem.price(agreement.choice)
         agreed = own[0] if len(own) == 1 else Solution(agreement.choice, price, 0.0, agreement.is_optimal)
         guards, left = self.request.target_guards, self.request.deadline.left
@@ -115,10 +115,10 @@ class _Planning:
 
     def _formulate(self, model: CostModel, offered: Candidates) -> Formulation:
         request = self.request
-        return Formulation(self.nest, model, offered, self.integers, dict(request.pins), request.free_constants)
+        return Formulation(self.tree, model, offered, self.groups, dict(request.pins), request.free_constants)
 
     def finished(self, choice: Choice, agreement: Agreement) -> Choice:
-        """The choice with its storages tightened; the start if that is as good on the worst target and nothing is pinned."""
+        """The choice with packed constants and tightened padding; the start if it is as good and nothing is pinned."""
         if self.request.pins or self._worst(choice, agreement) < self._worst(self.start, agreement) * (1 - TOLERANCE):
             return tuple(self.mean.tightened(self.mean.packed(choice)))
         return self.start
@@ -129,7 +129,7 @@ class _Planning:
         return max(problem.price(choice) / (own.price or 1.0) for problem, own in pairs)
 
     def outcomes(self, choice: Choice, agreement: Agreement) -> tuple[Outcome, ...]:
-        """The choice on every target, beside the target's own."""
+        """The times of the choice, of the start and of the target's own best choice, on every target."""
         rows = zip(self.request.targets, self.problems, agreement.own, strict=True)
         return tuple(
             Outcome(
@@ -140,16 +140,16 @@ class _Planning:
 
     def signatures(self, choice: Choice) -> dict[Op, Signature]:
         """The signature of every op under a choice."""
-        units = zip(self.nest.units, choice, strict=True)
+        units = zip(self.tree.units, choice, strict=True)
         chosen = {unit: self.candidates.signatures[unit][index] for unit, index in units}
-        return with_unified_formats(self.nest.runs, self.integers, self.nest.signatures(chosen))
+        return with_unified_formats(self.tree.runs, self.groups, self.tree.signatures(chosen))
 
 
 def _unsatisfiable(request: PlanRequest) -> PinError:
     return PinError(
-        "no plan meets it: a quantised unit would have to be torn apart",
+        "no plan meets it: a conversion would be inside of a QDQ group",
         where=", ".join(value.name for value in request.pins) or request.graph.name,
-        hint="pin the integers before or behind the unit, or a graph input or output",
+        hint="pin the integers before or behind the QDQ group, or a graph input or output",
     )
 
 

@@ -1,22 +1,22 @@
-"""The planning problem, without any word about layouts.
+"""The planning problem, without any notion of layouts.
 
 Every *op* chooses one of its options. An option has a price, gives each tensor that the op produces a state, and needs each
-tensor that it reads in a state. Where a tensor is produced in state g and needed in state n, a *cast* may be due; several
-consumers that are due the same cast share it and it is paid once:
+tensor that it reads in a state. If a tensor is produced in state g and needed in state n, a *cast* may be required; several
+consumers that require the same cast share it, and its price is paid once:
 
-    minimise   sum of the prices of the chosen options  +  sum of the prices of the distinct casts that are due
+    minimise   sum of the prices of the chosen options  +  sum of the prices of the distinct required casts
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-TOLERANCE = 1e-6  # relative; a smaller gap is none
+TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run an op: its price, what it gives and needs as (tensor, state) pairs.
+    """One way to run an op: its price, and the states of its results and operands as pairs (tensor, state).
 
     All options of an op give and need the same tensors in the same order; they differ in states and prices.
     """
@@ -31,11 +31,10 @@ class Tensor:
     """A tensor between ops.
 
     Attributes:
-        casts: for (given, needed) the number of the cast that is due; None if the given state will do as it is. Pairs that
-            are missing are impossible.
+        casts: the number of the required cast for (given, needed); None if no cast is required. Missing pairs are impossible.
         prices: the price of each cast.
-        given: the state that it has from the start, if no op produces it.
-        needed: states that are needed whatever the ops choose.
+        given: the state of a tensor that no op produces.
+        needed: the states that are needed for every choice.
     """
 
     casts: dict[tuple[int, int], int | None]
@@ -52,12 +51,12 @@ class Problem:
     tensors: list[Tensor]
 
     def ceiling(self) -> float:
-        """No choice that needs no impossible cast costs more."""
+        """An upper bound on the price of every choice without impossible casts."""
         dearest = sum(max(option.price for option in options) for options in self.ops)
         return dearest + sum(sum(tensor.prices) for tensor in self.tensors)
 
     def price(self, choice: Sequence[int]) -> float:
-        """What a choice of one option per op costs; infinite if it needs an impossible cast."""
+        """The price of a choice of one option per op; infinite if it needs an impossible cast."""
         given = {index: tensor.given for index, tensor in enumerate(self.tensors) if tensor.given is not None}
         needed: list[set[int]] = [set(tensor.needed) for tensor in self.tensors]
         total = 0.0
@@ -67,13 +66,13 @@ class Problem:
             for read, state in options[index].needs:
                 needed[read].add(state)
         for index, tensor in enumerate(self.tensors):
-            due = set()
+            required = set()
             for state in needed[index]:
                 pair = (given[index], state)
                 if pair not in tensor.casts:
                     return inf
-                due.add(tensor.casts[pair])
-            total += sum(tensor.prices[cast] for cast in due if cast is not None)
+                required.add(tensor.casts[pair])
+            total += sum(tensor.prices[cast] for cast in required if cast is not None)
         return total
 
 
@@ -83,9 +82,9 @@ class Solution:
 
     Attributes:
         choice: the number of the chosen option, per op.
-        price: what it costs.
-        lower_bound: no choice can cost less.
-        optimal: whether the bound was proven to meet the price, within the tolerance.
+        price: its price.
+        lower_bound: a lower bound on the price of every choice.
+        optimal: whether the bound is equal to the price, within the tolerance.
     """
 
     choice: tuple[int, ...]
@@ -94,11 +93,11 @@ class Solution:
     optimal: bool
 
     def closed(self) -> "Solution":
-        """The same, optimal if the gap is within the tolerance."""
+        """The solution, marked as optimal if the gap is within the tolerance."""
         optimal = self.price < inf and self.price - self.lower_bound <= TOLERANCE * self.price
         return replace(self, optimal=True, lower_bound=self.price) if optimal else self
 
     @property
     def gap(self) -> float:
-        """How far the price may be above the best one, as a fraction of the price; 0 if it is proven to be the best."""
+        """The largest possible distance to the best price, as a fraction of the price; 0 if the choice is proven optimal."""
         return 0.0 if self.optimal or self.price == 0 else max(0.0, (self.price - self.lower_bound) / self.price)

@@ -3,10 +3,10 @@
     x[op, option]            binary: the op takes the option; exactly one per op
     w[use, given, needed]    flow: the tensor is given in one state and needed there in another
                              sum over needed = what the producer gives;  sum over given = what the consumer needs
-    y[tensor, cast]          the cast is due:  y >= sum of the flows of each single use that are due it
+    y[tensor, cast]          the cast is required:  y >= sum of the flows of each single use that require it
 
-The flows make the relaxation tight: with two states per tensor it is a cut problem and its vertices are integral. What is
-minimised is the excess over the cheapest option of every op.
+The flows make the relaxation tight: with two states per tensor it is a cut problem and its vertices are integral. The
+objective is the excess over the cheapest option of every op.
 
 The bound does not rest on the solver's tolerances: with all variables in [0, 1], any multipliers u of the rows prove
 
@@ -27,7 +27,7 @@ from layoutopt.planner.problem import Problem, Tensor
 
 @dataclass(slots=True)
 class _Rows:
-    """A sparse matrix with bounds on its rows, as it grows."""
+    """A sparse matrix with bounds on its rows, built row by row."""
 
     starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
     columns: "array[int]" = field(default_factory=lambda: array("i"))
@@ -49,8 +49,8 @@ class Program:
 
     Args:
         problem: the part.
-        limit: the excess of a known choice. What is dearer than that cannot be in a better one, and is priced at the limit,
-            which keeps the prices in a range that floating-point numbers can tell apart.
+        limit: the excess of a known choice. A better choice contains nothing more expensive, so larger prices are cut off at
+            the limit, which keeps all prices in a range that floating-point numbers can distinguish.
     """
 
     def __init__(self, problem: Problem, limit: float) -> None:
@@ -87,24 +87,24 @@ class Program:
             self._add_tensor(tensor, given, used)
 
     def _add_tensor(self, tensor: Tensor, given: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
-        """Flows and casts of one tensor. An empty column list stands for a state that is certain."""
+        """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
         shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
         for use in uses:
             flows: dict[tuple[int, int], int] = {}
-            due: dict[int, list[int]] = defaultdict(list)
+            required: dict[int, list[int]] = defaultdict(list)
             for pair in ((g, n) for g in given for n in use):
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
                 flows[pair] = self._column(0.0 if cast is None or shared is not None else tensor.prices[cast])
                 if cast is not None:
-                    due[cast].append(flows[pair])
+                    required[cast].append(flows[pair])
             for state, columns in given.items():
                 self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
             for state, columns in use.items():
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
             if shared is not None:
-                for cast, parts in due.items():
+                for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
 
     def _column(self, price: float) -> int:
@@ -143,12 +143,12 @@ class Program:
         return self.choice(values), bound * self.limit
 
     def choice(self, values: Any) -> tuple[int, ...]:
-        """The option of every op that the values of the columns say."""
+        """The option of every op with the largest value of its column."""
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
     def _bound(self, multipliers: Any) -> float:
-        """What multipliers of the rows prove; as the module says."""
+        """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
         lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
         if len(multipliers) != len(lower) or not np.isfinite(multipliers).all():
             return 0.0
@@ -178,7 +178,7 @@ class Program:
         return model
 
     def suggest(self, solver: Any, start: Sequence[int]) -> None:
-        """Hand in the start as an incumbent; the solver completes flows and casts."""
+        """Pass the start to the solver as an incumbent; the solver completes flows and casts."""
         values = np.zeros(self.binaries)
         values[[first + option for first, option in zip(self.first, start, strict=True)]] = 1.0
         solver.setSolution(self.binaries, np.arange(self.binaries, dtype=np.int32), values)

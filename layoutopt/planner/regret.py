@@ -1,15 +1,14 @@
-"""One choice for several planning problems: the one whose worst regret is the smallest.
+"""The choice with the smallest worst regret over several planning problems.
 
-The problems are of the same ops, options and casts, and differ in prices. The regret of a choice in one of them is how much
-more it costs there than the best, as a fraction. Every choice has a point of ratios r_k = (its price in problem k) / (the best
-price in problem k); for weights w that sum to one
+The problems have the same ops, options and casts, and differ in prices. The regret of a choice in a problem is the relative
+extra price over the best choice. Every choice has a point of ratios r_k = (its price in problem k) / (the best price in
+problem k); for weights w that sum to one
 
     max over w  of  min over choices  of  sum of w_k r_k     <=     min over choices  of  max over k  of  r_k
 
-The inner minimum is a planning problem as any other, with weighted prices. The outer maximum is found by cutting planes
-(Kelley, 1960): every choice found so far is a line over the weights, and the next weights are where their lower envelope is
-highest, by a small linear program. Where no single choice lies on the envelope a gap remains, and the integer program of the
-right side is solved from there.
+The inner minimum is a planning problem with weighted prices. The outer maximum is found by cutting planes (Kelley, 1960): every
+choice found so far is a line over the weights, and a small linear program finds the next weights at the maximum of their lower
+envelope. If no single choice attains the maximum, a gap remains, and the integer program of the right side closes it.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ class Agreement:
     Attributes:
         choice: the number of the chosen option, per op.
         own: the best of each problem by itself.
-        gap: how far the worst ratio may be above the least possible one, as a fraction of it; 0 if that is proven.
+        gap: the largest possible distance of the worst ratio to the minimum, as a fraction; 0 if it is proven minimal.
     """
 
     choice: Choice
@@ -51,7 +50,7 @@ class Agreement:
         return self.gap == 0.0 and all(each.optimal for each in self.own)
 
     def unproven(self) -> "Agreement":
-        """The same choice for problems that lack options of the ones in question, which nothing is proven of."""
+        """The choice without bounds, since it was found for problems with fewer options."""
         own = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.own)
         return Agreement(self.choice, own, 1.0)
 
@@ -60,8 +59,8 @@ def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: De
     """The choice with the smallest worst regret.
 
     Args:
-        problems: of the same ops, options and casts.
-        start: a choice that is feasible, and the answer where no other is better.
+        problems: planning problems with the same ops, options and casts.
+        start: a feasible choice, which is returned if no other is better.
         deadline: after it the best choice so far is returned, with its gap.
     """
     own = tuple(solve(problem, start, deadline.left) for problem in problems)
@@ -77,7 +76,7 @@ def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: De
 
 
 class _Search:
-    """The smallest worst ratio, from both sides.
+    """The search for the smallest worst ratio, by upper and lower bounds.
 
     Args:
         problems: one per target, of the same ops, options and casts; only prices differ.
@@ -93,7 +92,7 @@ class _Search:
         self.found: dict[Choice, list[float]] = {}
 
     def add(self, choice: Choice) -> bool:
-        """Take in a choice with its ratio on every target; whether it was new."""
+        """Add a choice with its ratio on every target; returns whether it was new."""
         prices = [problem.price(choice) for problem in self.problems]
         is_new = choice not in self.found and all(map(isfinite, prices))
         if is_new:
@@ -115,7 +114,7 @@ class _Search:
         return max(self.found[self._best()])
 
     def _cut(self) -> float:
-        """Find choices until the envelope has no better weights; a bound on the worst ratio of all choices."""
+        """Add choices until the envelope has no better weights; returns a lower bound on the worst ratio of all choices."""
         bound = max(each.lower_bound / scale for each, scale in zip(self.own, self.scales, strict=True))
         for _ in range(ROUNDS):
             weights, height = self._highest()
@@ -127,7 +126,7 @@ class _Search:
         return bound
 
     def _highest(self) -> tuple[list[float], float]:
-        """The weights at which the cheapest choice found so far is dearest: max t, t <= w.r for every choice, sum of w = 1."""
+        """The weights that maximise the price of the cheapest choice: max t, t <= w.r for every choice, sum of w = 1."""
         solver = _solver()
         weights = [solver.addVariable(0.0, 1.0) for _ in self.problems]
         height = solver.addVariable(-highspy.kHighsInf, highspy.kHighsInf)
@@ -141,7 +140,7 @@ class _Search:
     def _finish(self, bound: float) -> float:
         """Solve the integer program: min t, t >= the ratio in every problem. Returns the bound that it proves.
 
-        What is dearer in a problem than the worst ratio so far allows is in no better choice, so prices are cut off there.
+        A better choice contains no price above the worst ratio so far, so larger prices are cut off.
         """
         worst = self._worst()
         floors = [sum(min(option.price for option in options) for options in problem.ops) for problem in self.problems]

@@ -12,24 +12,24 @@ from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A graph to plan, and how.
+    """A graph to plan, the target, and the constraints.
 
     Attributes:
         graph: the graph, unplanned.
         cost_model: the target, or several.
         pins: formats that values must have: graph inputs, graph outputs, or values in between.
         free_constants: whether constants are converted ahead of time, at no cost.
-        whole_units: whether quantised units stay as they are.
+        keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
-        by_runs: whether ops in bodies count as often as they are expected to run, or once.
-        guards: the cost model at other sizes, at which the plan may not be slower than the graph as it is.
+        by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
+        guards: the cost model at other sizes, at which the plan may not be slower than the original graph.
     """
 
     graph: Graph
     cost_model: CostModel
     pins: Mapping[Value, Format] = field(default_factory=dict)
     free_constants: bool = True
-    whole_units: bool = False
+    keeps_qdq_groups: bool = False
     deadline: Deadline = NO_DEADLINE
     by_runs: bool = True
     guards: Sequence[CostModel] = ()

@@ -13,7 +13,7 @@ from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, r
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.ops.without_signature import why_without_signature
 from layoutopt.passes.base import Note
-from layoutopt.planner import Outcome, Plan, integers_of
+from layoutopt.planner import Outcome, Plan, planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
     ChoiceReport,
@@ -86,7 +86,7 @@ def graph_report(
     sizes: Sizes = NO_SIZES,
     plan: Plan | None = None,
     *,
-    whole_units: bool = False,
+    keeps_qdq_groups: bool = False,
 ) -> GraphReport:
     """The report of a planned graph.
 
@@ -95,24 +95,24 @@ def graph_report(
         cost_model: prices ops and conversions, at the given sizes.
         sizes: of symbolic dimensions.
         plan: the plan, for the report by target.
-        whole_units: whether quantised units stay as they are.
+        keeps_qdq_groups: whether QDQ groups stay as they are.
     """
     found = sites(graph)
-    integers = integers_of({site.graph: site.runs for site in found}, cost_model, whole=whole_units)
+    groups = planned_qdq_groups({site.graph: site.runs for site in found}, cost_model, keeps_them=keeps_qdq_groups)
     return GraphReport(
-        [_op_report(site, integers, cost_model) for site in found if not is_cast(site.op)],
+        [_op_report(site, groups, cost_model) for site in found if not is_cast(site.op)],
         list(_cast_reports(found, cost_model, sizes)),
         _outcome_reports(found, plan) if plan is not None else [],
         _counts(found),
     )
 
 
-def _op_report(site: Site, integers: QdqGroups, cost_model: CostModel) -> OpReport:
+def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport:
     op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in integers.free or region_rule(op) is not None
-    seconds = 0.0 if is_free else cost_model.kernel_seconds(integers.priced(op), signature)
+    is_free = op in groups.free or region_rule(op) is not None
+    seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.priced(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
     return OpReport(

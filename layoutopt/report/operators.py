@@ -34,7 +34,7 @@ class Operator:
         opsets: the opset versions that changed it, from 7 on; empty for domains other than those of onnx.
         family: the family of its layout rule, as cost models name it; empty without a rule.
         formats: the legal formats of its operands, in words.
-        lanes: the padding state of its outputs, in words.
+        padding: the padding state of its outputs, in words.
         reason: the reason why it has no layout rule; empty with a rule.
     """
 
@@ -43,7 +43,7 @@ class Operator:
     opsets: tuple[int, ...]
     family: str = ""
     formats: str = ""
-    lanes: str = ""
+    padding: str = ""
     reason: str = ""
 
     @property
@@ -82,7 +82,7 @@ def operators_page(found: Iterable[Operator]) -> str:
         "",
         "| operator | opsets | family | formats | padding |",
         "|---|---|---|---|---|",
-        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.lanes} |" for each in ruled),
+        *(f"| {each.kind} | {_opsets(each)} | {each.family} | {each.formats} | {each.padding} |" for each in ruled),
         "",
         "## Operators without a layout rule",
         "",

@@ -6,7 +6,7 @@
     md.size             2560                    bytes
 
 A descriptor says more than a Format: strides may leave gaps, and a part of a tensor (`submemory`) is described where it lies.
-Zero padding is its convention for lanes: a primitive finds zeros in the padding of its inputs and leaves zeros in that of its
+Zero padding is its convention: a primitive finds zeros in the padding of its inputs and leaves zeros in that of its
 outputs.
 
 Source: oneDNN include/oneapi/dnnl/dnnl.h and dnnl_types.h; tests compare with what the library itself answers.

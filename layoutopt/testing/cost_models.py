@@ -6,7 +6,7 @@ from itertools import product
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import DType, Lanes, Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Storage, TensorType, Value
 from layoutopt.ops import Inapplicable, OperandFormats, canonical_signature, signature_of
 
 FORMATS = tuple(map(Format.parse, ("NCHW", "NHWC", "CHWN", "NCHW4c", "NCHW16c", "NCHW32c", "CHWN4c")))
@@ -34,7 +34,7 @@ def check_cost_model(model: CostModel, ops: Iterable[Op] = ()) -> None:
             check_growth(model, value, source, target)
         for source, via, target in product(FORMATS[:5], FORMATS[:5], FORMATS[:5]):
             check_detour(model, value, source, via, target)
-        for format, before, after in product(FORMATS, Lanes, Lanes):
+        for format, before, after in product(FORMATS, Padding, Padding):
             check_padding_price(model, value, format, before, after)
         for op in (convolution(shape, 24, 3, dtype), *ops):
             check_op_prices(model, op)
@@ -72,7 +72,7 @@ def check_growth(model: CostModel, value: Value, source: Format, target: Format)
         assert small <= large, f"{value.type} from {source} to {target}: {small} s, {larger.type}: {large} s"
 
 
-def check_padding_price(model: CostModel, value: Value, format: Format, before: Lanes, after: Lanes) -> None:
+def check_padding_price(model: CostModel, value: Value, format: Format, before: Padding, after: Padding) -> None:
     """Assert that a change of the padding alone costs time exactly if the padding has to become cleaner."""
     seconds = model.conversion_seconds(value, Storage(format, before), Storage(format, after))
     assert (seconds == 0) == (before <= after), f"{value.type} in {format}, {before} to {after}: {seconds} s"

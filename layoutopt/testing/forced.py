@@ -10,7 +10,7 @@ from layoutopt.cost import CostModel
 from layoutopt.formats import Format, Part, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Lanes, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, lift, to_bytes
 from layoutopt.ops import Inapplicable, canonical_signature, rule_of
@@ -22,7 +22,7 @@ from layoutopt.testing.samples import Feed, Load, in_onnxruntime
 from layoutopt.testing.tolerance import compare
 
 _NO_TARGET = cast(CostModel, None)
-_LARGE = 1e4  # what a finite lane may grow to, times the largest number that went in
+_LARGE = 1e4  # limit of finite padding, times the largest number of the inputs
 
 
 def lifted(model: onnx.ModelProto) -> Graph:
@@ -51,9 +51,9 @@ def clone(graph: Graph) -> tuple[Graph, Op]:
 
 
 def forced(graph: Graph, signature: Signature) -> Graph:
-    """The graph with its op under a signature: graph inputs and outputs lie as it wants them, lanes included.
+    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature, padding included.
 
-    In bodies ops are canonical, with casts where these begin and end.
+    The ops of bodies are canonical, with casts at the boundaries of the bodies.
     """
     graph, op = clone(graph)
     assign(graph, op, signature, set(graph.values))
@@ -65,7 +65,7 @@ def forced(graph: Graph, signature: Signature) -> Graph:
         wanted = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
         storages = [storage for storage in wanted if storage is not None]
         if storages:
-            alike = [storage.lanes for storage in storages if storage.format == storages[0].format]
+            alike = [storage.padding for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
     promised = ((index, value.storage) for index, value in enumerate(graph.outputs))
     graph.promised = {index: storage for index, storage in promised if storage is not None}
@@ -83,21 +83,21 @@ def _cast(graph: Graph, op: Op, index: int, value: Value, storage: Storage) -> N
         graph.set_input(op, index, insert_cast(graph, value, Storage(storage.format)))
 
 
-def lanes_of(format: Format, shape: tuple[int, ...]) -> Array:
-    """Where the physical array has lanes."""
+def padding_mask(format: Format, shape: tuple[int, ...]) -> Array:
+    """The positions of the padding elements of the physical array, as a mask."""
     return ~pack(np.ones(shape, np.bool_), format)
 
 
-def garbage(physical: Array, where: Array, state: Lanes) -> Array:
-    """The array with the worst that a lane state allows in its lanes."""
-    if state is Lanes.ZERO or not where.any():
+def garbage(physical: Array, where: Array, state: Padding) -> Array:
+    """The array with the worst padding elements that a padding state allows."""
+    if state is Padding.ZERO or not where.any():
         return physical
     kind, numbers = physical.dtype.kind, []
     if kind == "f":
-        numbers = [3.7, -3.7, 1.0] if state is Lanes.FINITE else [np.nan, np.inf, -np.inf]
+        numbers = [3.7, -3.7, 1.0] if state is Padding.FINITE else [np.nan, np.inf, -np.inf]
     elif kind in "iu":
         info = np.iinfo(physical.dtype)
-        numbers = [3, 1, -3 if kind == "i" else 2] if state is Lanes.FINITE else [info.max, info.min]
+        numbers = [3, 1, -3 if kind == "i" else 2] if state is Padding.FINITE else [info.max, info.min]
     else:
         numbers = [True]
     filled = physical.copy()
@@ -162,7 +162,7 @@ def _independent(op: Op, thorough: bool) -> list[dict[Slot, Format]]:
 
 
 def signatures(op: Op, *, thorough: bool) -> list[Signature]:
-    """What the rule completes; it never raises, whatever it is asked."""
+    """The signatures that the rule completes from formats at one slot or at several slots."""
     rule = rule_of(op)
     assert rule is not None
     asked: list[dict[Slot, Format]] = []
@@ -196,8 +196,8 @@ def outcome(
 def _dirty(array: Array, storage: Storage | None) -> Array:
     if storage is None:
         return array
-    where = lanes_of(storage.format, array.shape)
-    return garbage(pack(array, storage.format), where, storage.lanes)
+    where = padding_mask(storage.format, array.shape)
+    return garbage(pack(array, storage.format), where, storage.padding)
 
 
 def _judge(value: Value, want: Array, got: Array, largest: float) -> str:
@@ -210,10 +210,10 @@ def _judge(value: Value, want: Array, got: Array, largest: float) -> str:
     comparison = compare(want, unpack(got, storage.format, want.shape))
     if not comparison.passed:
         return f"differs by {comparison.error:.2g}"
-    lanes = got[lanes_of(storage.format, want.shape)]
-    if storage.lanes is Lanes.ZERO and lanes.size and (lanes != 0).any():
-        return f"has {lanes[lanes != 0][0]} in zero lanes"
-    sizes = np.abs(lanes.astype(np.float64)) if lanes.dtype.kind == "f" else np.zeros(0)
-    if storage.lanes is Lanes.FINITE and not (sizes <= _LARGE * largest).all():
-        return f"has {sizes.max()} in finite lanes"
+    padding = got[padding_mask(storage.format, want.shape)]
+    if storage.padding is Padding.ZERO and padding.size and (padding != 0).any():
+        return f"has {padding[padding != 0][0]} in zero padding"
+    sizes = np.abs(padding.astype(np.float64)) if padding.dtype.kind == "f" else np.zeros(0)
+    if storage.padding is Padding.FINITE and not (sizes <= _LARGE * largest).all():
+        return f"has {sizes.max()} in finite padding"
     return ""

@@ -82,9 +82,9 @@ def make_trial(sample: Sample, load: Load = in_onnxruntime, *, thorough: bool) -
     if any([np.ndim(array) for array in want] != ranks for want in wants):
         return nothing  # other sizes of the inputs are other ranks of the outputs
     plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
-    laned = [each for signature in plain for each in with_padding_states(rule, op, signature)]
-    laned.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
-    return Trial(sample, graph, wants, laned, load)
+    padded = [each for signature in plain for each in with_padding_states(rule, op, signature)]
+    padded.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
+    return Trial(sample, graph, wants, padded, load)
 
 
 def faults_of(trial: Trial, chosen: Iterable[Signature]) -> list[str]:

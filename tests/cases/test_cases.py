@@ -85,7 +85,7 @@ class PreferenceCosts:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
-        same = src.format.key(value.shape) == dst.format.key(value.shape) and src.lanes <= dst.lanes
+        same = src.format.key(value.shape) == dst.format.key(value.shape) and src.padding <= dst.padding
         return 0.0 if same else 2.0
 
 
@@ -185,7 +185,7 @@ def test_case(path: Path, update_golden: bool) -> None:
         evaluate,
         onnx_io.infer_again,
         frozenset(case.options.get("kernels", [])),
-        whole_units=dialect is not None and dialect.keeps_units,
+        keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
         defer=defer,
     )
     Pipeline(passes[:place]).run(graph, context)

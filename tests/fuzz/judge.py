@@ -88,7 +88,7 @@ def _judge(case: Case, wants: list[Arrays], steady: list[set[str]], folder: Path
         result = optimize(case, pick(choices, handed), verify=everything_steady and chance(choices, 30))
     except PinError as error:
         declared = {each.name for each in (*case.model.graph.input, *case.model.graph.output)}
-        expected = any(name not in declared for name in case.pins) or "quantised unit" in str(error)
+        expected = any(name not in declared for name in case.pins) or "QDQ group" in str(error)
         return Verdict("refused" if expected else "pins", str(error))
     except LayoutoptError as error:
         return Verdict(type(error).__name__, str(error))

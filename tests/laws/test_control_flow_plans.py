@@ -23,8 +23,8 @@ from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.passes import AssignFormats, default_pipeline
 from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.planner import Nest, PlanRequest, make_plan, propose
-from layoutopt.planner.nest import Unit
+from layoutopt.planner import PlanRequest, RegionTree, make_plan, propose
+from layoutopt.planner.region_tree import Unit
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 from layoutopt.testing.lowering import lower
 from layoutopt.verification import verify_models
@@ -130,7 +130,7 @@ def built(graph: Graph, model: Costs) -> float:
             if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
                 same = rule.forward(op, source[0].format)
                 assert same is not None
-                total += runs * model.conversion_seconds(y, Storage(same, source[0].lanes), target)
+                total += runs * model.conversion_seconds(y, Storage(same, source[0].padding), target)
     return total
 
 
@@ -140,12 +140,12 @@ def test_a_plan_is_the_cheapest(name: str) -> None:
     proven = 0
     for seed in range(1, 30):
         graph, model = lifted(name), Costs(seed)
-        nest = Nest(graph)
-        candidates = propose(nest, model, {}).signatures
+        tree = RegionTree(graph)
+        candidates = propose(tree, model, {}).signatures
         if not 1 < prod(map(len, candidates.values())) <= MOST_COMBINATIONS:
             continue
         best = min(
-            price(nest, model, dict(zip(nest.units, each, strict=True))) for each in product(*candidates.values())
+            price(tree, model, dict(zip(tree.units, each, strict=True))) for each in product(*candidates.values())
         )
         plan = make_plan(PlanRequest(graph, model))
         assert plan.seconds == pytest.approx(best, rel=1e-6), seed
@@ -159,25 +159,27 @@ def test_a_plan_is_the_cheapest(name: str) -> None:
 MANY_COMBINATIONS = frozenset({"nested"})
 
 
-def price(nest: Nest, model: Costs, chosen: dict[Unit, Signature]) -> float:
+def price(tree: RegionTree, model: Costs, chosen: dict[Unit, Signature]) -> float:
     """What a choice costs: ops and distinct casts, those in bodies as often as they run."""
-    total = sum(model.kernel_seconds(op, each) * nest.times(op) for op, each in chosen.items() if isinstance(op, Op))
-    for value in nest.values:
-        if value.shape is None or (value.is_constant and not nest.is_output(value)):
+    total = sum(
+        model.kernel_seconds(op, each) * tree.op_weight(op) for op, each in chosen.items() if isinstance(op, Op)
+    )
+    for value in tree.values:
+        if value.shape is None or (value.is_constant and not tree.is_output(value)):
             continue
         canonical = canonical_storage(value)
-        writer = nest.writers.get(value)
+        writer = tree.writers.get(value)
         given = canonical if writer is None else chosen[writer[0]].outputs[writer[1]]
-        wants = [chosen[reader].inputs[index] for reader, index in nest.readers.get(value, ())]
-        wants += [canonical] if nest.is_output(value) else []
+        wants = [chosen[reader].inputs[index] for reader, index in tree.readers.get(value, ())]
+        wants += [canonical] if tree.is_output(value) else []
         assert given is not None
         due = {want.format.key(value.shape): want for want in wants if want is not None and _is_due(value, given, want)}
         total += sum(
             model.conversion_seconds(value, given, Storage(each.format)) for each in due.values()
-        ) * nest.casts(value)
+        ) * tree.cast_weight(value)
     return total
 
 
 def _is_due(value: Value, has: Storage, wants: Storage) -> bool:
     assert value.shape is not None
-    return has.format.key(value.shape) != wants.format.key(value.shape) or has.lanes > wants.lanes
+    return has.format.key(value.shape) != wants.format.key(value.shape) or has.padding > wants.padding

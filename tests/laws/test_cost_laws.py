@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from layoutopt.cost_models import RooflineModel, load_target, target_names
 from layoutopt.formats import Format
-from layoutopt.ir.types import DType, Lanes, Slot, Storage
+from layoutopt.ir.types import DType, Padding, Slot, Storage
 from layoutopt.testing.cost_models import (
     FORMATS,
     check_conversion_price,
@@ -59,9 +59,9 @@ def test_more_bytes_are_never_cheaper(
     check_growth(model, tensor(shape, dtype), src, dst)
 
 
-@given(models, shapes, dtypes, formats, st.sampled_from(list(Lanes)), st.sampled_from(list(Lanes)))
+@given(models, shapes, dtypes, formats, st.sampled_from(list(Padding)), st.sampled_from(list(Padding)))
 def test_lanes_cost_only_when_they_have_to_become_cleaner(
-    model: RooflineModel, shape: Shape4, dtype: DType, format: Format, has: Lanes, wants: Lanes
+    model: RooflineModel, shape: Shape4, dtype: DType, format: Format, has: Padding, wants: Padding
 ) -> None:
     check_padding_price(model, tensor(shape, dtype), format, has, wants)
 

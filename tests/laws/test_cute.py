@@ -417,7 +417,7 @@ def test_the_copy_loops_of_some_conversions() -> None:
 
 def test_conversions_that_are_no_layouts() -> None:
     for src, dst, shape, says in (
-        ("NCHW", "NCHW16c", (1, 17, 5, 5), "different lanes"),
+        ("NCHW", "NCHW16c", (1, 17, 5, 5), "different padding"),
         ("NCHW6c", "NCHW4c", (1, 24, 5, 5), "is no layout"),
         ("NCHW", "NHWC", (0, 3, 2, 2), "below 1"),
     ):

@@ -87,7 +87,7 @@ def one_scalar(count: int) -> Graph:
 
 
 def dequantised(count: int) -> Graph:
-    """One dequantised tensor that the convolutions of many quantised units read."""
+    """One dequantised tensor that the convolutions of many QDQ groups read."""
     net = Net()
     scale, zero = net.constant(np.array(0.1, np.float32)), net.constant(np.array(0, np.uint8))
     weight = net.constant(np.ones((16, 16, 1, 1), np.uint8))

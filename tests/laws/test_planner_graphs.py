@@ -25,7 +25,7 @@ from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
-from layoutopt.planner import Deadline, Nest, Plan, PlanRequest, make_plan, propose
+from layoutopt.planner import Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
 from layoutopt.testing.lowering import lower
 
@@ -72,7 +72,7 @@ class RandomCosts:
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
         keys = sorted(str(storage.format.key(value.shape)) for storage in (src, dst))
-        if keys[0] == keys[1] and src.lanes <= dst.lanes:
+        if keys[0] == keys[1] and src.padding <= dst.padding:
             return 0.0
         return 0.6 * self._random(value.tensor, keys).random()
 
@@ -276,7 +276,7 @@ def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object
     assert value.shape is not None and has is not None and want is not None
     if want.format.key(value.shape) != key:
         return False
-    return has.format.key(value.shape) != key or has.lanes > want.lanes
+    return has.format.key(value.shape) != key or has.padding > want.padding
 
 
 def built(graph: Graph, model: CostModel) -> float:
@@ -294,7 +294,7 @@ def built(graph: Graph, model: CostModel) -> float:
         if isinstance(rule, View) and source is not None and target is not None:
             same = rule.forward(op, source.format)
             assert same is not None
-            total += model.conversion_seconds(y, Storage(same, source.lanes), target)
+            total += model.conversion_seconds(y, Storage(same, source.padding), target)
     return total
 
 
@@ -312,9 +312,9 @@ def plan_of(
 
 
 def candidates_of(graph: Graph, model: CostModel, pins: dict[Value, Format]) -> Mapping[Op, Sequence[Signature]] | None:
-    nest = Nest(graph)
-    candidates = propose(nest, model, pins)
-    enforce_pins(nest, candidates, pins)
+    tree = RegionTree(graph)
+    candidates = propose(tree, model, pins)
+    enforce_pins(tree, candidates, pins)
     few = prod(len(each) for each in candidates.signatures.values()) <= MOST_COMBINATIONS
     return {unit: each for unit, each in candidates.signatures.items() if isinstance(unit, Op)} if few else None
 
@@ -342,7 +342,9 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
         signatures = candidates_of(graph, model, pins)
         if signatures is not None:
             compared += 1
-            laned += any(each is not None and each.lanes for group in signatures.values() for each in group[-1].outputs)
+            laned += any(
+                each is not None and each.padding for group in signatures.values() for each in group[-1].outputs
+            )
             assert plan.seconds == pytest.approx(cheapest(graph, model, signatures, pins, mode), rel=1e-6), seed
         assert plan.optimal, seed
         assert plan.gap == 0, seed

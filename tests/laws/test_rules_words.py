@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 from test_rules_samples import drafts
 
-from layoutopt.ir.types import Lanes, Op, Signature
+from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops import has_padding, is_canonical, rule_of, rules
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 from layoutopt.ops.padding_state import padded_axes_of
@@ -36,9 +36,9 @@ def test_formats_are_said(kind: str) -> None:
     assert rule.formats
 
 
-def observed(kind: str, count: int | None) -> dict[Lanes, set[Lanes | None]]:
+def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]:
     """What lanes of results become where those of all inputs hold the same; None where the rule refuses."""
-    found: dict[Lanes, set[Lanes | None]] = {state: set() for state in Lanes}
+    found: dict[Padding, set[Padding | None]] = {state: set() for state in Padding}
     made = (draft.make() for draft in drafts(kind, thorough=count is None) if not draft.is_moved)
     for sample in islice((each for each in made if each is not None), count):
         graph = lifted(sample.model)
@@ -50,7 +50,7 @@ def observed(kind: str, count: int | None) -> dict[Lanes, set[Lanes | None]]:
     return found
 
 
-def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]) -> None:
+def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | None]]) -> None:
     rule = rule_of(op)
     assert rule is not None
     inputs = list(zip(op.inputs, signature.inputs, strict=True))
@@ -59,10 +59,10 @@ def _observe(op: Op, signature: Signature, found: dict[Lanes, set[Lanes | None]]
     axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
     if isinstance(rule, BroadcastingOp) and (not all(laned) or len(axes) > 1):
         return
-    for state in Lanes if any(laned) else [Lanes.ZERO] if any(results) else []:
-        states = rule.transfer_padding(op, signature, tuple(state if has else Lanes.ZERO for has in laned))
+    for state in Padding if any(laned) else [Padding.ZERO] if any(results) else []:
+        states = rule.transfer_padding(op, signature, tuple(state if has else Padding.ZERO for has in laned))
         if states is None:
             found[state].add(None)
         elif any(results):
-            padded = (*states, *(Lanes.ANY,) * (len(op.outputs) - len(states)))
+            padded = (*states, *(Padding.ANY,) * (len(op.outputs) - len(states)))
             found[state].add(max(each for each, has in zip(padded, results, strict=True) if has))

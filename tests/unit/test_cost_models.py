@@ -11,7 +11,7 @@ from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.formats import Format
 from layoutopt.ir import types as ir
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, DType, Lanes, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Array, DType, Padding, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, canonical_signature, rule_of, signature_of
 from layoutopt.planner import PlanRequest, make_plan
 
@@ -295,12 +295,12 @@ def test_a_mask_reads_and_writes() -> None:
     model = load_target("cpu-avx2")
     x = value("x", (1, 17, 56, 56))
     blocked = Format.parse("NCHW8c")
-    mask = model.conversion_seconds(x, Storage(blocked, Lanes.ANY), Storage(blocked))
+    mask = model.conversion_seconds(x, Storage(blocked, Padding.ANY), Storage(blocked))
     memory = model.spec.memory
     moved = 2 * 4 * 24 * 56 * 56
     expected = moved / (memory.bandwidth.value * memory.blocked_cast_efficiency.value)
     assert mask == pytest.approx(expected + model.spec.launch.overhead.value)
-    assert model.conversion_seconds(x, Storage(blocked), Storage(blocked, Lanes.ANY)) == 0
+    assert model.conversion_seconds(x, Storage(blocked), Storage(blocked, Padding.ANY)) == 0
 
 
 def chain(dtype: DType, ops: int = 12) -> Graph:

@@ -13,9 +13,9 @@ from layoutopt.ir.types import (
     ArrayData,
     Attribute,
     DType,
-    Lanes,
     Op,
     Opaque,
+    Padding,
     Signature,
     Slot,
     Storage,
@@ -108,7 +108,7 @@ def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
 def test_a_cast_to_the_same_format_sets_the_lanes_to_zero(dialect: str) -> None:
     graph = chain("Sigmoid", "NCHW8c", (1, 5, 2, 2), 1, 17)
     format = Format.parse("NCHW8c")
-    graph.value("y0").storage = Storage(format, Lanes.FINITE)
+    graph.value("y0").storage = Storage(format, Padding.FINITE)
     graph.outputs = [insert_cast(graph, graph.value("y0"), Storage(format))]
     lowered = emit(lower(graph, dialect))
     check(lowered)

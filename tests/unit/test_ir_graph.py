@@ -7,10 +7,10 @@ from layoutopt.formats import Format
 from layoutopt.ir import (
     DType,
     Graph,
-    Lanes,
     Op,
     Opaque,
     OpaqueType,
+    Padding,
     Reference,
     Storage,
     TensorType,
@@ -177,19 +177,19 @@ def test_a_cast_stands_right_behind_its_producer(graph: Graph) -> None:
 
 def test_a_cast_keeps_lanes_only_if_it_moves_nothing() -> None:
     graph = Graph()
-    storage = Storage(Format.parse("NCHW8c"), Lanes.FINITE)
+    storage = Storage(Format.parse("NCHW8c"), Padding.FINITE)
     value = graph.add_value(Value("x", TensorType(DType.FLOAT32, (1, 17, 4, 4)), storage=storage))
     same_bytes = Format.parse("CNHW8c", "NCHW")
-    assert not moves(value, Storage(same_bytes, Lanes.ANY))
-    assert moves(value, Storage(same_bytes, Lanes.ZERO))
-    assert insert_cast(graph, value, Storage(same_bytes, Lanes.ANY)).storage == Storage(same_bytes, Lanes.FINITE)
+    assert not moves(value, Storage(same_bytes, Padding.ANY))
+    assert moves(value, Storage(same_bytes, Padding.ZERO))
+    assert insert_cast(graph, value, Storage(same_bytes, Padding.ANY)).storage == Storage(same_bytes, Padding.FINITE)
     assert insert_cast(graph, value, Storage(same_bytes)).storage == Storage(same_bytes)
-    assert insert_cast(graph, value, Storage(NHWC, Lanes.ANY)).storage == Storage(NHWC)
+    assert insert_cast(graph, value, Storage(NHWC, Padding.ANY)).storage == Storage(NHWC)
 
 
 def test_text(graph: Graph) -> None:
     w = graph.add_value(Value("w", FLOATS, storage=Storage(NHWC), data=ArrayData(np.zeros((1, 8, 4, 4), np.float32))))
-    lanes = Storage(Format.parse("NCHW16c"), Lanes.ANY)
+    lanes = Storage(Format.parse("NCHW16c"), Padding.ANY)
     b = graph.add_value(Value("b", FLOATS, storage=lanes))
     sequence = graph.add_value(Value("s", OpaqueType("seq(float)")))
     attributes: dict[str, Attribute] = {
@@ -207,7 +207,7 @@ def test_text(graph: Graph) -> None:
         "  y: float32[1,8,4,4] = If(a | x)\n"
         "    then_branch yes(x: float32[1,8,4,4]) -> (n)\n"
         "      n: float32[1,8,4,4] = Neg(x)\n"
-        "  b: float32[1,8,4,4] NCHW16c(any lanes), _, s: seq(float) = "
+        "  b: float32[1,8,4,4] NCHW16c(any padding), _, s: seq(float) = "
         "other::Odd(w, _) {alpha=0.5, axes=[0, 1], mode='up', r=@q, to=1}\n"
     )
 

@@ -10,7 +10,7 @@ import layoutopt.dialects  # noqa: F401  (it has the invariants of lowered graph
 from layoutopt.cost_models import load_target
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
-from layoutopt.ir import INVARIANTS, DType, Graph, Lanes, Op, Signature, Storage, TensorType, Value, violations
+from layoutopt.ir import INVARIANTS, DType, Graph, Op, Padding, Signature, Storage, TensorType, Value, violations
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.functions import Function
 from layoutopt.ir.types import ArrayData
@@ -86,8 +86,8 @@ def forget_the_storage(graph: Graph) -> None:
     graph.value("a").storage = None
 
 
-def fill_lanes_that_are_not_there(graph: Graph) -> None:
-    graph.value("a").storage = Storage(NHWC, Lanes.ANY)
+def declare_padding_that_does_not_exist(graph: Graph) -> None:
+    graph.value("a").storage = Storage(NHWC, Padding.ANY)
 
 
 def plan_half_the_graph(graph: Graph) -> None:
@@ -123,11 +123,11 @@ def forget_a_cast(graph: Graph) -> None:
     graph.stage = "cast"
 
 
-def feed_garbage_lanes(graph: Graph) -> None:
+def feed_garbage_padding(graph: Graph) -> None:
     relu, add = graph.ops
-    relu.signature = Signature((Storage(Format.canonical(4)),), (Storage(BLOCKED, Lanes.ANY),))
+    relu.signature = Signature((Storage(Format.canonical(4)),), (Storage(BLOCKED, Padding.ANY),))
     add.signature = Signature((Storage(BLOCKED), Storage(Format.canonical(4))), (Storage(Format.canonical(4)),))
-    graph.value("a").storage = Storage(BLOCKED, Lanes.ANY)
+    graph.value("a").storage = Storage(BLOCKED, Padding.ANY)
     graph.stage = "cast"
 
 
@@ -187,12 +187,12 @@ CRIMES: dict[Callable[[Graph], None], str] = {
     give_a_format_of_another_rank: "storages fit their tensors",
     block_a_symbolic_axis: "storages fit their tensors",
     forget_the_storage: "storages fit their tensors",
-    fill_lanes_that_are_not_there: "lanes hold zero unless there are some",
+    declare_padding_that_does_not_exist: "tensors without padding have state zero",
     plan_half_the_graph: "planned ops find their operands as their signature says",
     promise_another_output: "outputs lie as promised",
     lay_a_body_otherwise: "bodies lie as the signature of their op says",
     forget_a_cast: "planned ops find their operands as their signature says",
-    feed_garbage_lanes: "planned ops find their operands as their signature says",
+    feed_garbage_padding: "planned ops find their operands as their signature says",
     lower_without_the_format: "lowered values have no format",
     keep_a_signature: "lowered ops have no signature",
     leave_a_cast: "lowered ops of layoutopt are calls",

@@ -18,10 +18,10 @@ from layoutopt.extend import (
     Functions,
     FusionPattern,
     Graph,
-    Lanes,
     Match,
     OneAxis,
     Op,
+    Padding,
     Pass,
     PassContext,
     Signature,
@@ -87,7 +87,7 @@ def test_a_rule_that_is_right() -> None:
         ops = ("test::Backwards",)
         default_axis = 1
 
-        def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
             return (inputs[0],)
 
         def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:

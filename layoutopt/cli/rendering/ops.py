@@ -25,7 +25,7 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
         rows = table("=operator", "=opsets", "=family", "formats", "padding")
         for each in ruled:
             opsets = text(" ".join(map(str, each.opsets)), "dim")
-            words = text(each.formats), text(each.lanes, "dim")
+            words = text(each.formats), text(each.padding, "dim")
             rows.add_row(text(each.kind, "bold"), opsets, text(each.family), *words)
         show(rows)
     if unruled:

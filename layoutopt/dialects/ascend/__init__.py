@@ -53,7 +53,7 @@ class Ascend(Functions):
 
 
 def _cast(op: Op) -> Label | None:
-    """A TransData; None where a format has no name, or where only lanes change."""
+    """A TransData; None where a format has no name, or where only the padding state changes."""
     assert op.signature is not None
     value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
     assert value is not None and value.dtype is not None and source is not None and result is not None

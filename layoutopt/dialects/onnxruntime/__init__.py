@@ -54,7 +54,7 @@ class OnnxRuntime(Dialect):
 
     name = "onnxruntime"
     is_native = True
-    keeps_units = True
+    keeps_qdq_groups = True
     passes = (EqualizeMatmulRanks(), *PASSES, *COMPACT)
 
     @property

@@ -9,7 +9,7 @@ filter, which is zero: with w_zero = 0 the padding of x may be any integer, othe
 from collections.abc import Mapping
 from typing import ClassVar
 
-from layoutopt.ir.types import Attribute, Lanes, Op, Signature, Slot
+from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.float_conv import ZeroPadding
 from layoutopt.ops.interfaces.numerics import QuantizedOp
@@ -53,7 +53,7 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
             index for index in given if (value := op.inputs[index]) is not None and value.shape not in ((), (1,))
         )
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The image may have any padding; the padding of the result is its zero point."""
         if any(state for index, state in enumerate(inputs) if index):
             return None
@@ -62,8 +62,8 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
         if not clean and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
             return None
         if self.result_zero is not None:
-            return (Lanes.ZERO if clean and is_zero(op, self.result_zero) else Lanes.FINITE,)
-        return (Lanes.ZERO if clean else Lanes.ANY,)
+            return (Padding.ZERO if clean and is_zero(op, self.result_zero) else Padding.FINITE,)
+        return (Padding.ZERO if clean else Padding.ANY,)
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output."""
@@ -86,7 +86,7 @@ class QLinearConvolution(IntegerConvolution):
     result_zero = 7
     per_channel = (4, 5, 8)
     padding = PaddingTransfer(
-        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the zero point; padding of filters must be zero"
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "the zero point; padding of filters must be zero"
     )
 
 
@@ -99,5 +99,5 @@ class ConvInteger(IntegerConvolution):
     result_zero = None
     per_channel = (3,)
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ZERO, Lanes.ZERO, "any where filters have a zero point; and their padding must be zero"
+        Padding.ZERO, Padding.ZERO, Padding.ZERO, "any where filters have a zero point; and their padding must be zero"
     )

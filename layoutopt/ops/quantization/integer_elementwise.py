@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axis import OneAxis, positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -28,7 +28,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
     """One or two tensors, broadcast; a condition before them."""
 
     padding = PaddingTransfer(
-        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "zero if the op maps zero to zero and all zero points are zero"
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "zero if the op maps zero to zero and all zero points are zero"
     )
     _TENSORS: ClassVar[dict[str, tuple[int, ...]]] = {
         "QLinearAdd": (0, 3),
@@ -50,7 +50,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
             else {slot: axes[slot] for slot in axes if slot in tensors or slot == Y}
         )
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         """Zero stays zero if nothing broadcasts over it and all zero points are zero."""
         y = op.outputs[0]
         tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
@@ -58,7 +58,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
         computed = all(value is not None and not value.is_constant for value in tensors)
         zeros = all(is_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value))
         keeps = op.op_type in self._KEEPS_ZERO and same and computed and zeros and not any(inputs)
-        return (Lanes.ZERO if keeps else Lanes.FINITE,)
+        return (Padding.ZERO if keeps else Padding.FINITE,)
 
 
 def _is_zero_point(value: Value | None) -> bool:
@@ -71,7 +71,7 @@ class IntegerConcat(OneAxis, QuantizedOp):
     """Concatenation of pieces with scales of their own."""
 
     family = "rearrangement"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearConcat",)
 
     @override
@@ -97,7 +97,7 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
     """Softmax of integers; attribute `opset` has the opset of Softmax that it follows."""
 
     family = "softmax"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -144,7 +144,7 @@ class IntegerPooling(ChannelsAnywhere):
     """Averages of integers, quantised again."""
 
     family = "pooling"
-    padding = PaddingTransfer(Lanes.FINITE, Lanes.FINITE, Lanes.FINITE)
+    padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, Padding.FINITE)
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearAveragePool", "com.microsoft::QLinearGlobalAveragePool")
 
     def flops(self, op: Op) -> float:

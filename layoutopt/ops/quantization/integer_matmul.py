@@ -13,7 +13,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, Value
+from layoutopt.ir.types import Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, LayoutRule, register
 from layoutopt.ops.direct_lowering import lower_directly
@@ -50,7 +50,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     has_independent_operands = True
     formats = "any; matrices may be blocked"
     padding = PaddingTransfer(
-        Lanes.FINITE, Lanes.FINITE, Lanes.FINITE, "the summed axis requires zeros and a zero point of zero"
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "the summed axis requires zeros and a zero point of zero"
     )
     factors: ClassVar[tuple[int, int]] = (0, 3)
     zero_points: ClassVar[tuple[int, int]] = (2, 5)
@@ -113,22 +113,22 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         )
         return a, b
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Sums over zeros are zero; padding of rows and columns is any number, but finite after it is rounded."""
         if any(state for index, state in enumerate(inputs) if index not in self.factors):
             return None
         (_, ka), (kb, _) = self.axes(op)
         of_a, of_b = (padded_axes_of(op.inputs[each], signature.inputs[each]) for each in self.factors)
         zeros = [
-            inputs[each] is Lanes.ZERO and is_zero(op, point)
+            inputs[each] is Padding.ZERO and is_zero(op, point)
             for each, point in zip(self.factors, self.zero_points, strict=True)
         ]
         if ka in of_a and kb in of_b and not any(zeros):
             return None
         clean = all(zeros) and self.given(op, self.bias) is None
         if self.result_zero is not None and self.given(op, self.result_zero) is not None:
-            return (Lanes.ZERO if clean and is_zero(op, self.result_zero) else Lanes.FINITE,)
-        return (Lanes.ZERO if clean else Lanes.ANY,)
+            return (Padding.ZERO if clean and is_zero(op, self.result_zero) else Padding.FINITE,)
+        return (Padding.ZERO if clean else Padding.ANY,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical product on padded matrices; operands with different padding are brought to the same extents."""
@@ -185,7 +185,7 @@ class MatMulInteger(IntegerProduct):
 
     ops: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
     padding = PaddingTransfer(
-        Lanes.ZERO, Lanes.ANY, Lanes.ANY, "the summed axis requires zeros and a zero point of zero"
+        Padding.ZERO, Padding.ANY, Padding.ANY, "the summed axis requires zeros and a zero point of zero"
     )
     factors = (0, 1)
     zero_points = (2, 3)
@@ -213,7 +213,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
 
     family = "packed_matmul"
     formats = "any; the summed axis and columns must not be blocked"
-    padding = PaddingTransfer(Lanes.ANY, Lanes.ANY, Lanes.ANY)
+    padding = PaddingTransfer(Padding.ANY, Padding.ANY, Padding.ANY)
     ops: ClassVar[tuple[str, ...]] = tuple(
         f"com.microsoft::{kind}"
         for kind in ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
@@ -222,7 +222,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """Rows that are quantised together share one range, so their padding must be zero."""
-        return PaddingTransfer(Lanes.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
+        return PaddingTransfer(Padding.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:

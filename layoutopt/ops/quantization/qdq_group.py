@@ -210,6 +210,6 @@ def _with_padding_of(
     formats: tuple[Storage | None, ...], states: tuple[Storage | None, ...]
 ) -> tuple[Storage | None, ...]:
     return tuple(
-        one if one is None or other is None else Storage(one.format, other.lanes)
+        one if one is None or other is None else Storage(one.format, other.padding)
         for one, other in zip(formats, states, strict=True)
     )

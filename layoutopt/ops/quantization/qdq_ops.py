@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from layoutopt.ir.types import Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axis import positions
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
@@ -143,18 +143,18 @@ class Quantize(QdqOp):
     """Floating point in, integers or narrow floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "the zero point")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.FINITE, "the zero point")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Zero becomes the zero point. Integers of few bits are finite for every input."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
         divides = scale is not None and bool((scale.astype(np.float64) > 0).all())
-        if inputs[0] is Lanes.ZERO and divides and is_zero(op, ZERO_POINT):
-            return (Lanes.ZERO,)
-        saturates = divides and op.integer("saturate", 1) == 1 and inputs[0] is not Lanes.ANY
-        return (Lanes.FINITE if saturates or is_small_integer(op.outputs[0]) else Lanes.ANY,)
+        if inputs[0] is Padding.ZERO and divides and is_zero(op, ZERO_POINT):
+            return (Padding.ZERO,)
+        saturates = divides and op.integer("saturate", 1) == 1 and inputs[0] is not Padding.ANY
+        return (Padding.FINITE if saturates or is_small_integer(op.outputs[0]) else Padding.ANY,)
 
     def _vectors(self, op: Op, build: Builder) -> Sequence[Value | None]:
         """Scale and zero point; the padding of a constant scale is one, since it divides."""
@@ -173,19 +173,19 @@ class Dequantize(QdqOp):
     """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(Lanes.ZERO, Lanes.FINITE, Lanes.FINITE, "zero where the scale is padded")
+    padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.FINITE, "zero where the scale is padded")
 
-    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Lanes, ...]) -> tuple[Lanes, ...] | None:
+    def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """Zero where the scale is padded or the zero point is zero; otherwise as large as data."""
         if any(inputs[1:]):
             return None
         x = op.inputs[0]
         is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        if self.has_own_padding(op, signature) and (is_integer or inputs[0] is not Lanes.ANY):
-            return (Lanes.ZERO,)
-        if inputs[0] is Lanes.ZERO and is_zero(op, ZERO_POINT):
-            return (Lanes.ZERO,)
-        return (Lanes.FINITE if is_small_integer(x) else max(Lanes.FINITE, inputs[0]),)
+        if self.has_own_padding(op, signature) and (is_integer or inputs[0] is not Padding.ANY):
+            return (Padding.ZERO,)
+        if inputs[0] is Padding.ZERO and is_zero(op, ZERO_POINT):
+            return (Padding.ZERO,)
+        return (Padding.FINITE if is_small_integer(x) else max(Padding.FINITE, inputs[0]),)
 
 
 @register
@@ -195,7 +195,7 @@ class DynamicQuantize(Elementwise, QuantizedOp):
     family = "quantization"
     ops: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
     formats = "any"
-    padding = PaddingTransfer(Lanes.FINITE, None, None)
+    padding = PaddingTransfer(Padding.FINITE, None, None)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Scale and zero point are scalars."""

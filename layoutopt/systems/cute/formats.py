@@ -84,7 +84,8 @@ def index_map(conversion: Conversion, shape: tuple[int, ...]) -> CuteLayout:
     src, dst = conversion.src, conversion.dst
     if src.padded_shape(shape) != dst.padded_shape(shape):
         raise FormatError(
-            f"{src} and {dst} have different lanes for the shape {shape}", hint="pad the tensor to blocks of both first"
+            f"{src} and {dst} have different padding for the shape {shape}",
+            hint="pad the tensor to blocks of both first",
         )
     return coalesce(composition(from_format(src, shape), right_inverse(from_format(dst, shape))))
 

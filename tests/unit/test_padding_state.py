@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import ArrayData, Attribute, DType, Lanes, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import ArrayData, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops import Inapplicable, rule_of
 from layoutopt.ops.padding_state import padding_cases
 
-ZERO, FINITE, ANY = Lanes
+ZERO, FINITE, ANY = Padding
 X, Y = Slot("in", 0), Slot("out", 0)
 IMAGE = (2, 17, 3, 3)
 
@@ -37,13 +37,13 @@ def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
     return [] if isinstance(found, Inapplicable) else padding_cases(rule, op, found)
 
 
-def left(op: Op, format: str, *states: Lanes, slot: Slot = X) -> Lanes | None:
+def left(op: Op, format: str, *states: Padding, slot: Slot = X) -> Padding | None:
     """What the output's lanes hold if the inputs' hold this; None if the op does not take that."""
     for signature in signatures(op, {slot: format}):
-        got = tuple(storage.lanes if storage is not None else ZERO for storage in signature.inputs)
+        got = tuple(storage.padding if storage is not None else ZERO for storage in signature.inputs)
         if got == states:
             assert signature.outputs[0] is not None
-            return signature.outputs[0].lanes
+            return signature.outputs[0].padding
     return None
 
 
@@ -81,7 +81,7 @@ def number(value: float) -> np.ndarray:
     ],
     ids=str,
 )
-def test_lanes_of_channels(op: Op, states: tuple[Lanes, ...], result: Lanes | None) -> None:
+def test_lanes_of_channels(op: Op, states: tuple[Padding, ...], result: Padding | None) -> None:
     assert left(op, "NCHW8c", *states) is result
 
 
@@ -140,7 +140,7 @@ def test_strings_have_no_lanes() -> None:
     ],
 )
 def test_products_mind_lanes_only_where_they_sum(
-    shape: tuple[int, int], states: tuple[Lanes, Lanes], lanes: Lanes | None
+    shape: tuple[int, int], states: tuple[Padding, Padding], lanes: Padding | None
 ) -> None:
     rows, summed = shape
     product = op_of("MatMul", shape, (summed, 3), out=(rows, 3))
