@@ -10,7 +10,7 @@ from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.emission import emit
 from layoutopt.driver.finish import finish, finish_unchanged
 from layoutopt.driver.garbage_collection import rare_collections
-from layoutopt.driver.job import Job, Progress, Settings
+from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, lift_as_it_is, read
 from layoutopt.driver.model_faults import blamed_on
 from layoutopt.driver.result import Result
@@ -82,27 +82,32 @@ def optimize(
         UnverifiedError: if the result could not be compared with the original; there is no result then.
         MemoryError: if there is too little memory.
     """
-    settings = Settings(verify, allow_unverified, strict, watch, progress, sizes_found)
-    job = Job.make(
-        model,
-        target,
-        dialect,
-        mode,
-        pins,
-        dims,
-        inputs,
+    options = Options(
+        model=model,
+        target=target,
+        dialect=dialect,
+        mode=mode,
+        pins=pins,
+        dims=dims,
+        inputs=inputs,
+        verify=verify,
+        allow_unverified=allow_unverified,
         time_limit=time_limit,
         max_growth=max_growth,
         count_moves=count_moves,
+        strict=strict,
         pipeline=pipeline,
-        settings=settings,
+        watch=watch,
+        progress=progress,
+        sizes_found=sizes_found,
     )
+    job = Job.of(options)
     with rare_collections(), kernel_libraries(custom_ops), blamed_on(job.given, job.dims):
         return _run(job)
 
 
 def _run(job: Job) -> Result:
-    """`optimize`, once its arguments are checked."""
+    """The result of a call whose arguments are checked."""
     job.progress("reading")
     source = read(job)
     job.take_sizes_of_inputs(source)
@@ -113,8 +118,8 @@ def _run(job: Job) -> Result:
     graph = lift(job, source)
     job.progress("inferring sizes")
     samples = job.infer_sizes(source, graph)
-    if job.settings.sizes_found is not None:
-        job.settings.sizes_found(job.context.sizes)
+    if job.options.sizes_found is not None:
+        job.options.sizes_found(job.context.sizes)
     job.count_before(graph)
     gate = EquivalenceGate(
         job.name, job.path, job.context.pins, samples, job.dialect.is_native, CutCandidates.of(graph)

@@ -33,7 +33,7 @@ def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph)
     emitted = onnx_io.emit(job.context.lowered)
     onnx_io.check(emitted)
     final = _baked(job, emitted)
-    if job.settings.verify:
+    if job.options.verify:
         final = _verified(job, gate, source, planned, emitted, final)
     if final is not emitted:
         forget_inner_types(final)
@@ -75,7 +75,7 @@ def _verified(
         onnx_io.forget_output_shapes(emitted, job.verification.misdeclared)
         final = _baked(job, emitted)
         job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
-    if job.verification.status == "not verified" and not job.settings.allow_unverified:
+    if job.verification.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
     return final
 

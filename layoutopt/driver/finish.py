@@ -34,7 +34,7 @@ def finish_unchanged(job: Job, model: onnx_ir.Model, graph: Graph, reason: str, 
         reason: why it is left alone.
         samples: inputs on which it is run, if the call asks for verification.
     """
-    if job.settings.verify:
+    if job.options.verify:
         job.verification = run_alone(model, job.path, samples)
     return Result(model, job.context.plan, _report(job, model, graph, reason), graph, job.source, job.path)
 

@@ -20,7 +20,7 @@ def read(job: Job) -> onnx_ir.Model:
     Raises:
         ModelError: it cannot be read, or is not valid.
     """
-    given, strict = job.given, job.settings.strict
+    given, strict = job.given, job.options.strict
     if isinstance(given, onnx_ir.Model):
         return given
     if isinstance(given, onnx.ModelProto):
@@ -30,7 +30,7 @@ def read(job: Job) -> onnx_ir.Model:
 
 def lift_as_it_is(job: Job, model: onnx_ir.Model) -> Graph:
     """The graph of a model that is left alone: with the ops that functions of a former run stand for."""
-    return onnx_io.lift(onnx_io.inline(model, DOMAIN), strict=job.settings.strict)
+    return onnx_io.lift(onnx_io.inline(model, DOMAIN), strict=job.options.strict)
 
 
 def lift(job: Job, model: onnx_ir.Model) -> Graph:
@@ -41,7 +41,7 @@ def lift(job: Job, model: onnx_ir.Model) -> Graph:
     """
     inlined = onnx_io.inline_functions(onnx_io.inline(model, DOMAIN), lambda kind: kind in rules())
     job.context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
-    graph = onnx_io.lift(inlined.model, strict=job.settings.strict)
+    graph = onnx_io.lift(inlined.model, strict=job.options.strict)
     job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
     if missing := next((name for name in job.context.pins if graph.find(name) is None), None):
         raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")

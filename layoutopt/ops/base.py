@@ -15,8 +15,7 @@ interfaces of their own (`ops.interfaces`), which a rule implements beside this 
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from layoutopt.formats import Format, Shape
@@ -25,7 +24,7 @@ from layoutopt.ops.interfaces.kernel_profile import KernelProfile
 from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, is_canonical, padded_type
-from layoutopt.registry import EntryPoints
+from layoutopt.registry import EntryPoints, registered_by
 
 OLDEST_OPSET = 7
 
@@ -200,33 +199,17 @@ def register(rule: type[LayoutRule]) -> type[LayoutRule]:
     return rule
 
 
-def _registered(found: object) -> object:
-    """Register what an entry point refers to: a rule, or a module whose import has registered its rules."""
-    if isinstance(found, type) and issubclass(found, LayoutRule):
-        return register(found)
-    if isinstance(found, ModuleType):
-        return found
-    raise TypeError("is neither a class that derives from LayoutRule nor a module that registers such classes")
-
-
-EXTENSIONS = EntryPoints("layoutopt.ops", _registered)
-"""Op types of installed packages."""
-
-
-@cache
-def _all_rules() -> Mapping[str, LayoutRule]:
-    """The rules with those of installed packages, which are looked for once an op type has no built-in rule."""
-    EXTENSIONS.load_all()
-    return _RULES
+EXTENSIONS = EntryPoints("layoutopt.ops", registered_by(register, LayoutRule))
+"""Op types of installed packages, which are loaded when an op type has no built-in rule."""
 
 
 def rule_of(op: Op) -> LayoutRule | None:
     """The rule for an op; None if there is none, or if the opset is below 7, whose ops broadcast and reshape differently."""
     if op.version < OLDEST_OPSET and not op.domain:
         return None
-    return _RULES.get(op.kind) or _all_rules().get(op.kind)
+    return _RULES.get(op.kind) or EXTENSIONS.loaded_into(_RULES).get(op.kind)
 
 
 def rules() -> dict[str, LayoutRule]:
     """The rule of every op type that has one, sorted by op type."""
-    return dict(sorted(_all_rules().items()))
+    return dict(sorted(EXTENSIONS.loaded_into(_RULES).items()))

@@ -8,14 +8,12 @@ once.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from types import ModuleType
 from typing import ClassVar
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
-from layoutopt.registry import EntryPoints
+from layoutopt.registry import EntryPoints, registered_by
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +36,7 @@ class Match:
         """A value between the ops that other ops read or that is an output; None if there is none."""
         ops = set(self.inner)
         values = (value for op in self.inner for value in op.outputs if value is not None and value is not self.result)
-        return next((value for value in values if _is_known_outside(graph, value, ops)), None)
+        return next((value for value in values if _is_used_outside(graph, value, ops)), None)
 
 
 class FusionPattern(ABC):
@@ -74,38 +72,22 @@ def register_pattern(kind: type[FusionPattern]) -> type[FusionPattern]:
     return kind
 
 
-def _registered(found: object) -> object:
-    """Register what an entry point refers to: a pattern, or a module whose import has registered its patterns."""
-    if isinstance(found, type) and issubclass(found, FusionPattern):
-        return register_pattern(found)
-    if isinstance(found, ModuleType):
-        return found
-    raise TypeError("is neither a class that derives from FusionPattern nor a module that registers such classes")
-
-
-EXTENSIONS = EntryPoints("layoutopt.patterns", _registered)
+EXTENSIONS = EntryPoints("layoutopt.patterns", registered_by(register_pattern, FusionPattern))
 """Fusion patterns of installed packages."""
-
-
-@cache
-def _all_patterns() -> Mapping[str, Sequence[FusionPattern]]:
-    """The fusion patterns by anchor, with those of installed packages."""
-    EXTENSIONS.load_all()
-    return _PATTERNS
 
 
 def patterns_at(op: Op) -> Sequence[FusionPattern]:
     """The fusion patterns to match at an op."""
-    return _all_patterns().get(op.kind, ())
+    return EXTENSIONS.loaded_into(_PATTERNS).get(op.kind, ())
 
 
 def fusion_patterns() -> list[FusionPattern]:
     """All fusion patterns, sorted by name."""
-    known = {id(each): each for found in _all_patterns().values() for each in found}
+    known = {id(each): each for found in EXTENSIONS.loaded_into(_PATTERNS).values() for each in found}
     return sorted(known.values(), key=lambda each: each.name)
 
 
-# --- what fusion_patterns look with -----------------------------------------------------------------------------------------
+# --- queries of the graph for patterns ---------------------------------------------------------------------------
 
 
 def only_reader(graph: Graph, value: Value) -> Op | None:
@@ -132,7 +114,7 @@ class Multiple:
 
 
 def multiple(graph: Graph, value: Value) -> Multiple | None:
-    """The product with a number that a value is; None if it is none."""
+    """The factors of a value that is a product with a number; None if it is not one."""
     op = graph.producer(value)
     if op is None or op.kind not in ("Mul", "Div") or op.version < OLDEST_OPSET or len(op.inputs) != 2:
         return None
@@ -155,5 +137,5 @@ def result_of(op: Op) -> Value | None:
     return op.outputs[0] if len(op.outputs) == 1 else None
 
 
-def _is_known_outside(graph: Graph, value: Value, ops: set[Op]) -> bool:
+def _is_used_outside(graph: Graph, value: Value, ops: set[Op]) -> bool:
     return graph.is_output(value) or any(reader not in ops for reader in graph.readers(value))

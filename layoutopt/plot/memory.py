@@ -31,7 +31,7 @@ def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawi
 
     Args:
         layout: the layout to draw, of at most 4096 elements including padding.
-        name: a name for the format, if it is not the format string.
+        name: a name for the format; its notation by default.
         axes: the letters of the logical axes, such as `"NCHW"`; by default those of a feature map.
 
     Raises:

@@ -8,10 +8,12 @@ An entry point is read once per process. One that fails to load raises an error 
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from layoutopt.errors import ExtensionError, LayoutoptError
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _HINT = "repair or uninstall the package"
@@ -69,6 +71,18 @@ class EntryPoints(Generic[T]):
         """
         return {name: self.load(name) for name in self.found}
 
+    def loaded_into(self, registered: R) -> R:
+        """The registered objects after all entry points are loaded, for groups whose objects register themselves.
+
+        Args:
+            registered: the mapping to which loading an entry point adds its objects.
+
+        Raises:
+            LayoutoptError: as for `load_all`.
+        """
+        self.load_all()
+        return registered
+
     def _load(self, entry: EntryPoint) -> T:
         try:
             found = entry.load()
@@ -111,4 +125,24 @@ def instance_of(kind: type[Any], needs: str) -> Callable[[Any], Any]:
     return accept
 
 
-__all__ = ["EntryPoints", "instance_of", "package_of"]
+def registered_by(register: Callable[[type[T]], object], kind: type[T]) -> Callable[[object], object]:
+    """A function that registers a class, or accepts a module whose import has registered classes.
+
+    Args:
+        register: registers a class.
+        kind: the base class of the classes.
+    """
+
+    def accept(found: object) -> object:
+        if isinstance(found, type) and issubclass(found, kind):
+            return register(found)
+        if isinstance(found, ModuleType):
+            return found
+        raise TypeError(
+            f"is neither a class that derives from {kind.__name__} nor a module that registers such classes"
+        )
+
+    return accept
+
+
+__all__ = ["EntryPoints", "instance_of", "package_of", "registered_by"]

@@ -20,8 +20,6 @@ from layoutopt.passes import default_pipeline
 from layoutopt.patterns import base as pattern_base
 from layoutopt.registry import EntryPoints, Registry, instance_of
 
-CACHES = (base._all_rules, pattern_base._all_patterns, catalog._added)
-
 
 class Mirror(OneAxis):
     """An op type."""
@@ -101,8 +99,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registries as before any entry point was looked for, and as that after each test."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
     monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
-    for cache in CACHES:
-        cache.cache_clear()
+    catalog._added.cache_clear()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
@@ -110,15 +107,13 @@ def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) 
     found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
     monkeypatch.setattr(group, "_found", found)
     monkeypatch.setattr(group, "_loaded", {})
-    for cache in CACHES:
-        cache.cache_clear()
+    catalog._added.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _clean_after() -> object:
     yield
-    for cache in CACHES:
-        cache.cache_clear()
+    catalog._added.cache_clear()
 
 
 def test_ops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,10 +53,8 @@ def type_function(*kinds: str) -> Callable[[TypeFunction], TypeFunction]:
 
 
 def results_of(node: Node) -> list[Result]:
-    """The result of every output of a node, by its type function, for which installed packages are looked through, too."""
-    if node.kind not in FUNCTIONS:
-        EXTENSIONS.load_all()
-    function = FUNCTIONS.get(node.kind)
+    """The result of every output of a node, by the built-in type function of its kind or that of an installed package."""
+    function = FUNCTIONS.get(node.kind) or EXTENSIONS.loaded_into(FUNCTIONS).get(node.kind)
     found = list(function(node) or ()) if function is not None else []
     return found + [None] * (len(node.outputs) - len(found))
 
