@@ -56,7 +56,7 @@ def cases(found: Sequence[suite.Verdict]) -> Iterator[str]:
     first = [verdict for verdict in found if verdict.way == found[0].way]
     for kind, restamped in dict.fromkeys((verdict.kind, verdict.restamped) for verdict in first):
         some = Counter(verdict.before for verdict in first if (verdict.kind, verdict.restamped) == (kind, restamped))
-        name = f"{kind}, with an opset that onnxruntime knows" if restamped else kind
+        name = f"{kind}, with an opset that onnxruntime supports" if restamped else kind
         yield f"| {name} | {some.total()} | {some['passes']} | {some['fails']} | {some['cannot be loaded']} |"
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/generations.py
 
-Each is planned and run against the original. A cell says how the image lies in front of the first one, between the two, and
-behind the second one; a single name stands for all three.
+Each is planned and run against the original. A cell contains the formats of the image before the first one, between the two,
+and after the second one; a single name if all three are equal.
 """
 
 from collections.abc import Iterator

@@ -5,12 +5,12 @@
 Wants the extra `torch`. Three Markdown tables:
 
 - convolutions, pooling, normalisation and conversions, each in NCHW and in channels-last, by element type: what the target
-  says of the ratio of the two, what is measured, and whether both prefer the same one. Within 10 % of 1 is neither.
+  predicts for the ratio of the two, the measured ratio, and whether both prefer the same one. Within 10 % of 1 is neither.
 - products of integers (torch._int_mm) with the second factor in either order.
 - networks: the planned graph with the planned formats, against all in NCHW and all in channels-last, run by the same code,
   and how far its outputs are from onnxruntime's.
 
-The first lines say device, driver and versions, so that the output can be kept as it is. PyTorch picks its own kernels by
+The first lines contain device, driver and versions, so that the output can be kept as it is. PyTorch picks its own kernels by
 strides, as it does for everybody; cuDNN searches for the fastest first.
 """
 
@@ -67,7 +67,7 @@ class Layer:
         )
 
     def op(self, dtype: DType) -> Op:
-        """As the cost model knows it."""
+        """The op for the cost model."""
         n, c, h, w = self.shape
         pad = self.kernel // 2
         out = tuple((extent + 2 * pad - self.kernel) // self.stride + 1 for extent in (h, w))
@@ -87,7 +87,7 @@ class Layer:
         return Op(self.kind, (x,), (y,), attributes=attributes, version=12)
 
     def call(self, dtype: torch.dtype, device: str, layout: torch.memory_format) -> Callable[[], torch.Tensor]:
-        """As PyTorch knows it, on random numbers that lie like this."""
+        """The op for PyTorch, on random numbers in this format."""
         x = torch.randn(self.shape, device=device).to(dtype).contiguous(memory_format=layout)
         if self.kind == "Conv":
             size = (self.filters, self.shape[1] // self.groups, self.kernel, self.kernel)
@@ -155,7 +155,7 @@ class Clock:
 
 
 def predicted(model: RooflineModel, op: Op, format: Format) -> float:
-    """Seconds of the cheapest kernel whose activations lie like this; infinity if the target has none."""
+    """Seconds of the fastest kernel whose activations have this format; infinity if the target has none."""
     x = Slot("in", 0)
     fitting = [
         each.terms.seconds for each in model.estimates(op) if each.formats[x] == format == each.formats[Slot("out", 0)]
@@ -173,19 +173,19 @@ def layers(model: RooflineModel, device: str, clock: Clock) -> Iterator[str]:
     """The first table."""
     yield "| layer | type | predicted NCHW/NHWC | measured | prefers | agree |"
     yield "|---|---|---|---|---|---|"
-    agreeing, told = 0, 0
+    agreeing, decided = 0, 0
     for name, (dtype, theirs) in DTYPES.items():
         for layer in LAYERS:
             op = layer.op(dtype)
             expected = predicted(model, op, NCHW) / predicted(model, op, NHWC)
             calls = [layer.call(theirs, device, each) for each in (torch.contiguous_format, torch.channels_last)]
             first, last = clock(*calls)
-            wants, has = preference(expected), preference(first / last)
-            if "neither" not in (wants, has):
-                told, agreeing = told + 1, agreeing + (wants == has)
-            agree = "" if "neither" in (wants, has) else "yes" if wants == has else "**no**"
-            yield f"| {layer} | {name} | {expected:.2f} | {first / last:.2f} | {has} | {agree} |"
-    yield f"\n{agreeing} of {told} that prefer one on both sides agree."
+            prediction, measurement = preference(expected), preference(first / last)
+            if "neither" not in (prediction, measurement):
+                decided, agreeing = decided + 1, agreeing + (prediction == measurement)
+            agree = "" if "neither" in (prediction, measurement) else "yes" if prediction == measurement else "**no**"
+            yield f"| {layer} | {name} | {expected:.2f} | {first / last:.2f} | {measurement} | {agree} |"
+    yield f"\n{agreeing} of {decided} that prefer one on both sides agree."
     yield "\n| conversion | type | predicted GB/s | measured GB/s |\n|---|---|---|---|"
     for name, (dtype, theirs) in DTYPES.items():
         for shape in ((8, 64, 56, 56), (8, 256, 28, 28), (8, 3, 224, 224), (32, 512, 28, 28)):
@@ -197,7 +197,7 @@ def layers(model: RooflineModel, device: str, clock: Clock) -> Iterator[str]:
 
 
 def integers(model: RooflineModel, device: str, clock: Clock) -> Iterator[str]:
-    """The second table: a (M, K) by b (K, N), whose columns or rows lie together."""
+    """The second table: a (M, K) by b (K, N), whose columns or rows are contiguous."""
     yield "| product | predicted rows/columns | measured | agree |"
     yield "|---|---|---|---|"
     for m, k, n in ((128, 768, 768), (512, 768, 3072), (4096, 4096, 4096)):
@@ -259,7 +259,7 @@ def networks(names: Sequence[str], target: str, device: str, clock: Clock) -> It
 
 
 class Prefers:
-    """A cost model that wants one format for images, and nothing else."""
+    """A cost model with a kernel for one format of images, and no other kernel."""
 
     dialect = "functions"
 

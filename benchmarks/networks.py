@@ -27,7 +27,7 @@ import layoutopt
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a network one way; `wrong` says what must not be."""
+    """The result of a network in one configuration; `wrong` lists violated expectations."""
 
     network: str
     way: suite.Way

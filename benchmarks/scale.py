@@ -231,7 +231,7 @@ class Stages:
 
 
 def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[str, object]:
-    """Optimise one model in this process, and say how long every stage took."""
+    """Optimise one model in this process, and print the seconds of every stage."""
     from layoutopt import api, onnx_io
     from layoutopt.bench.peak_memory_process import peak_bytes
     from layoutopt.driver import emission

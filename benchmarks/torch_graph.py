@@ -1,4 +1,4 @@
-"""Runs a planned graph in PyTorch: every tensor has the strides that its planned format says.
+"""Runs a planned graph in PyTorch: every tensor has the strides of its planned format.
 
 A tensor keeps its logical shape; NHWC is `torch.channels_last`, and any other plain format is a permutation of strides as well.
 So ops are called as ever, and PyTorch picks its kernels by the strides. What comes out with other strides than planned is
@@ -44,7 +44,9 @@ class TorchGraph:
         self.constants = {}
         for value in graph.values:
             if value.storage is not None and not value.storage.format.is_plain:
-                raise UnsupportedError(f"{value.name} lies as {value.storage.format}, and PyTorch has strides only")
+                raise UnsupportedError(
+                    f"{value.name} is stored as {value.storage.format}, and PyTorch has strides only"
+                )
             if value.data is not None:
                 self.constants[value] = self._put(value, value.data.numpy())
         unknown = sorted({op.kind for op in graph.ops if not is_cast(op) and op.kind not in RUNS})
@@ -82,7 +84,7 @@ def brought(tensor: Tensor, format: Format) -> Tensor:
 
 
 def is_in(tensor: Tensor, format: Format) -> bool:
-    """Whether a tensor lies in a plain format; strides of axes with one element mean nothing."""
+    """Whether a tensor is stored in a plain format; strides of axes with one element are ignored."""
     step = 1
     for axis in reversed(format.order):
         if tensor.shape[axis] != 1 and tensor.stride(axis) != step:

@@ -12,6 +12,7 @@ from layoutopt.passes.fold_affines import FoldAffines
 from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
 from layoutopt.passes.fold_pads import FoldPads
+from layoutopt.passes.fuse_patterns import FusePatterns
 from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
 from layoutopt.passes.insert_casts import InsertCasts
 from layoutopt.passes.isolate_qdq_groups import IsolateQdqGroups
@@ -19,8 +20,7 @@ from layoutopt.passes.measure_sizes import MeasureSizes
 from layoutopt.passes.merge_maps import MergeMaps
 from layoutopt.passes.move_maps import MoveMaps
 from layoutopt.passes.pretransform_weights import PretransformWeights
-from layoutopt.passes.recognize import Recognize
-from layoutopt.passes.recompose import Recompose
+from layoutopt.passes.raise_patterns import RaisePatterns
 from layoutopt.passes.remove_dead import RemoveDead
 from layoutopt.passes.share_casts import ShareCasts
 from layoutopt.passes.share_constants import ShareConstants
@@ -32,8 +32,8 @@ _SIMPLIFY: tuple[Pass, ...] = (
     IsolateQdqGroups(),
     FoldConstants(),
     MeasureSizes(),
-    Recompose(),
-    Recognize(),
+    FusePatterns(),
+    RaisePatterns(),
     FoldBroadcasts(),
     FoldAffines(),
     FoldPads(),
@@ -104,6 +104,7 @@ __all__ = [
     "FoldBroadcasts",
     "FoldConstants",
     "FoldPads",
+    "FusePatterns",
     "HoistFromQdqGroups",
     "InsertCasts",
     "IsolateQdqGroups",
@@ -111,8 +112,7 @@ __all__ = [
     "MergeMaps",
     "MoveMaps",
     "PretransformWeights",
-    "Recognize",
-    "Recompose",
+    "RaisePatterns",
     "RemoveDead",
     "ShareCasts",
     "ShareConstants",

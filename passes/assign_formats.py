@@ -1,7 +1,7 @@
 """Plan the formats of all ops and values, and write the plan into the graph.
 
 before: every op and value canonical
-after:  every op has its signature, every value lies where its producer leaves it; reader and writer may disagree
+after:  every op has its signature, every value has the storage of its producer, which may differ from that of a reader
 """
 
 from collections.abc import Collection

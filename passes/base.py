@@ -39,7 +39,7 @@ class Note:
 
 @dataclass(slots=True)
 class PassContext:
-    """What passes share.
+    """The state that passes share.
 
     Attributes:
         cost_model: the target.
@@ -50,9 +50,9 @@ class PassContext:
         evaluate: computes values that depend on constants only; None where it cannot.
         infer: finds the types of values again, after constants have become known.
         kernels: the kinds of op beyond ONNX that the dialect has kernels for.
-        measure: completes sizes with those of dimensions that no expression says.
+        measure: completes sizes with those of dimensions without an expression.
         sizes: how large symbolic dimensions are taken to be.
-        counts_moves: whether the planner is to say how few moves there could be, too.
+        counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         plan: what the planner decided, once it has.
         least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
@@ -117,7 +117,7 @@ class Pass(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What running a pass came to."""
+    """The result of a run of a pass."""
 
     name: str
     changed: bool

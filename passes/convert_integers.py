@@ -1,14 +1,14 @@
 """Convert the layout of quantised integers instead of the floating-point values around them.
 
-before: q(NHWC) -> DequantizeLinear(NHWC) -> d, which is an output and wanted in NCHW
+before: q(NHWC) -> DequantizeLinear(NHWC) -> d, which is an output in NCHW
 after:  q(NHWC) -> DequantizeLinear(NCHW) -> d
 
-before: x(NHWC) -> QuantizeLinear(NHWC) -> p(NHWC)      where x is an output as well, wanted in NCHW
+before: x(NHWC) -> QuantizeLinear(NHWC) -> p(NHWC)      where x is an output in NCHW as well
 after:  x(NHWC) -> QuantizeLinear(NCHW) -> p(NCHW)
 
-What is cast then are integers, a quarter of the bytes; a reader that agrees with the step as it is keeps it. Runtimes look
-at what stands next to such steps, too: onnxruntime 1.31 does not load a DequantizeLinear of int8 -> Transpose at opset 21 or
-later, and of an output x -> Transpose -> QuantizeLinear it rounds the output.
+The converted integers are a quarter of the bytes. A Q/DQ op stays as it is for readers that use its planned storage. The ops
+next to Q/DQ ops matter to runtimes, too: onnxruntime 1.31 does not load a DequantizeLinear of int8 -> Transpose at opset 21
+or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _meet_readers(graph: Graph, step: Op) -> None:
 
 
 def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[tuple[int, Storage]]]:
-    """The reads and the outputs that want a value in another storage."""
+    """The reads and the outputs that require a value in another storage."""
     uses = []
     for use in graph.uses(value):
         wanted = use.op.signature.inputs[use.index] if use.op.signature is not None else None
@@ -104,7 +104,7 @@ def _sign(graph: Graph, result: Value, signature: Signature) -> None:
 
 
 def _take_name(graph: Graph, copy: Value, value: Value) -> None:
-    """Let what is handed out have the name of the tensor, by which others know it."""
+    """Give the name of the tensor to the copy that is an output, since callers refer to outputs by name."""
     if value.name == value.tensor:
         assert value.storage is not None
         graph.rename(value, graph.fresh_name(f"{value.tensor}__{value.storage.format}"))

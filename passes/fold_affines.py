@@ -91,14 +91,14 @@ class FoldAffines(Pass):
 
 
 def _affine(op: Op) -> Affine | None:
-    """What an op does to one of its inputs, if that is an affine."""
+    """The affine that an op applies to one of its inputs; None if it is no affine."""
     affine = affine_of(op)
     return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
 
 
 @dataclass(slots=True)
 class _Budget:
-    """What folded weights may add to the file, where the weights before stay: others read them, or they are narrower.
+    """The growth of the file by folded weights whose originals stay, because others read them or they are narrower.
 
     Attributes:
         budget: the bytes.

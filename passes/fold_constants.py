@@ -3,8 +3,8 @@
 before: shape(constant) -> ConstantOfShape -> w -> Conv
 after:  w(constant) -> Conv
 
-What is computed in bodies is folded too, constants that they capture become their own, and a body that certainly runs once
-takes the place of its op.
+Ops in bodies are folded too, captured constants become constants of the body, and a body that certainly runs once replaces
+its op.
 
 A result that is larger than the constants that it replaces is stored only within a small total (`Growth.folding`), and never
 if it is a Cast. Otherwise the op stays, unless an op that has formats of its own reads the result: then the result is a
@@ -42,7 +42,7 @@ class FoldConstants(Pass):
     is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Until nothing is left: constants say what shapes are and which bodies run, and shapes are constants."""
+        """Fold until nothing changes, since constants determine shapes and branches, and shapes are constants."""
         if context.mode == "training":
             return
         for _ in range(_ROUNDS):
@@ -242,7 +242,7 @@ def _merge_equal(graph: Graph, foldable: Mapping[Op, None], context: PassContext
 
 
 def _key(op: Op) -> Hashable:
-    """What ops of equal results have in common. Small constants are compared by their elements."""
+    """A key that is equal for ops with equal results. Small constants are compared by their elements."""
     inputs = tuple(
         (value.type, value.data.numpy().tobytes())
         if value is not None
@@ -257,14 +257,14 @@ def _key(op: Op) -> Hashable:
 
 
 def _take_names(graph: Graph, folded: Mapping[str, Value]) -> None:
-    """Give constants the names of what they stand for, where these are free."""
+    """Give constants the names of the values that they replace, if these are unused."""
     for name, constant in folded.items():
         if graph.find(name) is None:
             graph.rename(constant, name)
 
 
 def _own(body: Graph, formal: Value, value: Value) -> None:
-    """Let a body read a constant of its own in the place of what stands for an outer one."""
+    """Replace a captured constant of a body by a constant of the body."""
     if not body.is_used(formal):
         return
     name = formal.name

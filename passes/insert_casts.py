@@ -15,7 +15,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 
 def satisfies(value: Value, wanted: Storage | None) -> bool:
-    """Whether a value can be read as it lies where `wanted` is asked for."""
+    """Whether a value can be read as `wanted` without a conversion."""
     if wanted is None or value.storage is None or value.shape is None:
         return True
     return value.storage.format == wanted.format and value.storage.padding <= wanted.padding
@@ -47,7 +47,7 @@ class InsertCasts(Pass):
         graph.stage = "cast"
 
     def _named(self, graph: Graph, value: Value, wanted: Storage | None) -> Value:
-        """The copy of a value in a storage that bears the name of the tensor, since others know it by that name."""
+        """The copy of a value in a storage, under the name of the tensor, since callers refer to outputs by name."""
         if satisfies(value, wanted) or wanted is None:
             if value.name != value.tensor:
                 graph.rename(value, value.tensor)

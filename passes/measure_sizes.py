@@ -1,6 +1,6 @@
 """Measure extents that have no symbolic expression, at the sizes that the model is planned for.
 
-before: x(f32[N,8,H,W]) -> NonMaxSuppression, a MaxPool that rounds up ... -> y(f32[?1,?2])          nobody knows
+before: x(f32[N,8,H,W]) -> NonMaxSuppression, a MaxPool that rounds up ... -> y(f32[?1,?2])          unknown
 after:  the same; where N = 1, H = 224 and W = 224, ?1 is 196 and ?2 is 112
 
 After constants are folded, which names dimensions anew, and before anything asks how large a tensor is.

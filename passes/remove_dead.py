@@ -3,7 +3,7 @@
 before: x -> Relu -> y, where y is neither read nor an output
 after:  (nothing)
 
-What bodies capture and do not read is not captured any more, so that it may go where it is computed.
+A captured value that a body does not read is no longer captured, so that its producer may be removed.
 """
 
 from dataclasses import dataclass

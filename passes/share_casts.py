@@ -29,7 +29,7 @@ class ShareCasts(Pass):
         self._chain(graph)
 
     def _share(self, graph: Graph) -> None:
-        """Keep the copy that others know by name, else the first."""
+        """Keep the copy that has the name of the tensor, otherwise the first one."""
         copies: dict[tuple[Value, Storage], Value] = {}
         for op in graph.ops:
             source, copy = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None

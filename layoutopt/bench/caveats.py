@@ -38,8 +38,8 @@ def machine_caveats(machine: MachineReport, models: Sequence[ModelReport]) -> It
         yield f"the machine is busy: the process had its CPU for {machine.cpu_share:.0%} of the time"
     changes = {model.label: _change(model.samples) for model in models}
     if max(map(abs, changes.values())) > _STEADY:
-        says = ", ".join(f"{label} {change:+.0%}" for label, change in changes.items())
-        yield f"the machine is not steady: second half of the rounds against the first, {says}"
+        drift = ", ".join(f"{label} {change:+.0%}" for label, change in changes.items())
+        yield f"the machine is not steady: second half of the rounds against the first, {drift}"
 
 
 def _change(blocks: Sequence[Sequence[float]]) -> float:

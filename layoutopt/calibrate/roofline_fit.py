@@ -109,7 +109,7 @@ def _overheads(measured: Array, least: float) -> list[float]:
 
 
 def _candidates(amounts: Array, rest: Array) -> Array:
-    """What each kernel would have if this alone bound it; and that it never binds."""
+    """For each kernel, the fraction of the peak if this resource alone were the bound, and 1.0, if it never is."""
     found = np.unique(amounts[amounts > 0] / rest[amounts > 0])
     if found.size > _MOST:
         found = found[np.linspace(0, found.size - 1, _MOST).round().astype(int)]

@@ -214,18 +214,18 @@ class _Numbers:
         found = self.fits.get(number)
         if found is None:
             return row
-        said = self._fit_source(number)
-        efficiency = Fraction(value=self._fraction_of(found.rate, self.rate), source=said)
+        source = self._fit_source(number)
+        efficiency = Fraction(value=self._fraction_of(found.rate, self.rate), source=source)
         if not isfinite(found.rate):
-            efficiency = Fraction(value=1.0, source=f"{said}; arithmetic does not bind it")
-        traffic = Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=said)
+            efficiency = Fraction(value=1.0, source=f"{source}; arithmetic does not bind it")
+        traffic = Fraction(value=self._fraction_of(found.bandwidth, self.bandwidth), source=source)
         if not isfinite(found.bandwidth):
-            traffic = Fraction(value=1.0, source=f"{said}; memory does not bind it")
+            traffic = Fraction(value=1.0, source=f"{source}; memory does not bind it")
         return row.model_copy(
             update={
                 "efficiency": efficiency,
                 "bandwidth_efficiency": traffic,
-                "overhead": Duration(value=_round(found.overhead), source=said),
+                "overhead": Duration(value=_round(found.overhead), source=source),
                 "overlaps": found.overlaps,
             }
         )

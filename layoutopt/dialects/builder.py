@@ -15,26 +15,26 @@ from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Tr
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import physical_type
 
-Spell: TypeAlias = Callable[[Format, Shape], Shape]
+ShapeFunction: TypeAlias = Callable[[Format, Shape], Shape]
 
 _ZERO_IS_ZERO_SINCE = 14
-"""The opset from which a Reshape can be told so."""
+"""The opset since which Reshape has the attribute `allowzero`."""
 
 _PADDED = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
 """Element types that Pad takes at every opset, and for which onnxruntime has a kernel; Concat takes all."""
 
 
 class OpBuilder:
-    """Records the ops that one op of the planned graph becomes.
+    """Records the lowered ops of one op of the planned graph.
 
     Args:
         op: the op, with its signature.
-        inputs: its inputs in the lowered graph, as they lie.
+        inputs: its inputs in the lowered graph, in their storages.
         outputs: its outputs there.
         formats: the formats that the op is written in; they have the same bytes as those of the signature.
         opset: the version of ai.onnx to write in.
-        prefix: what names of new values begin with.
-        spell: the shape that the dialect gives to the array of a logical shape in a format.
+        prefix: the prefix of the names of new values.
+        shape: returns the shape of the dialect's array for a format and a logical shape.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class OpBuilder:
         formats: Mapping[Slot, Format],
         opset: int,
         prefix: str,
-        spell: Spell,
+        shape: ShapeFunction,
     ) -> None:
         """Record nothing yet."""
         self._op = op
-        self._spell = spell
+        self._shape = shape
         self._formats = formats
         self._inputs = inputs
         self._outputs = outputs
@@ -84,7 +84,7 @@ class OpBuilder:
         value, format, logical = self._inputs[index], self._formats.get(Slot("in", index)), self._op.inputs[index]
         if value is None or logical is None or logical.shape is None or format is None:
             return value
-        return self.reshape(value, self._spell(format, logical.shape))
+        return self.reshape(value, self._shape(format, logical.shape))
 
     def padded(self, index: int) -> Value | None:
         """The input in canonical order, its axes still padded up to their blocks."""
@@ -282,7 +282,7 @@ class OpBuilder:
         return self._numbers(value, shape)
 
     def _numbers(self, value: Value, shape: Shape) -> Value:
-        """Extents as a tensor: those of a value, what the operands tell, and -1 for one at most, which is what remains."""
+        """Extents as a tensor, computed from operands; at most one extent that no operand has is -1, as for Reshape."""
         extents = ExtentsAtRunTime(self, [value, *self._inputs], self._op.inputs)
         found = [extents.of(dim) for dim in shape]
         assert found.count(None) < 2, f"{shape} is not known"

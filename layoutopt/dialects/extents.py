@@ -20,9 +20,9 @@ class ExtentsAtRunTime:
     """Records the ops that find extents, each as a list of one number.
 
     Args:
-        build: what they are recorded with.
-        arrays: values of the lowered graph whose extents can be asked for.
-        holders: operands of the planned op, of which some hold extents; they lie in the lowered graph as the last of `arrays`.
+        build: the builder that records the ops.
+        arrays: values of the lowered graph from whose shapes extents are read.
+        holders: operands of the planned op, of which some contain extents; the last of `arrays` are their lowered values.
     """
 
     def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], holders: Sequence[Value | None]) -> None:
@@ -81,7 +81,7 @@ class ExtentsAtRunTime:
         return result
 
     def _found(self, dim: str) -> Value | None:
-        """An extent that some operand tells."""
+        """An extent that is read from the shape of an operand."""
         if dim in self._places:
             value, axis = self._places[dim]
             return self._gathered(self._shape(value), axis)

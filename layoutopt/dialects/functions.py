@@ -28,17 +28,17 @@ _VALUE_INTS_SINCE = 12  # the opset from which Constant takes a list of integers
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """How a call is called.
+    """The name and attributes of an emitted function call.
 
     Args:
-        name: of the function.
-        says: attributes that say its formats.
-        domain: of the function.
+        name: the name of the function.
+        attributes: the attributes that declare its formats.
+        domain: the domain of the function.
         overloads: whether functions of one name with other bodies are its overloads; otherwise their names get a number.
     """
 
     name: str
-    says: Mapping[str, Attribute]
+    attributes: Mapping[str, Attribute]
     domain: str = DOMAIN
     overloads: bool = False
 
@@ -67,7 +67,7 @@ class Functions(Dialect):
             return
         stop_qdq_propagation(graph, builder)
         label = self.label(op)
-        draft = _draft(graph, op, builder, label.says)
+        draft = _draft(graph, op, builder, label.attributes)
         function = _find_or_add(graph, label, draft)
         present = [value for value in outputs if value is not None]
         call = Op(
@@ -94,7 +94,7 @@ class _Draft:
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
 
-def _draft(graph: Graph, op: Op, builder: OpBuilder, says: Mapping[str, Attribute]) -> _Draft:
+def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, Attribute]) -> _Draft:
     """Turn the recorded ops into a body: inputs become parameters, small constants and attributes become references."""
     draft = _Draft(Graph(opsets={"": graph.opsets.get("", 0)}))
     body = draft.body
@@ -123,11 +123,9 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, says: Mapping[str, Attribut
             )
         )
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
-    draft.attributes.update(says)
+    draft.attributes.update(attributes)
     rule = rule_of(op)
-    if (
-        rule is not None and rule.is_pseudo_op
-    ):  # none of the recorded ops is the op itself, whose attributes say what they do
+    if rule is not None and rule.is_pseudo_op:  # none of the recorded ops is the op itself, whose attributes define it
         draft.attributes.update(op.attributes)
     return draft
 
@@ -152,7 +150,7 @@ def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, numbe
 
 
 def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, Attribute]:
-    """The attributes of the op itself are those of the call, but for empty lists, which say no type."""
+    """References to the attributes of the call in place of those of the op, except for empty lists, which have no type."""
     result: dict[str, Attribute] = {}
     for name, value in recorded.attributes.items():
         if recorded.kind == op.kind and value != () and not isinstance(value, Opaque):
@@ -171,7 +169,7 @@ def _kind(value: Attribute) -> str:
 
 
 def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
-    """A function with that body; a number tells apart what its name leaves open."""
+    """The function with that body; functions of one name with different bodies are numbered."""
     key = _structure(draft)
     taken = {
         (function.name, function.overload): function for function in graph.functions if function.domain == label.domain

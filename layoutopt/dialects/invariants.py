@@ -25,7 +25,7 @@ def lowered_values_have_no_format(graph: Graph) -> Iterator[str]:
 
 @invariant
 def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
-    """Formats are spelled out in ops, or are attributes of calls."""
+    """Formats are expanded to ops, or are attributes of function calls."""
     for op in graph.ops if _is_lowered(graph) else ():
         if op.signature is not None:
             yield f"{op!r}: {op.signature}"

@@ -93,7 +93,7 @@ class _Lowering:
     def run(self) -> Graph:
         source, target = self.source, self.target
         bare = {value for index, value in enumerate(source.inputs) if Slot("in", index) in self.exposed}
-        if source.root is source:  # a body can hand out a copy; of a model the value itself is known by its name
+        if source.root is source:  # a body may output a copy; an output of the model keeps its name
             bare |= {value for index, value in enumerate(source.outputs) if Slot("out", index) in self.exposed}
         for value in source.values:
             self.values[value] = target.add_value(self._physical(value, bare=value in bare))
@@ -105,7 +105,7 @@ class _Lowering:
         return target
 
     def _output(self, index: int, value: Value) -> Value:
-        """An output as it is handed out."""
+        """An output in its promised storage."""
         result = self.values[value]
         if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
             return result
@@ -123,13 +123,13 @@ class _Lowering:
         return exposed
 
     def _physical(self, value: Value, *, bare: bool) -> Value:
-        """The value as an array. One that lies as the model has it stays what it was lifted from."""
+        """The value as an array. A value in canonical format keeps the tensor of the model."""
         storage = value.storage
         if storage is None or storage.format.is_canonical:
             return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
         assert isinstance(value.type, TensorType) and value.shape is not None
-        spell = storage.format.physical_shape if bare else partial(self.dialect.shape, storage.format)
-        shape = spell(value.shape)
+        shape_of = storage.format.physical_shape if bare else partial(self.dialect.shape, storage.format)
+        shape = shape_of(value.shape)
         data = None
         if value.data is not None:
             data = Packed(value.data, storage.format, shape, value.type.dtype.bits * estimated_volume(shape) // 8)

@@ -1,7 +1,7 @@
 """Element types that an op which moves elements does not take, and wider ones that hold the same numbers.
 
-Slice and Concat know no element types of fewer than eight bits and no float8, Transpose no float8 before opset 21; and of what
-ONNX allows onnxruntime's CPU kernels leave out Pad of float8 and Reshape of 4-bit integers.
+Slice and Concat do not support element types of fewer than eight bits or float8, and Transpose does not support float8 before
+opset 21. Of the types that ONNX allows, onnxruntime's CPU kernels lack Pad of float8 and Reshape of 4-bit integers.
 """
 
 from layoutopt.ir.types import DType

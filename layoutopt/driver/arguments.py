@@ -1,4 +1,4 @@
-"""Checks of the arguments of `layoutopt.optimize`: whatever is wrong with one is said before a model is read."""
+"""Checks of the arguments of `layoutopt.optimize`, which raise errors before a model is read."""
 
 import math
 import os

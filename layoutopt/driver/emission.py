@@ -1,4 +1,4 @@
-"""From a lowered graph to the model that is handed out: emitted, baked and verified."""
+"""The stages from a lowered graph to the resulting model: emission, baking and verification."""
 
 import onnx_ir
 
@@ -13,7 +13,7 @@ from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import EquivalenceGate
 
-_UNVERIFIED = "say --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
+_UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
 def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph) -> onnx_ir.Model:

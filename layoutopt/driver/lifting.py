@@ -29,7 +29,7 @@ def read(job: Job) -> onnx_ir.Model:
 
 
 def lift_as_it_is(job: Job, model: onnx_ir.Model) -> Graph:
-    """The graph of a model that is left alone: with the ops that functions of a former run stand for."""
+    """The graph of a model that stays unchanged, with the functions of an earlier run inlined."""
     return onnx_io.lift(onnx_io.inline(model, DOMAIN), strict=job.options.strict)
 
 

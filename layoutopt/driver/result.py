@@ -18,7 +18,7 @@ from layoutopt.report.schema import Report
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out.
+    """The result of `optimize`.
 
     Attributes:
         model: the optimised model; the original one where it was left alone.

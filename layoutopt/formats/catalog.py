@@ -1,6 +1,6 @@
 """Catalogue of named formats, each with the system that uses it and the source of its definition.
 
-`lookup` turns a name into a Format, which does not keep the name. {C0} stands for a number of elements that depends on the
+`lookup` turns a name into a Format, which does not keep the name. {C0} is a number of elements that depends on the
 dtype, so the names of Ascend need one.
 
 Formats outside the grammar are left out: FRACTAL_Z with groups, FRACTAL_Z_C04 and C1HWNCoC0, which mix axes within a block

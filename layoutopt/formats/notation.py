@@ -1,9 +1,9 @@
 """The grammar of format names, which oneDNN and TVM share.
 
     format = "scalar" | level { level }
-    level  = LETTER                       the outer part of an axis, say C
-           | number [_ number] letter     an inner block of that axis, say 16c; from left to right major to minor,
-                                          unless the second number is the distance of its elements, say 4_3c
+    level  = LETTER                       the outer part of an axis, such as C
+           | number [_ number] letter     an inner block of that axis, such as 16c; from left to right major to minor,
+                                          unless the second number is the distance of its elements, as in 4_3c
 
 Parsing turns letters into positions of axes. The caller declares which letter is which axis; otherwise the order
 follows from the set of letters, because the field agrees on one order for each: N, C, H, W are the axes of NCHW.

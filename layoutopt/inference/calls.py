@@ -1,4 +1,4 @@
-"""The functions of a model as graphs, so that a call is inferred like the ops that it stands for."""
+"""The functions of a model as graphs, so that a call is inferred like the ops of the body."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

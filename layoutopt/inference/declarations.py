@@ -76,8 +76,8 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
 def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value, Type]) -> Inference:
     """Infer a graph again with shapes that are only declared, as far as inference keeps them.
 
-    The state of a loop may be declared in a shape that the body does not preserve. What follows from such a claim is wrong,
-    too, so inference begins anew without it.
+    The state of a loop may be declared in a shape that the body does not preserve. Types inferred from such a declaration are
+    wrong, too, so inference begins anew without it.
 
     Args:
         found: inference without the claims.
@@ -131,7 +131,7 @@ def _computed(graph: Graph) -> Iterator[Value]:
 
 
 def _captured(graph: Graph) -> Iterator[Value]:
-    """The inputs of bodies in a graph that stand for values of the graphs around them."""
+    """The inputs of bodies in a graph that are captured values or operands of the ops around them."""
     for op in graph.ops:
         for body in op.bodies.values():
             yield from body.inputs[len(body.inputs) - op.captured :]
@@ -142,7 +142,7 @@ def _formals(graph: Graph) -> set[Value]:
 
 
 def _without_schema(graph: Graph) -> Iterator[Value]:
-    """The results of operators that onnx does not know."""
+    """The results of operators without an onnx schema."""
     for op in (op for each in graph.nest() for op in each.ops):
         if find_schema(op.op_type, op.domain, op.version) is None:
             yield from (value for value in op.outputs if value is not None)

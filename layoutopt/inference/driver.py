@@ -84,7 +84,7 @@ class Inference:
         self._walk(graph)
 
     def operand(self, value: Value) -> Operand | None:
-        """What is known of a value; None for an absent argument of a call."""
+        """A value as an operand of type inference; None for an absent argument of a call."""
         while value in self._aliases:
             outer = self._aliases[value]
             if outer is None:
@@ -199,7 +199,7 @@ class Inference:
         self._operands[value] = Operand(type, elements, array)
 
     def _checked(self, op: Op, infer: Callable[[], list[Found]]) -> list[Found]:
-        """What is found for an op; nothing where operands contradict each other and that is ignored.
+        """The record of an op; without types if its operands contradict each other and that is ignored.
 
         Raises:
             ModelError: the operands contradict each other.
@@ -216,7 +216,7 @@ class Inference:
     # --- bodies and calls ----------------------------------------------------------------------------------------
 
     def _capture(self, op: Op) -> None:
-        """Let the last inputs of bodies be the values that they stand for."""
+        """Give the captured inputs of bodies the types of the outer values."""
         for body in op.bodies.values():
             formals = body.inputs[len(body.inputs) - op.captured :]
             self._aliases.update(zip(formals, op.inputs[op.own_inputs :], strict=True))
@@ -255,7 +255,7 @@ class Inference:
         self._take(op, self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets)))
 
     def _call(self, op: Op, callee: Callee) -> None:
-        """Infer the body of a function with the operands of a call. A call that stands for too many ops is not looked into."""
+        """Infer the body of a function with the operands of a call. A call that expands to too many ops is not inferred."""
         body = callee.graph
         if not self._attributes:
             self._budget = MAX_INFERRED_OPS

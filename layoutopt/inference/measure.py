@@ -1,4 +1,4 @@
-"""How large the dimensions are that no expression says, at the sizes that a model is planned for: inference with numbers."""
+"""The sizes of dimensions without an expression, at the sizes that a model is planned for, by inference with numbers."""
 
 from collections.abc import Collection, Mapping
 
@@ -15,7 +15,7 @@ from layoutopt.onnx_io.converter.vocabulary import DimNames
 def measure(graph: Graph, sizes: Sizes) -> Sizes:
     """The sizes with those of unknown dimensions, as far as they follow from the inputs' at every point.
 
-    A point at which the model contradicts itself says nothing.
+    A point at which the shapes of the model contradict each other is ignored.
     """
     shapes = {value: value.shape for each in graph.nest() for value in each.values if value.shape is not None}
     named = {dim for value in graph.inputs for dim in value.shape or ()}

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Record:
-    """What was found for an op.
+    """The results of inference for an op.
 
     Attributes:
         node: the op and the operands that it was found for.

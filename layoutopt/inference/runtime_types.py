@@ -1,8 +1,8 @@
-"""Types of what operators compute that onnx does not know: onnxruntime is asked, which infers its own.
+"""The output types of operators that have no ONNX schema, as inferred by ONNX Runtime.
 
-A model that onnxruntime saved has operators of its domains, and says nothing of what lies between them unless the original did.
-onnx stops at the first of them, and no layout rule can say anything of tensors of unknown rank. A session for the model without
-its weights and without any rewriting tells the types of all values. Where onnxruntime refuses, they stay unknown.
+A model that onnxruntime saved has operators of onnxruntime's domains, and often no declared types of inner values. onnx's
+inference stops at the first such operator, and layout rules require known ranks. An onnxruntime session of the model without
+weights and without optimisations has the types of all values. If onnxruntime refuses the model, they stay unknown.
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import named_type
 
 
-def give_foreign_types(graph: Graph, names: DimNames) -> None:
-    """Set the types of what foreign operators of a main graph compute, where the model does not say them."""
+def add_runtime_types(graph: Graph, names: DimNames) -> None:
+    """Set the unknown types of the results of operators without an ONNX schema in a main graph."""
     version = graph.opsets.get("", 0)
     known_ops = {*operators(), *_local(graph)}
     foreign = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_undeclared(op, version))
@@ -42,10 +42,10 @@ def give_foreign_types(graph: Graph, names: DimNames) -> None:
         session = Session(proto.SerializeToString(), optimised=False)
     except RUNTIME_ERRORS:
         return
-    told = {each.name: each for each in session.get_outputs()}
+    outputs = {each.name: each for each in session.get_outputs()}
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
     for value in unknown:
-        _tell(value, told[emission.names[value]], known, names)
+        _set_type(value, outputs[emission.names[value]], known, names)
 
 
 def _local(graph: Graph) -> set[tuple[str, str]]:
@@ -59,22 +59,22 @@ def _is_undeclared(op: Op, version: int) -> bool:
 
 
 def _expose(proto: onnx.ModelProto, wanted: list[str]) -> None:
-    """Make outputs of values; onnxruntime infers the types of those that have none."""
+    """Make values outputs without types, so that onnxruntime infers their types."""
     there = {output.name for output in proto.graph.output}
     for name in wanted:
         if name not in there:
             proto.graph.output.add(name=name)
 
 
-def _tell(value: Value, told: Any, known: set[str], names: DimNames) -> None:
-    """Give a value the type that onnxruntime says; its names for dimensions are those of the inputs, or unknown ones.
+def _set_type(value: Value, output: Any, known: set[str], names: DimNames) -> None:
+    """Give a value the type of an output of the session. Names of dimensions that the inputs lack become unknown ones.
 
-    It says of an unknown rank what it says of a scalar: nothing.
+    onnxruntime does not distinguish an unknown rank from a scalar, so the type of a scalar is ignored.
     """
-    if not str(told.type).startswith("tensor(") or not told.shape:
+    if not str(output.type).startswith("tensor(") or not output.shape:
         return
-    dtype = FROM_IR.get(ir.DataType(named_type(told.type).tensor_type.elem_type))
+    dtype = FROM_IR.get(ir.DataType(named_type(output.type).tensor_type.elem_type))
     if dtype is None:
         return
-    shape: list[Dim] = [dim if isinstance(dim, int) or dim in known else names.fresh() for dim in told.shape]
+    shape: list[Dim] = [dim if isinstance(dim, int) or dim in known else names.fresh() for dim in output.shape]
     value.give_type(TensorType(dtype, tuple(shape)))

@@ -13,7 +13,7 @@ def is_cast(op: Op | None) -> bool:
 
 
 def storage_name(tensor: str, storage: Storage) -> str:
-    """What a copy of a logical tensor in a storage is called."""
+    """The name of a copy of a logical tensor in a storage."""
     return tensor if storage.format.is_canonical else f"{tensor}__{storage.format}"
 
 

@@ -22,7 +22,7 @@ Range: TypeAlias = tuple[int, int]
 """The smallest and the largest size of a dimension."""
 
 Dims: TypeAlias = Mapping[str, int | Range]
-"""What a caller says of dimensions, by name."""
+"""The sizes or ranges of dimensions that a caller gives, by name."""
 
 _BATCH, _IMAGE, _SEQUENCE = 1, 224, 128
 _WORDS = {
@@ -37,9 +37,9 @@ class Symbol:
     """A symbolic dimension of the inputs.
 
     Attributes:
-        name: what callers call it.
+        name: the name in arguments and options.
         dim: its text in shapes.
-        usual: how large it is taken to be if nobody says.
+        usual: the size that is assumed if none is given.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Sizes:
         return [replace(self, points=(guard,), guards=()) for guard in self.guards]
 
     def at(self, dim: Dim, point: Mapping[str, int], least: int = 1) -> int:
-        """How large an extent is at one point; `least` where nobody knows, or where it would be less."""
+        """The size of an extent at one point; `least` if it is unknown or smaller."""
         if isinstance(dim, int):
             return dim
         return max(Extent.of(dim).at(point) or least, least)
@@ -161,17 +161,17 @@ def usual_size(name: str, axis: int, rank: int, is_fraction: bool) -> int:
 
 
 def hinted_size(name: str) -> int | None:
-    """The size that is usual for a name; None if the name says nothing."""
+    """The usual size of a dimension by its name; None for other names."""
     if name.endswith("]"):
         return None
     return next((size for size, pattern in _WORDS.items() if pattern.search(name)), None)
 
 
 def checked(names: Sequence[str], dims: Dims) -> dict[str, Range]:
-    """What is said of dimensions, as ranges.
+    """The given sizes of dimensions, as ranges.
 
     Raises:
-        DimensionError: it is said of one that is not among the names, or is no size.
+        DimensionError: a dimension is not among the names, or its size is not at least 1.
     """
     ranges: dict[str, Range] = {}
     for name, given in dims.items():
@@ -181,7 +181,7 @@ def checked(names: Sequence[str], dims: Dims) -> dict[str, Range]:
         low, high = as_range(given)
         if not 1 <= low <= high:
             raise DimensionError(
-                f"{low}:{high} is no range of sizes", where=name, hint="say LOW:HIGH, with LOW at least 1"
+                f"{low}:{high} is no range of sizes", where=name, hint="give LOW:HIGH, with LOW at least 1"
             )
         ranges[name] = low, high
     return ranges

@@ -194,7 +194,7 @@ Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] |
 
 
 class Value:
-    """One tensor of the graph: a name, a type, where it lies, and its elements if it is a constant.
+    """One tensor of the graph: a name, a type, a storage, and its elements if it is a constant.
 
     Values are compared by identity. `data` is always in logical order, whatever the storage. `tensor` is the name of the
     logical tensor: copies of it in other storages have names of their own, and this one in common. `elements` is what is
@@ -281,7 +281,7 @@ class Op:
 
     `bodies` are its subgraphs, by the attribute that holds each. A body is closed: what it reads of the graph around it is an
     input of its own and an input of the op. These are the last `captured` inputs, of the op and of every body, in one order.
-    `overload` tells apart model-local functions of one name. `order` places the op among others that may run at the same
+    `overload` distinguishes model-local functions of one name. `order` places the op among others that may run at the same
     time. `origin` is what the op was lifted from, for the emitter, and `inferred` what type inference has found for it.
     """
 
@@ -357,7 +357,7 @@ class Op:
         return None if value is None or value.data is None else value.data.numpy()
 
     def elements(self, index: int) -> tuple[Dim | None, ...] | None:
-        """What is known of every element of input `index`, a list of integers; None if nothing is known of it."""
+        """The known elements of input `index`, a list of integers; None if no element is known."""
         value, array = self.inputs[index] if index < len(self.inputs) else None, self.constant(index)
         if array is not None:
             return tuple(int(item) for item in array.reshape(-1))

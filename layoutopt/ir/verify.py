@@ -53,7 +53,7 @@ def the_graph_has_no_cycle(graph: Graph) -> Iterator[str]:
 
 @invariant
 def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
-    """The net and the operand lists say the same."""
+    """The uses of values and the operand lists of ops agree."""
     counted = 0
     for tail, head, key in graph.edges():
         counted += 1
@@ -87,7 +87,7 @@ def graph_inputs_and_outputs_are_in_the_graph(graph: Graph) -> Iterator[str]:
 
 @invariant
 def bodies_are_closed(graph: Graph) -> Iterator[str]:
-    """What a body reads of the graph around it stands at the end of its inputs, and of those of the op.
+    """The captured values of a body are the last inputs of the body and of its op.
 
     Bodies that no layout rule understands are not lowered: the lowered op has those of the planned one.
     """

@@ -37,7 +37,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a model takes and gives.
+    """The inputs and outputs of a model.
 
     Attributes:
         inputs: in order, without those that have a value already.

@@ -37,8 +37,8 @@ def one_op(kind: str, attributes: str, inputs: str) -> ir.Model:
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except onnx.parser.ParseError as error:
-        said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise ModelError(" ".join(said.split()), where=kind) from None
+        message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise ModelError(" ".join(message.split()), where=kind) from None
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         raise ModelError(" ".join(str(error).split()), where=kind) from None
     return ir.from_proto(inferred)

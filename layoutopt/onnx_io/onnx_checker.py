@@ -15,7 +15,7 @@ def check_structure(proto: onnx.ModelProto) -> None:
     """Run onnx's checker. It refuses outputs without a type and unknown ranks, and looks at neither.
 
     Raises:
-        ModelError: what the checker says, on one line.
+        ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
     try:
         onnx.checker.check_model(_typed(proto))

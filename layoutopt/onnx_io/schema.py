@@ -22,7 +22,7 @@ _UNDECLARED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 
 def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
-    """Opset imports with the empty name for ai.onnx, which files may spell either way."""
+    """Opset imports with the empty name for ai.onnx, which files may also name `ai.onnx`."""
     return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
 
 
@@ -60,7 +60,7 @@ def operators() -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def opsets_of_onnx() -> dict[str, int]:
-    """The newest opset that onnx knows, for each of its domains."""
+    """The newest opset of each domain of onnx."""
     return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
 
 
@@ -69,7 +69,7 @@ def _version_map() -> dict[str, tuple[int, int]]:
 
 
 def is_undeclared(domain: str, op_type: str, version: int) -> bool:
-    """Whether an operator is one that onnxruntime saves as one of ai.onnx, and onnx does not know, or not yet at this opset."""
+    """Whether an operator is one that onnxruntime saves in ai.onnx, but that onnx lacks, at least at this opset."""
     return not domain and op_type in _UNDECLARED and find_schema(op_type, domain, version) is None
 
 
@@ -124,7 +124,7 @@ def _check_node(node: ir.Node, version: int | None) -> None:
 
 
 def _check_operands(node: ir.Node, schema: Any) -> None:
-    """What onnx and onnxruntime take for granted: both read beyond C++ arrays where this does not hold."""
+    """Properties that onnx and onnxruntime assume without a check: both read beyond C++ arrays if they do not hold."""
     for index, value in enumerate(node.inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
         if value is None and parameter is not None and parameter.option != _OPTIONAL:

@@ -1,4 +1,4 @@
-"""What onnx_ir has no words for, kept beside its model: types with maps at the interface, and training information.
+"""Side-car metadata: parts of a model that onnx_ir cannot represent (map types at the interface, training information).
 
 It is taken out of a message before that is converted, and put back when a message is made. Maps are what ZipMap gives;
 training information names initializers and graph outputs, and means nothing where those have changed.
@@ -58,7 +58,7 @@ def has_training(model: ir.Model) -> bool:
 
 
 def inherit_type(value: ir.Value, origin: ir.Value) -> None:
-    """Let a value stand for another one, with its type."""
+    """Replace a value by another one of its type."""
     if _TYPE in origin.meta:
         value.meta[_TYPE] = origin.meta[_TYPE]
 

@@ -10,7 +10,7 @@ A rule answers five questions about an op:
     flops                how many operations does the op perform?
 
 An op type without a rule has canonical formats on all operands, which is always legal. Facts that are not about layout are
-interfaces of their own (`ops.interfaces`), which a rule implements beside this class.
+interfaces of their own (`ops.interfaces`), which a rule implements in addition to this class.
 """
 
 from abc import ABC, abstractmethod

@@ -90,7 +90,7 @@ class ExportedGroupNormalization(GroupNormalizationRule):
 
 
 def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
-    """The groups of one array (N, C, *image), each with mean 0 and variance 1. Blocks of the array may lie within groups.
+    """The groups of one array (N, C, *image), each with mean 0 and variance 1. Blocks of the array may be parts of groups.
 
     Args:
         op: the op, for the number of groups, epsilon and the version of ai.onnx.

@@ -21,7 +21,7 @@ class OneHot(AxiswiseRule):
     ops = ("OneHot",)
     formats = "any; the new axis must not be blocked"
     padding = PaddingTransfer(
-        Padding.FINITE, Padding.FINITE, Padding.FINITE, "zero if the values are; fractions must be finite"
+        Padding.FINITE, Padding.FINITE, Padding.FINITE, "zero if the values are; floating-point indices must be finite"
     )
     is_always_agnostic = True
 

@@ -24,7 +24,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signatu
 class View(LayoutRule):
     """An op that only changes the axes of a tensor."""
 
-    family = "rename"
+    family = "view"
     formats = "any on one side; the other has the same bytes"
     padding = PADDING_KEPT
     ranks = MappingProxyType({X: 0, Y: 0})

@@ -1,8 +1,8 @@
 """Fusion patterns: several ops that exporters write for one op that a runtime may have.
 
 A pattern declares the fused op and how exporters write it in several ops. `Dialect.kernels` lists the fused ops that a dialect
-has, and `passes.recompose` applies the patterns. A pattern is matched at its *anchor*, its rarest op, so most ops are looked up
-once.
+has, and the pass `fuse-patterns` applies the patterns. A pattern is matched at its *anchor*, its rarest op, so that most ops
+are looked up once.
 """
 
 from abc import ABC, abstractmethod

@@ -92,19 +92,19 @@ class Formulation:
         prices: list[float] = []
         for has in sorted(given):
             src = self.storages[value][has]
-            for wants in sorted(needed):
-                dst = self.storages[value][wants]
+            for wanted in sorted(needed):
+                dst = self.storages[value][wanted]
                 key = storage_key(value, dst)
                 if key == storage_key(value, src) and src.padding <= dst.padding:
-                    casts[has, wants] = None
+                    casts[has, wanted] = None
                     continue
-                if wants in inner:
+                if wanted in inner:
                     continue
                 if (has, key) not in numbers:
                     numbers[has, key] = len(prices)
                     seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
                     prices.append(seconds * self.tree.cast_weight(value))
-                casts[has, wants] = numbers[has, key]
+                casts[has, wanted] = numbers[has, key]
         return casts, prices
 
     def _options(self, unit: Unit) -> list[Option]:

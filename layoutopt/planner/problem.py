@@ -52,8 +52,8 @@ class Problem:
 
     def ceiling(self) -> float:
         """An upper bound on the price of every choice without impossible casts."""
-        dearest = sum(max(option.price for option in options) for options in self.ops)
-        return dearest + sum(sum(tensor.prices) for tensor in self.tensors)
+        most = sum(max(option.price for option in options) for options in self.ops)
+        return most + sum(sum(tensor.prices) for tensor in self.tensors)
 
     def price(self, choice: Sequence[int]) -> float:
         """The price of a choice of one option per op; infinite if it needs an impossible cast."""

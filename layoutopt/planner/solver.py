@@ -39,7 +39,7 @@ def solve(problem: Problem, start: Sequence[int], time_limit: float | None = Non
 
 
 def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
-    """Problems of the ops that have a choice, such that no tensor lies between two; and which ops they are."""
+    """The problems of ops with a choice that no tensor connects, each with the numbers of its ops."""
     given = {index: tensor.given for index, tensor in enumerate(problem.tensors) if tensor.given is not None}
     needed = [dict.fromkeys(tensor.needed) for tensor in problem.tensors]
     for options in problem.ops:
@@ -90,7 +90,7 @@ def _solve_part(problem: Problem, start: list[int], time_limit: float | None) ->
     for integral in (False, True):
         limit = inf
         while not best.optimal and min(best.price, ceiling) - floor < limit / MUCH:
-            limit = (min(best.price, ceiling) - floor) or 1.0  # nothing to tell apart where the start is impossible
+            limit = (min(best.price, ceiling) - floor) or 1.0  # any limit will do if the start is impossible
             remaining = None if deadline is None else max(deadline - monotonic(), 0.0)
             if remaining == 0.0:
                 return best

@@ -1,4 +1,4 @@
-"""Objects that installed packages declare under an entry point group, loaded when a registry is first asked for them.
+"""Objects that installed packages declare under an entry point group, loaded when a registry first needs them.
 
     [project.entry-points."layoutopt.passes"]
     drop-repeats = "my_package.passes:DropRepeats"

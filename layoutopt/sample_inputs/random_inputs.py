@@ -29,8 +29,8 @@ class Style(Enum):
     """The distribution of values; later styles are used only if a model does not run with earlier ones."""
 
     RANDOM = "random"
-    ONES = "integers are 1, fractions between 0 and 1"
-    TWOS = "integers are 2, fractions between 0 and 1"
+    ONES = "integers are 1, floating-point values between 0 and 1"
+    TWOS = "integers are 2, floating-point values between 0 and 1"
     ZEROS = "zeros"
 
 

@@ -1,1 +1,1 @@
-"""Layout systems of other libraries, for people who know them: CuTe, CUTLASS, oneDNN. No compile path imports them."""
+"""Layout systems of other libraries, for users of these: CuTe, CUTLASS, oneDNN. No compile path imports them."""

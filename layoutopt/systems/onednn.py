@@ -5,7 +5,7 @@
     md.strides          (640, 320, 64, 16)      of the outer parts; blocks are within
     md.size             2560                    bytes
 
-A descriptor says more than a Format: strides may leave gaps, and a part of a tensor (`submemory`) is described where it lies.
+A descriptor is more general than a Format: strides may leave gaps, and a part of a tensor (`submemory`) has an offset.
 Zero padding is its convention: a primitive finds zeros in the padding of its inputs and leaves zeros in that of its
 outputs.
 
@@ -114,7 +114,7 @@ class MemoryDescriptor:
         """The descriptor of a packed tensor in a format.
 
         Raises:
-            FormatError: the format does not fit, or has blocks outside of which a whole dimension lies.
+            FormatError: the format does not fit, or has blocks with a whole dimension inside of them.
         """
         format.check(tuple(dims))
         count = sum(not part.block for part in format.parts)
@@ -138,7 +138,7 @@ class MemoryDescriptor:
         """
         return cls(tuple(dims), data_type, tuple(dims), tuple(strides))
 
-    # --- what it says ----------------------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def ndims(self) -> int:

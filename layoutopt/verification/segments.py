@@ -12,7 +12,7 @@ Floating-point values may differ by a multiple of the rounding spread of the sam
 the values that enter it are perturbed, as in `rounding_spread`. Operands of discontinuous ops (`ops.discontinuous`) enter both
 models unperturbed.
 
-Rounded integers must lie between the roundings of a slightly smaller and a slightly larger floating-point value, by `MARGINS`
+Rounded integers must be between the roundings of a slightly smaller and a slightly larger floating-point value, by `MARGINS`
 of the largest magnitude. Integers that an op computes from integers may differ by one step. Differences must be rare: with
 sums in another order, integers of 8 bits rounded from float32 differ in one element of a thousand.
 """

@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether the difference is within the spread itself, and the spread is small enough to tell a fault from rounding."""
+        """Whether the difference is within the spread, and the spread is small enough to distinguish faults from rounding."""
         within = self.spread | self.limit.scaled(1 / FACTOR)
         return self.difference.is_within(within) and self.spread.largest <= WEAK
 

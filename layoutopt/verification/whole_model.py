@@ -98,7 +98,7 @@ def verify_models(
 
 
 def _compare(models: tuple[Runnable, Runnable], request: Request, *, plain: bool, only_optimised: bool) -> Verification:
-    """Compare two models, a second time if they compute with narrow types or integers and the first says too little."""
+    """Compare two models; a second time if they use narrow types or integers and the first comparison is inconclusive."""
     verdict = _Comparison(*models, request, optimised=not plain).verdict()
     if verdict.is_conclusive or plain:
         return verdict

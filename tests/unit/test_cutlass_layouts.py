@@ -285,7 +285,7 @@ def test_nothing_has_no_capacity() -> None:
         (lambda: TensorOpMultiplicandCrosswise[16, 32](40).capacity((64, 8)), "does not hold 64"),
         (lambda: TensorOpMultiplicandCrosswise[16, 32](0).inverse(0), "the stride is 0"),
         (lambda: RowMajorInterleaved(32), r"write RowMajorInterleaved\[Interleave\]"),
-        (lambda: RowMajorInterleaved.packed((3, 4)), "wants Interleave"),
+        (lambda: RowMajorInterleaved.packed((3, 4)), "requires Interleave"),
         (lambda: RowMajorInterleaved[2, 3], "takes the arguments Interleave"),
         (lambda: RowMajorInterleaved[32][32], "takes the arguments"),
         (lambda: RowMajorInterleaved[0], "not integers above 0"),
@@ -293,7 +293,7 @@ def test_nothing_has_no_capacity() -> None:
         (lambda: TensorOpMultiplicandCrosswise[16, 48], "do not fill"),
         (lambda: TensorOpMultiplicandCrosswise[12, 64], "do not fill"),
         (lambda: layout_type("RowMayor"), "did you mean RowMajor"),
-        (lambda: layout_type("RowMajorInterleaved"), "wants Interleave"),
+        (lambda: layout_type("RowMajorInterleaved"), "requires Interleave"),
         (lambda: layout_type("RowMajorInterleaved<,>"), "arguments are integers"),
     ],
 )

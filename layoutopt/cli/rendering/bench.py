@@ -129,10 +129,10 @@ def _ops(models: Sequence[ModelReport]) -> Table:
     """Op types sorted by their longest time in any model."""
     ops = [op for each in models for op in each.profile.ops]
     order = list(dict.fromkeys(op.op for op in sorted(ops, key=lambda op: (-op.seconds, op.op))))
-    movers = {op.op for op in ops if op.moves_data}
+    moving = {op.op for op in ops if op.moves_data}
     rows = table("=op type", *(column for each in models for column in (f">{each.label}", ">nodes", ">share")))
     for name in order[:_SHORT]:
-        rows.add_row(styled_line(name, (" *" if name in movers else "", "yellow")), *_cells(models, [name]))
+        rows.add_row(styled_line(name, (" *" if name in moving else "", "yellow")), *_cells(models, [name]))
     if rest := order[_SHORT:]:
         rows.add_row("other", *_cells(models, rest), style="dim")
     rows.add_row("all", *_cells(models, order), style="bold")

@@ -6,7 +6,7 @@ from layoutopt.formats import Entry, Format, entries
 
 _COLUMNS = ("MegEngine", "oneDNN", "Ascend", "CUTLASS", "TVM", "PyTorch")
 _FEATURES, _FILTERS, _MATRICES = "Feature maps", "Filters", "Matrices"
-_C0 = 9973  # stands for {C0} while a notation is parsed: no format has such blocks
+_C0 = 9973  # replaces {C0} while a notation is parsed: no format has such blocks
 _BEYOND = """\
 ## Formats beyond the format algebra
 

@@ -6,7 +6,7 @@
 
 Arrays have the published shapes, FRACTAL_Z among them as (C1 * H * W, N1, 16, C0), and filters with groups, depthwise filters
 and those of NC1HWC0_C04 hold the zeros that their storage has. Bodies that differ are overloads of one function, so that the
-name of a node is that of the op. What has a format that the compiler has no name for is written as in `functions`.
+name of a node is that of the op. An op with a format that the compiler does not name is written as in `functions`.
 
 `origin_format` is ours: there it belongs to the tensor. A TransData between NC1HWC0 and FRACTAL_NZ is one node here, where
 that compiler makes two, by way of NCHW; so is one in front of a Transpose that moves no bytes, under the axes behind it.
@@ -41,11 +41,11 @@ class Ascend(Functions):
         return published(format, shape)
 
     def label(self, op: Op) -> Label:
-        """In the terms of that compiler, if it has names for all formats of the op."""
+        """The label with the format names of Ascend's compiler, if it names all formats of the op."""
         return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """As functions; first, filters that the plan could not say are packed."""
+        """Write a function call; filters that no format can describe are packed first."""
         filter = packed_filter(op)
         if filter is not None and builder.ops:
             repack(graph, op, builder, filter)
@@ -53,7 +53,7 @@ class Ascend(Functions):
 
 
 def _cast(op: Op) -> Label | None:
-    """A TransData; None where a format has no name, or where only the padding state changes."""
+    """The label of a TransData; None if a format has no name, or if only the padding state changes."""
     assert op.signature is not None
     value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
     assert value is not None and value.dtype is not None and source is not None and result is not None
@@ -61,12 +61,14 @@ def _cast(op: Op) -> Label | None:
     if found is None:
         return None
     origin, (src, dst) = found
-    says: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
-    return None if src == dst else Label(CAST, says | {"groups": 1, "origin_format": origin}, ASCEND, overloads=True)
+    attributes: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
+    return (
+        None if src == dst else Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, overloads=True)
+    )
 
 
 def _call(op: Op) -> Label | None:
-    """An op with the names of all its formats; None where one has none."""
+    """The label of an op with the names of all its formats; None if a format has no name."""
     assert op.signature is not None
     inputs = [_named(value, storage) for value, storage in zip(op.inputs, op.signature.inputs, strict=True)]
     outputs = [_named(value, storage) for value, storage in zip(op.outputs, op.signature.outputs, strict=True)]
@@ -77,12 +79,12 @@ def _call(op: Op) -> Label | None:
         return None
     given, made = (tuple(each or "" for each in side) for side in (inputs, outputs))
     first = dict.fromkeys(side[0] for side in (given, made) if side and side[0])
-    says: dict[str, Attribute] = {"input_formats": given, "output_formats": made}
-    return Label("_".join([op.op_type, *first]), says | _kernel_shape(op), ASCEND, overloads=True)
+    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": made}
+    return Label("_".join([op.op_type, *first]), attributes | _kernel_shape(op), ASCEND, overloads=True)
 
 
 def _kernel_shape(op: Op) -> dict[str, Attribute]:
-    """What ONNX leaves to the shape of a filter, which that of its storage does not tell."""
+    """The attribute `kernel_shape` of a convolution, since the physical shape of its filter does not determine it."""
     rule = rule_of(op)
     if rule is None or rule.family not in ("convolution", "transposed_convolution"):
         return {}

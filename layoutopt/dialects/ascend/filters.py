@@ -1,13 +1,13 @@
-"""Filters that no format can say, packed ahead of time all the same.
+"""Packing, ahead of time, of filters in storages that no format describes.
 
-A plan gives such a filter the order of its storage without the zeros in it. Here the storage itself is written, and the
-body of the convolution begins by taking the filter out of it:
+A plan chooses the order of such a storage without its zeros. This module writes the storage itself, and the body of the
+convolution function begins with ops that unpack the filter:
 
     grouped             FRACTAL_Z        groups side by side until they fill a fractal: diagonal blocks
     depthwise           C1HWNCoC0        C0 channels on the diagonal of a square
     x in NC1HWC0_C04    FRACTAL_Z_C04    the four channels of a pixel together
 
-What is packed is a constant that the plan has reordered, so in training, where weights stay as they are, nothing is.
+Only constants that the plan has reordered are packed; in training mode weights stay as they are.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class PackedFilter:
     Args:
         slot: which operand it is.
         name: of its storage.
-        storage: where its elements lie.
+        storage: the positions of its elements.
         shape: of the filter (O, I, H, W); H is 1 for signals.
     """
 
@@ -71,7 +71,7 @@ class FilterMemory:
 
 
 def packed_filter(op: Op) -> PackedFilter | None:
-    """How the filter of a convolution is packed, if it is one that the plan could not say."""
+    """The packing of a convolution's filter, if no format describes its storage; otherwise None."""
     rule = rule_of(op)
     if rule is None or rule.family != "convolution" or op.domain or op.version < _STEPS_SINCE or op.signature is None:
         return None

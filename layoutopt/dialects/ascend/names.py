@@ -1,6 +1,6 @@
-"""What Ascend's compiler calls formats, and the shapes that it publishes for them.
+"""The names of formats in Ascend's compiler, and the shapes that it publishes for them.
 
-There a tensor has an *origin format*, which says what its axes are (NCHW, NHWC, or ND if they are anything), and a
+There a tensor has an *origin format*, which names its axes (NCHW, NHWC, or ND if they are anything), and a
 *storage format*. NC1HWC0 of a tensor (N, H, W, C) is therefore another order of its axes than of one (N, C, H, W):
 
     [N, C1, H, W, C0]   is  NC1HWC0 of NCHW  and  NC1HWC0 of NHWC        FRACTAL_NZ is of the last two axes, whatever they are
@@ -67,7 +67,7 @@ def published(format: Format, shape: Shape) -> Shape:
 
 
 def _blocks(dtype: DType) -> tuple[int, ...]:
-    """What C0 can be for an element type."""
+    """The possible values of C0 for an element type."""
     if dtype is DType.STRING:
         return ()
     return (c0(dtype.label), _CUBE_FLOAT32) if dtype is DType.FLOAT32 else (c0(dtype.label),)

@@ -1,11 +1,11 @@
 """The dialect `onnxruntime`: the blocked kernels that stock onnxruntime has for float32 on CPUs.
 
 Its domain `com.microsoft.nchwc` has convolution (with a fused activation and a residual to add), pooling and reorders on
-arrays that are declared as (N, C, H, W), C padded to the block, and lie as (N, C/b, H, W, b). Ops that do not care where
-an element lies run on them as they are. A multiplication by one number per sample and channel is a depthwise 1x1
-convolution, whose filter may be computed: squeeze-and-excite needs no reorder.
+arrays that are declared as (N, C, H, W), C padded to the block, and stored as (N, C/b, H, W, b). Ops whose result does not
+depend on the positions of elements run on them as they are. A multiplication by one number per sample and channel is a
+depthwise 1x1 convolution, whose filter may be computed: squeeze-and-excite needs no reorder.
 
-What has no native kernel is written as the dialect `ops` would, with reshapes around it. Where to find what:
+Ops without a native kernel are written as in the dialect `ops`, with reshapes around them. The modules:
 
     arrays        how blocked arrays are declared, and who writes which op
     convolution, pooling, elementwise, pieces, reorder, resize, group_norm    the writers, op by op

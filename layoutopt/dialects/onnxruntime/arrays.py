@@ -1,4 +1,4 @@
-"""How blocked arrays are declared to onnxruntime: (N, C, H, W), C padded to the block, though they lie as (N, C/b, H, W, b)."""
+"""How blocked arrays are declared to onnxruntime: (N, C, H, W), C padded to the block, but stored as (N, C/b, H, W, b)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ops that do not care where an element lies, and gates, which are depthwise convolutions."""
+"""Ops that are independent of the positions of elements, and gates, which are depthwise convolutions."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from layoutopt.ops import Y, estimated_extent, estimated_volume
 
 
 def elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """On the arrays as they are, if all operands lie alike; single numbers broadcast anyhow."""
+    """Write the op on the arrays as they are, if all operands have one storage; single numbers broadcast."""
     if not arrays.is_blocked(op, Y):
         return False
     y = op.outputs[0]

@@ -9,8 +9,8 @@ other groups              statistics per channel, averaged over groups by a smal
     var    (N, C, 1, 1)  a depthwise convolution of the rows of c with themselves as filters, averaged
     y                    c in a depthwise 1x1 convolution with the computed filter scale / sqrt(var + epsilon)
 
-A filter of (C, 1, 1, W) lies as an image of W columns does, so that sums of squares need no squares in memory. Row by row,
-since long sums lose digits. (N, C, H, W) lies as (1, NC, H, W) does, hence every sample has filters of its own.
+A filter of (C, 1, 1, W) is stored like an image of W columns, so that sums of squares need no squares in memory. Row by row,
+since long sums lose digits. (N, C, H, W) is stored like (1, NC, H, W), hence every sample has filters of its own.
 
 Four reads and two writes of x, where reordering, normalising and reordering back take seven and five; the variance is that of
 centred values, for a single read less would subtract two large numbers.

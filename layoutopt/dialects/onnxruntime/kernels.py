@@ -1,4 +1,4 @@
-"""The kernels of stock onnxruntime beyond ONNX: a table, `kernels.toml`, which says what each takes and what it does not do.
+"""The kernels of stock onnxruntime beyond ONNX: the table `kernels.toml` declares the operands and limits of each kernel.
 
 It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.report.fitness`.
 """

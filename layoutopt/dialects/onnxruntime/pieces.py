@@ -21,7 +21,7 @@ def along_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
     place = next(number for number, part in enumerate(format.parts) if part.axis == axis)
     if place > 1:
-        return False  # the image is not an outer axis: its blocks lie inside
+        return False  # the image is not an outer axis: its blocks are inner ones
     shapes = [arrays.declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
     attributes: dict[str, Attribute] = {**op.attributes, "axis": place}
     if op.op_type == "Concat":
@@ -64,5 +64,5 @@ def blocks_of_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> boo
 
 
 def _pieces(op: Op) -> list[Slot]:
-    """The operands that lie alike: all of a Concat, all but the lengths of a Split."""
+    """The operands with one storage: all of a Concat, all but the lengths of a Split."""
     return [slot for slot in op.slots() if op.op_type == "Concat" or slot.side == "out" or slot.index == 0]

@@ -1,4 +1,4 @@
-"""Pooling, also where it is spelled as a mean."""
+"""Pooling, including means over the image."""
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, native, two_dimensional

@@ -1,7 +1,7 @@
 """Resampling of blocked images.
 
 whole scales    com.microsoft.nchwc.Upsample: nearest as fast as a copy, linear four times as fast as Resize on NCHW
-other scales    Resize on (N * C/b, H, W, b), which lies as it is and whose last axis is not scaled: twice as fast
+other scales    Resize on (N * C/b, H, W, b), which has the stored order and whose last axis is not scaled: twice as fast
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from layoutopt.ops import X, Y, estimated_extent, rule_of
 from layoutopt.ops.resize import Resize
 
 # With whole scales the others are one of these: they differ from half_pixel where the result has a single element, or
-# where the scale that the extents have is not the one asked for.
+# if the ratio of the extents differs from the given scale.
 _COORDINATES = {
     "asymmetric": "asymmetric",
     "align_corners": "align_corners",
@@ -98,7 +98,7 @@ def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArra
 
 
 def _numbers(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) -> Array | None:
-    """What the op is given for axes of the array: scales (float32), or sizes (int64); None if they are not known."""
+    """The operand for the axes of the array: scales (float32) or sizes (int64); None if they are unknown."""
     scales = rule.scales(op)
     if scales is not None:
         others = [scale for axis, scale in scales.items() if axis not in axes]

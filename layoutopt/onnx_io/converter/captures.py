@@ -1,4 +1,4 @@
-"""What the subgraphs of a node read from outside.
+"""The outer values that the subgraphs of a node read.
 
 A subgraph sees every value of the graphs around it by name; a name that it defines itself hides the outer one.
 """

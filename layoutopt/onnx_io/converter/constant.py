@@ -31,7 +31,7 @@ class NodeData:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor that a Constant node stands for; None for any other node, or an odd one."""
+    """The tensor of a Constant node; None for any other node, and for attributes that are not tensors."""
     if (node.domain, node.op_type) != ("", "Constant") or len(node.attributes) != 1 or len(node.outputs) != 1:
         return None
     attr = next(iter(node.attributes.values()))

@@ -35,7 +35,7 @@ _NEEDED = {  # the IR version that introduced an element type
 
 
 def emit(graph: Graph) -> ir.Model:
-    """Build a model that says what the graph says; of the body of an op, a model of its own.
+    """The ONNX model of a graph; for the body of an op, a model of its own.
 
     Raises:
         InvariantError: a constant has no static shape.
@@ -51,13 +51,13 @@ def forget_output_shapes(model: ir.Model, names: Collection[str]) -> None:
 
 
 class Emission:
-    """A model that says what a graph says, and what its values are called there.
+    """The ONNX model of a graph, and the names of the values in it.
 
-    Bodies are open again: what stands for an outer value is that value. No name is there twice, so that none is hidden.
+    Bodies capture outer values again by name. Every name is unique in the model, so that none is hidden.
 
     Attributes:
         model: the model.
-        names: of the values of the graph and of its bodies.
+        names: the names of the values of the graph and of its bodies.
     """
 
     def __init__(self, graph: Graph, *, keeps_declarations: bool = False) -> None:
@@ -92,7 +92,7 @@ class Emission:
         _tell_apart(self.model, origin)
 
     def _declare(self, op: Op, body: Graph) -> None:
-        """The values of a body: those that stand for outer ones, and its own under names that are free."""
+        """The values of a body: the captured outer values, and its own values under unused names."""
         self._captured[body] = op.captured
         formals = body.inputs[len(body.inputs) - op.captured :]
         for formal, value in zip(formals, op.inputs[op.own_inputs :], strict=True):
@@ -339,7 +339,7 @@ def _position(constant: Value) -> int:
 
 
 def _describe(result: ir.Graph, graph: Graph) -> None:
-    """Keep what the file says of a graph."""
+    """Copy the metadata of a graph from the file."""
     origin = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
     if isinstance(origin, ir.Graph):
         result.doc_string = origin.doc_string

@@ -1,7 +1,7 @@
 """Calls of model-local functions replaced by what they do, as onnxruntime does when it loads a model.
 
 Functions of layoutopt's own models always are; others before anything is planned, so that their ops are planned like any. A
-function stays as it is where it stands for a kernel, or where its body would mean something else in the model's opsets.
+function stays as it is if a kernel implements it, or if its body has another meaning in the model's opsets.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -48,7 +48,7 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
 
 
 def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
-    """Inline whatever stands for no kernel.
+    """Inline the functions that no kernel implements.
 
     Args:
         model: the model, which is not changed.
@@ -124,7 +124,7 @@ def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool 
 
 
 def _name_nodes(functions: Iterable[ir.Function]) -> None:
-    """Name the nodes without a name. onnx_ir takes quadratic time to tell the copies of equally named nodes apart."""
+    """Name the nodes without a name. onnx_ir takes quadratic time to rename the copies of nodes with equal names."""
     for function in functions:
         for index, node in enumerate(function):
             node.name = node.name or f"{function.name}_{index}"

@@ -23,7 +23,7 @@ MAX_NAMES_TRIED = 10_000_000
 """onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy: seconds for so many."""
 
 MAX_INFERRED_OPS = 10_000
-"""onnx infers the body of a function anew for each call. A call that stands for more ops is not looked into."""
+"""The largest number of ops of a call that is inferred, since onnx infers the body of a function again for each call."""
 
 Identifier: TypeAlias = tuple[str, str, str]
 
@@ -69,7 +69,7 @@ def kept_calls(model: ir.Model, wanted: Collection[Identifier]) -> set[Identifie
 
 @dataclass(frozen=True, slots=True)
 class _Expansion:
-    """What inlining leads to: the functions that stay, the number of nodes, and the number of names that are tried."""
+    """The result of inlining: the remaining functions, the number of nodes, and the number of names that are tried."""
 
     kept: set[Identifier]
     nodes: int
@@ -88,7 +88,7 @@ def _expansion(
     wanted: Collection[Identifier],
     largest: int,
 ) -> _Expansion:
-    """What inlining leads to if the functions with more nodes than `largest` after inlining stay, and those not wanted."""
+    """The result of inlining if functions with more than `largest` nodes, and those that are excluded, remain."""
     kept: set[Identifier] = set()
     sizes: dict[Identifier, int] = {}
     total = 0
@@ -125,7 +125,7 @@ def _body(graph: ir.Graph | ir.Function, wanted: Collection[Identifier]) -> _Bod
 
 
 def large_calls(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The calls of functions that stand for more than `MAX_INFERRED_OPS` ops, those in functions too."""
+    """The calls of functions with more than `MAX_INFERRED_OPS` ops, including calls in functions."""
     called = {(each.domain, each.name, each.overload): each for each in proto.functions}
     bodies = {each: [_callee(node) for node in function.node] for each, function in called.items()}
     try:

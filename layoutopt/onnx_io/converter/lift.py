@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.inference.declarations import infer_before_declarations, infer_with_declarations
-from layoutopt.inference.runtime_types import give_foreign_types
+from layoutopt.inference.runtime_types import add_runtime_types
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.converter.emit import Emission
 from layoutopt.onnx_io.converter.structure import HINT, build
@@ -42,7 +42,7 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     graph.metadata = dict(model.metadata_props)
     build(model, model.graph, graph, names)
     check_ops(model)
-    give_foreign_types(graph, names)
+    add_runtime_types(graph, names)
     check_structure(stand_in(Emission(graph).model))
     recorded = repairs_of(model)
     repairs = list(recorded.found) if recorded is not None else []

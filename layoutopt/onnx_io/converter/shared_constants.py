@@ -29,7 +29,7 @@ class Sharing:
 
     @classmethod
     def of(cls, graphs: Sequence[Graph]) -> "Sharing":
-        """Find out for a main graph and its bodies, in that order. What a body hands out it writes itself."""
+        """Find out for a main graph and its bodies, in that order. A body writes the constants among its outputs itself."""
         found: dict[Data, list[Value]] = {}
         main = set(graphs[0].values) if len(graphs) > 1 else set()
         for graph in graphs if len(graphs) > 1 else ():

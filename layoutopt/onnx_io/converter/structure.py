@@ -102,7 +102,7 @@ class _Lifter:
                 self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
 
     def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
-        """The inputs that stand for outer values; one that this body does not read may have the name of another value here."""
+        """The captured inputs; one that this body does not read may have the name of another value here."""
         for name, value in captures:
             formal = self.graph.new_value(name, value.type)
             self.graph.inputs.append(formal)
@@ -167,7 +167,7 @@ class _Lifter:
 
 
 def _compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
-    """Whether a declaration may describe a tensor: names of dimensions stand for any number."""
+    """Whether a declared shape fits a tensor; a named dimension fits every size."""
     if not isinstance(declared, TensorType) or not isinstance(actual, TensorType):
         return True
     if declared.dtype is not actual.dtype:

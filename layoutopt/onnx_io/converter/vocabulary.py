@@ -50,7 +50,7 @@ class DimNames:
         return next(self._names)
 
     def dim(self, dim: int | ir.SymbolicDim) -> Dim:
-        """A dimension of onnx_ir; generated names that are equal stay equal, and a negative number says nothing."""
+        """A dimension of onnx_ir; generated names that are equal stay equal, and a negative number is an unknown size."""
         if isinstance(dim, int):
             return dim if dim >= 0 else self.fresh()
         name = dim.value
@@ -89,7 +89,7 @@ def attribute_from_ir(attr: ir.Attr) -> Attribute:
 
 
 def attribute_to_ir(name: str, value: Attribute, schema: Any) -> ir.Attr:
-    """An attribute of onnx_ir; the op's schema tells what an empty list or a whole number is meant to be."""
+    """An attribute of onnx_ir; the op's schema determines the type of an empty list or a whole number."""
     if isinstance(value, Opaque):
         if isinstance(value.payload, Reference):
             return ir.RefAttr(name, value.payload.name, ir.AttributeType[value.payload.kind])

@@ -1,4 +1,4 @@
-"""What the standard forbids, and neither onnx's checker nor its inference looks at."""
+"""Checks of attributes that the standard restricts, and that neither onnx's checker nor its inference checks."""
 
 from collections.abc import Callable, Mapping
 

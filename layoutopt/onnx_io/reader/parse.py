@@ -31,7 +31,7 @@ def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.Mod
 
 
 def _not_onnx(content: bytes | memoryview) -> str:
-    """What a file that is no protobuf message looks like."""
+    """A guess at the kind of a file that is not a protobuf message."""
     head = bytes(content[:256]).lstrip()
     if head.lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         return "is not an ONNX model but a web page"

@@ -1,8 +1,9 @@
 """Read a model file through onnx_ir, weights mapped and not loaded, or refuse it.
 
-The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse what would be lost (`faithful`, `tensors`);
-convert. onnx_ir keeps almost everything that a file contains. Sparse tensors become dense, and what it has no words for is
-carried along (`beside`). What it would drop in silence (a second attribute of the same name, say) is refused here, by name.
+The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse content that would be lost (`lossless`,
+`tensors`); convert. onnx_ir keeps almost everything that a file contains. Sparse tensors become dense, and the parts that
+onnx_ir cannot represent are stored in a side-car (`sidecar`). Content that it drops without an error, such as a second
+attribute of the same name, is refused here, by name.
 """
 
 import logging
@@ -27,7 +28,7 @@ from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _EXPORT = "export the model again"
 
-# What onnx_ir logs about a broken model is an error here; without a handler Python prints it to the terminal.
+# A broken model is an error here; without a handler Python prints onnx_ir's log messages to the terminal.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 
@@ -43,7 +44,7 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
             `repairs_of(model)` lists the repairs.
 
     Raises:
-        ModelError: there is no such file, it is no ONNX model, or it says something that would be lost.
+        ModelError: there is no such file, it is no ONNX model, or it contains something that would be lost.
     """
     path = Path(path)
     repairs = None if strict else Repairs(path)
@@ -58,7 +59,7 @@ def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
         strict: as for `read`.
 
     Raises:
-        ModelError: it is no valid model, or says something that would be lost.
+        ModelError: it is no valid model, or contains something that would be lost.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)

@@ -1,6 +1,6 @@
 """The elements of tensors in a file: enough of them, of a known type, and where they are said to be.
 
-Nothing is read but sizes, except tensors in attributes that lie in external data: those are taken into the
+Only sizes are read, except for tensors of attributes in external data: their elements are copied into the
 message, since an attribute is written back as it is, and its file may not be where the model goes.
 """
 
@@ -45,7 +45,7 @@ def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 
 
 def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> None:
-    """Check one tensor, which may lie in `folder`.
+    """Check one tensor, whose elements may be in a file of `folder`.
 
     Raises:
         ModelError: as `settle_tensors`.

@@ -1,4 +1,4 @@
-"""What onnxruntime has saved, in a form that onnx takes and that is the same every time."""
+"""A model that onnxruntime saved, in a form that onnx accepts and that is equal for every run."""
 
 from collections.abc import Iterator
 

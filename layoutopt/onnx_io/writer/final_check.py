@@ -1,4 +1,4 @@
-"""The last look at a model before it is handed out."""
+"""The last check of a model before `optimize` returns it."""
 
 import onnx_ir as ir
 
@@ -14,7 +14,7 @@ def check(model: ir.Model) -> None:
     """Run onnx's checker with shape inference, on the weights too where that is cheap.
 
     Raises:
-        ModelError: what the checker says, on one line.
+        ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
     small = sum(tensor.nbytes for _, tensor in weights(model)) <= _WITH_WEIGHTS
     proto = to_proto(model) if small else stand_in(model)

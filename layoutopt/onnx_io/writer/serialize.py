@@ -1,8 +1,7 @@
 """A model as a protobuf message, with every tensor where it is wanted: in it, or in a file next to it.
 
 onnx_ir writes an external tensor as a reference to the file that it came from, which is right only if model
-and file stay together. Here the caller says which tensor goes where, and everything else goes into the
-message.
+and file stay together. Here the caller chooses the file of each tensor; all other tensors are stored in the message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -94,7 +93,7 @@ def _holding(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """What went wrong, out of the frames that onnx_ir wraps around it."""
+    """The original error inside of those that onnx_ir raises from it."""
     while error.__cause__ is not None and not isinstance(error, LayoutoptError):
         error = error.__cause__
     return error

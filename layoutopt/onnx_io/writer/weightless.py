@@ -43,7 +43,7 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
 
 
 def hide_undeclared(proto: onnx.ModelProto) -> None:
-    """Put operators that onnx should know, and does not, where it does not look; large calls of functions too."""
+    """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
     version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
     hidden = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
     hidden += large_calls(proto)
@@ -57,7 +57,7 @@ def hide_undeclared(proto: onnx.ModelProto) -> None:
 def hide_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
     """Drop functions with an operator that has changed between their opset and the model's, which onnx's checker refuses.
 
-    ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain that onnx does not know.
+    ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain without schemas in onnx.
     """
     ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
     kept = [function for function in proto.functions if not _has_changed(function, ours)]

@@ -1,1 +1,1 @@
-"""Interfaces that an op family may implement beside its layout rule, one file each; passes ask a rule by `isinstance`."""
+"""Interfaces that a layout rule may implement in addition to `LayoutRule`, one file each; passes test for them."""

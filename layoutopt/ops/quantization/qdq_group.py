@@ -20,7 +20,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 from layoutopt.ops.view import View
 
 ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
-"""What kernels apply to their sums before they round them."""
+"""The activations that integer kernels apply to their sums before they round them."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What small integer tensors hold: the arithmetic of shapes, in extents.
+"""The elements of small integer tensors, as extents: the arithmetic of shapes.
 
     Shape(x) -> Slice(2, 4) -> Div(7) -> Concat(...)      is      [H, W] -> [H//7, W//7] -> ...
 
@@ -28,7 +28,7 @@ RULES: dict[str, Rule] = {}
 
 
 def elements_of(node: Node) -> list[Elements | None]:
-    """What is known of the elements of every output of a node."""
+    """The elements of every output of a node; None if they are unknown."""
     count = len(node.outputs)
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
@@ -105,7 +105,7 @@ def _same(node: Node) -> Elements | None:
 
 @_rule("Squeeze", "Unsqueeze", "Reshape", "Flatten")
 def _reshaped(node: Node) -> Elements | None:
-    """What the shape of the result is, others know; here it is the order that counts, so it comes as a list."""
+    """The elements as a list, since the shape of the result is inferred elsewhere."""
     given = node.elements()
     if given is None:
         return None

@@ -1,6 +1,6 @@
 """The extents of results where onnx leaves them open because the operands' are symbolic.
 
-    Conv        (x + pads - window) // stride + 1          Reshape      what its target says, -1 as what remains
+    Conv        (x + pads - window) // stride + 1          Reshape      the elements of its target, -1 as the quotient
     Concat      the sum                                    Slice        end - start, where both are surely inside
     Resize      the sizes, or whole multiples              ...
 
@@ -18,7 +18,7 @@ from layoutopt.formats import Extent
 from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, numbers, times
 
 Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
-"""The shapes of the outputs; None where it has nothing to say."""
+"""Returns the shapes of the outputs; None if they are unknown."""
 
 RULES: dict[str, Rule] = {}
 

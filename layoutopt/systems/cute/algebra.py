@@ -5,7 +5,7 @@
     complement(A, n)                            what A leaves out below n: (A, A*) reaches everything once
     A(right_inverse(A)(i)) = i                  left_inverse(A)(A(i)) = i
 
-Not every function is a layout. Where a result is none, an error says so, and no other layout is given in its place.
+Not every function is a layout. If a result is not one, the function raises an error instead of returning another layout.
 
 Source: CUTLASS include/cute/layout.hpp and media/docs/cpp/cute/02_layout_algebra.md, where the examples and the
 post-conditions are. The composition is computed otherwise here, so that it also finds results whose divisibility CuTe

@@ -52,7 +52,7 @@ class Access:
         contiguous: for each thread, the coordinate of its first element along the contiguous axis.
         strided: for each thread, that along the other one.
         width: bytes a thread.
-        elements: how many elements a thread accesses along the contiguous axis, which have to lie side by side.
+        elements: how many elements a thread accesses along the contiguous axis, which have to be adjacent.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Operand:
         """The cost of an access.
 
         Raises:
-            FormatError: the elements that a thread accesses do not lie side by side, or not on a multiple of their size.
+            FormatError: the elements that a thread accesses are not adjacent, or not at a multiple of their size.
         """
         along = access.contiguous[:, None] + np.arange(access.elements)
         addresses = self.addresses(along, access.strided[:, None])

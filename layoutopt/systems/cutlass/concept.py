@@ -7,9 +7,9 @@
 
     layout = RowMajor(ldm)      layout((row, column)) = row * ldm + column      layout.capacity((rows, columns)) = rows * ldm
 
-A layout knows its strides and no extents, so one serves every tensor with these strides, and sub-tensors too. It
+A layout has strides and no extents, so that one layout serves every tensor with these strides, and its sub-tensors. It
 repeats: `layout(x + t) = layout(x) + layout(t)` for multiples t of its `tile`, which is where pointer arithmetic is
-right. What CUTLASS has as template arguments stands in brackets: `RowMajorInterleaved[32]`.
+right. The template arguments of CUTLASS are written in brackets: `RowMajorInterleaved[32]`.
 
 Source: CUTLASS media/docs/cpp/layout.md, "CUTLASS Layout Concept"; `IdentityTensorLayout` in include/cutlass/tensor_ref.h.
 """
@@ -159,7 +159,7 @@ class LayoutConcept(ABC, metaclass=Template):
         """
         if len(cls.arguments) != len(cls.parameters):
             wanted = ", ".join(cls.parameters)
-            raise FormatError(f"wants {wanted}", where=cls.__name__, hint=f"write {cls.__name__}[{wanted}]")
+            raise FormatError(f"requires {wanted}", where=cls.__name__, hint=f"write {cls.__name__}[{wanted}]")
 
     @classmethod
     def extents(cls, extent: Extent) -> tuple[int, ...]:

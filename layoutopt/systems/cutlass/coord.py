@@ -1,7 +1,7 @@
 """The names of coordinates.
 
 Source: CUTLASS include/cutlass/pitch_linear_coord.h, matrix_coord.h and tensor_coord.h. All tensors have the coordinates
-(n, h, w, c), however they lie; filters have K, R, S and C in these places.
+(n, h, w, c) for every layout; filters have K, R, S and C in these places.
 """
 
 from typing import NamedTuple

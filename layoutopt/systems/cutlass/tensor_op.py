@@ -5,8 +5,8 @@ within a line things are exchanged by an exclusive or with a number that differs
 
     TensorOpMultiplicand    vectors of 16 bytes: chunk ^ line, in lines that hold as many rows of `Crosswise` elements as fit
 
-*Congruous* operands lie as the instruction wants them (the contiguous axis is M or N), *crosswise* ones across it (it is
-K). Coordinates are (contiguous, strided); the layouts whose names begin with ColumnMajor or RowMajor take (row, column).
+*Congruous* operands have the order that the instruction requires (the contiguous axis is M or N), *crosswise* ones do not (it
+is K). Coordinates are (contiguous, strided); the layouts whose names begin with ColumnMajor or RowMajor take (row, column).
 The stride is the number of elements along a line, of the contiguous axis in all layouts but Crosswise of 64 and 128 bits,
 whose lines run along the strided axis.
 

@@ -28,7 +28,7 @@ class TensorRef:
     """A pointer to elements of a numpy array, and a layout.
 
     Args:
-        data: the memory: an array of any dtype whose elements lie without gaps, in whatever order of its axes, or a
+        data: the memory: an array of any dtype whose elements are stored without gaps, in whatever order of its axes, or a
             vector of any stride. Where it is a view, its first element is offset 0.
         layout: from coordinates to offsets.
         pointer: the offset of coordinate 0, in elements.

@@ -6,7 +6,7 @@ after:  random numbers of 12 or 24 channels -> Conv(filter = 0, bias = b) -> Res
 onnxruntime's blocked convolution refuses inputs whose channels are neither fewer than a block nor whole blocks. So a
 convolution of 12 channels runs where a block is 16, and fails where it is 8; 24 channels do the opposite. The guard is
 such a convolution, of random numbers with filters that are zero, and gives the bias of the first convolution of the
-model. It takes a microsecond per run. The error names the node, and the node's name says what is wrong.
+model. It takes a microsecond per run. The error names the node, and the node's name states the fault.
 
 The numbers are random since onnxruntime computes almost everything else that is constant when it loads a model, which takes
 longer than loading all the rest of a small one. Of the random ops of opset 22 it has no kernels; there the numbers come
@@ -72,7 +72,7 @@ def _add_zero(graph: Graph, home: Graph, op: Op, zero: Value) -> None:
 
 
 def _brought(graph: Graph, home: Graph, value: Value) -> Value:
-    """What a value of the main graph is in a body: captured by every op around it."""
+    """The value in a body that corresponds to a value of the main graph, captured by every op around the body."""
     around = {body: (each, op) for each in region_tree(graph) for op in each.ops for body in op.bodies.values()}
     path = []
     while home is not graph:

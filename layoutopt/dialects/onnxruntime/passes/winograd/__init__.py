@@ -1,4 +1,4 @@
-"""Convolutions with fewer multiplications: Winograd's minimal filtering, spelled with onnxruntime's own kernels.
+"""Convolutions with fewer multiplications: Winograd's minimal filtering, written with onnxruntime's kernels.
 
 The blocked convolution kernel is direct: 9 multiplications for every output of a 3x3 kernel and every channel. In tiles of
 four rows it takes 4.5, in tiles of 4 x 4 outputs 2.25, of the same kernel, which reaches the same speed on the rest.

@@ -17,7 +17,7 @@ _ELEMENT = 4  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """The numbers of a machine, and what is asked of a rewrite.
+    """The measured rates of a machine, and the thresholds of the rewrite.
 
     The defaults are fitted to one thread of an AMD EPYC (family 26) with AVX-512, blocks of 16, onnxruntime 1.31.1. With
     more threads all of them grow, and the ratios, which alone decide, stay about the same.
@@ -48,7 +48,7 @@ class Speeds:
 
 SPEEDS = {16: Speeds(), 8: Speeds(gain=1.2)}
 """By block. Nothing was measured on machines without AVX-512: they compute half as fast or less, next to the same memory,
-which makes these numbers too careful, and more is asked for."""
+so these numbers are too careful, and the threshold is higher."""
 
 
 def direct_seconds(site: Site, speeds: Speeds) -> float:
@@ -81,7 +81,7 @@ def _product_seconds(site: Site, pixels: int, taps: int, speeds: Speeds) -> floa
 
 
 def _input_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
-    """What the input transforms read and write, for one image. A window of taps reads no element twice."""
+    """The bytes that the input transforms read and write, for one image. A window of taps reads no element twice."""
     read = prod(
         sum(min(each.axis.input, len(each.taps(part)[0]) * each.rest.input) for part in range(each.parts))
         for each in tiles
@@ -91,7 +91,7 @@ def _input_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
 
 
 def _output_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
-    """What the output transforms read and write, for one image."""
+    """The bytes that the output transforms read and write, for one image."""
     rows, columns = tiles
     phase = site.filters * rows.count * columns.count
     whole = phase * rows.outputs * columns.outputs

@@ -48,7 +48,7 @@ class Writer:
             self._graph.remove_value(self._site.filter)
 
     def _columns(self, row: int, acc: Vector | None, final: bool) -> Vector:
-        """What part `row` of the rows comes to: one array for every output of a tile of columns."""
+        """The results of part `row` of the rows: one array for every output of a tile of columns."""
 
         def product(column: int, added: Vector | None, last: bool) -> Vector:
             return [self._product((row, column), added[0] if added else None, last)]

@@ -28,11 +28,11 @@ class Site:
     Attributes:
         op: the convolution.
         x, filter, y: its array of (batch, channels, H, W), its packed filter, and what it computes.
-        bias, residual: its optional operands; the residual lies as y.
+        bias, residual: its optional operands; the residual has the storage of y.
         batch: a number, or a name.
         channels, filters: how many go in and come out, whole blocks.
         axes: rows and columns.
-        activation: the attributes that say which one; empty if there is none.
+        activation: the attributes of the activation; empty if there is none.
     """
 
     op: Op
@@ -75,7 +75,7 @@ class Tiles:
 
     @property
     def rest(self) -> Axis:
-        """What is left of the axis for the products: all of it, or one element for every tile."""
+        """The extent of the axis in the products: all of it, or one element for every tile."""
         return self.axis if self.algorithm is None else Axis(self.count, self.count, 1, 0, 0, 1, 1)
 
     def taps(self, part: int) -> tuple[tuple[float, ...], int, int]:

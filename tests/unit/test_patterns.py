@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from layoutopt import onnx_io
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
-from layoutopt.passes import FoldConstants, Recompose, RemoveDead
+from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.patterns import fusion_patterns
 from layoutopt.runtime.evaluate import evaluate, is_foldable
@@ -42,7 +42,7 @@ def activation(body: str, *, opset: int = 18, **constants: object) -> onnx.Model
     return model(body, "(float[2,3,8] x) => (float[2,3,8] y)", numbers, opset)
 
 
-def recomposed(proto: onnx.ModelProto) -> Graph:
+def fused(proto: onnx.ModelProto) -> Graph:
     """The graph after the pass, for the dialect that has all kernels; what it computes is checked."""
     graph = onnx_io.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(
@@ -53,7 +53,7 @@ def recomposed(proto: onnx.ModelProto) -> Graph:
     )
     for pattern in fusion_patterns():
         check_pattern(pattern, proto)
-    Pipeline((FoldConstants(), Recompose(), RemoveDead())).run(graph, context)
+    Pipeline((FoldConstants(), FusePatterns(), RemoveDead())).run(graph, context)
     emitted = onnx_io.to_bytes(onnx_io.emit(graph))
     verdict = verify_models(proto.SerializeToString(), emitted)
     assert verdict.status == "passed", verdict.reason
@@ -79,7 +79,7 @@ GELUS = {
 @pytest.mark.parametrize("body", GELUS.values(), ids=GELUS)
 def test_gelu(body: str, opset: int) -> None:
     more = {"roots": np.full((1, 1, 1), 1.4142135, np.float32), "ones": np.ones(1, np.float32)}
-    assert kinds(recomposed(activation(body, opset=opset, **more))) == ["Gelu"]
+    assert kinds(fused(activation(body, opset=opset, **more))) == ["Gelu"]
 
 
 FAST_GELUS = {
@@ -94,14 +94,14 @@ FAST_GELUS = {
 
 @pytest.mark.parametrize("body", FAST_GELUS.values(), ids=FAST_GELUS)
 def test_fast_gelu(body: str) -> None:
-    assert kinds(recomposed(activation(body))) == ["FastGelu"]
+    assert kinds(fused(activation(body))) == ["FastGelu"]
 
 
 def test_fast_gelu_takes_no_scalars() -> None:
     proto = activation(next(iter(FAST_GELUS.values())))
     for info in (*proto.graph.input, *proto.graph.output):
         del info.type.tensor_type.shape.dim[:]
-    assert "FastGelu" not in kinds(recomposed(proto))
+    assert "FastGelu" not in kinds(fused(proto))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_fast_gelu_takes_no_scalars() -> None:
     ],
 )
 def test_quick_gelu(body: str, alpha: float) -> None:
-    (op,) = recomposed(activation(body, slopes=1.702)).ops
+    (op,) = fused(activation(body, slopes=1.702)).ops
     assert op.op_type == "QuickGelu"
     assert op.attributes["alpha"] == pytest.approx(alpha)
 
@@ -142,7 +142,7 @@ def test_near_misses(body: str) -> None:
     roots = np.linspace(1.4, 1.5, 8, dtype=np.float32)
     roots4, first = np.full((1, 1, 1, 1), 1.4142135, np.float32), np.zeros(1, np.int64)
     proto = activation(body, rough=1.4142, roots=roots, four=4.0, roots4=roots4, first=first)
-    assert len(recomposed(proto).ops) == len(proto.graph.node)
+    assert len(fused(proto).ops) == len(proto.graph.node)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ MASKS = {
 
 @pytest.mark.parametrize("lines", FOUND.values(), ids=FOUND)
 def test_attention(lines: Sequence[str]) -> None:
-    graph = recomposed(attention(*lines, **MASKS))
+    graph = fused(attention(*lines, **MASKS))
     assert kinds(graph)[-1] == "MultiHeadAttention"
     assert set(kinds(graph)) <= {"Mul", "MultiHeadAttention"}
 
@@ -225,7 +225,7 @@ def test_attention_with_a_computed_mask() -> None:
     proto = attention(
         Q, K, V, SCALED, "m = Add(s1, mask)", WEIGHTED.format("m"), JOINED, inputs=f", float[{B},1,{S},{L}] mask"
     )
-    assert kinds(recomposed(proto)) == ["MultiHeadAttention"]
+    assert kinds(fused(proto)) == ["MultiHeadAttention"]
 
 
 def test_attention_of_one_batch_without_its_axis() -> None:
@@ -237,7 +237,7 @@ def test_attention_of_one_batch_without_its_axis() -> None:
         f"s = MatMul(qh, kh) p = Softmax(s) o = MatMul(p, vh) o4 = {rows} (o) y = Reshape(o4, so)"
     )
     signature = f"(float[1,{S},{width}] q, float[1,{L},{width}] k, float[1,{L},{width}] v) => (float[1,{S},{width}] y)"
-    (op,) = recomposed(model(body, signature, {name: np.array(shape) for name, shape in shapes.items()})).ops
+    (op,) = fused(model(body, signature, {name: np.array(shape) for name, shape in shapes.items()})).ops
     assert (op.op_type, op.attributes) == ("MultiHeadAttention", {"num_heads": H, "scale": 1.0})
 
 
@@ -264,12 +264,12 @@ def test_attention_that_is_left(lines: Sequence[str]) -> None:
     mask = lower_half()
     mask[0] = -np.inf
     proto = attention(*lines, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
-    assert "MultiHeadAttention" not in kinds(recomposed(proto))
+    assert "MultiHeadAttention" not in kinds(fused(proto))
 
 
 def test_attention_whose_weights_are_an_output() -> None:
     proto = attention(Q, K, V, SCALED, WEIGHTED.format("s1"), JOINED, outputs=f", float[{B},{H},{S},{L}] p")
-    assert "MultiHeadAttention" not in kinds(recomposed(proto))
+    assert "MultiHeadAttention" not in kinds(fused(proto))
 
 
 def test_every_idiom_makes_what_a_dialect_has_a_kernel_for() -> None:

@@ -3,26 +3,26 @@
 Or rewrite to a simpler equivalent in standard ONNX.
 
 before: x -> Reshape -> InstanceNormalization -> Reshape -> Mul -> Add -> y       channels come first
-after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes will do
+after:  x -> layoutopt::GroupNormalization -> y                                   any order of the axes
 """
 
 from dataclasses import dataclass
 
 from layoutopt.ops import rules
 from layoutopt.passes.base import PassContext
-from layoutopt.passes.recompose import Recompose
+from layoutopt.passes.fuse_patterns import FusePatterns
 from layoutopt.patterns import FusionPattern
 
 
 @dataclass(frozen=True, slots=True)
-class Recognize(Recompose):
-    """Apply the fusion patterns whose op every dialect can expand; they alone are no reason to rewrite a model."""
+class RaisePatterns(FusePatterns):
+    """Apply the fusion patterns whose fused op every dialect can expand; they alone are no reason to rewrite a model."""
 
-    name = "recognize"
+    name = "raise-patterns"
     is_reason = False
 
-    def is_wanted(self, pattern: FusionPattern, context: PassContext) -> bool:
-        """Whoever has kernels for what."""
+    def is_applicable(self, pattern: FusionPattern, context: PassContext) -> bool:
+        """Whether every dialect can expand the fused op."""
         del context
         rule = rules().get(pattern.fused_op)
         return rule is not None and (rule.is_pseudo_op or "::" not in pattern.fused_op)

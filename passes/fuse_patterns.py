@@ -13,18 +13,18 @@ from layoutopt.patterns import FusionPattern, Match, patterns_at
 
 
 @dataclass(frozen=True, slots=True)
-class Recompose(Pass):
-    """Apply the fusion patterns whose op the dialect has a kernel for, before affines are folded."""
+class FusePatterns(Pass):
+    """Apply the fusion patterns whose fused op has a kernel in the dialect."""
 
-    name = "recompose"
+    name = "fuse-patterns"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """One look at every op, in topological order."""
+        """Match the patterns at every op, in topological order."""
         if context.mode == "training":
             return
         for op in graph.ops:
             for pattern in patterns_at(op):
-                if op not in graph or not self.is_wanted(pattern, context):
+                if op not in graph or not self.is_applicable(pattern, context):
                     continue
                 match = pattern.match(graph, op)
                 if match is None:
@@ -37,13 +37,13 @@ class Recompose(Pass):
                         self, op.name or op.kind, f"no {pattern.name}: {external_use.name} is read elsewhere too"
                     )
 
-    def is_wanted(self, pattern: FusionPattern, context: PassContext) -> bool:
-        """Whether the dialect has a kernel for what the pattern makes."""
+    def is_applicable(self, pattern: FusionPattern, context: PassContext) -> bool:
+        """Whether the dialect has a kernel for the fused op."""
         return pattern.fused_op in context.kernels
 
 
 def _replace(graph: Graph, pattern: FusionPattern, match: Match) -> None:
-    """Put the one op where the last of the several stood, under its name."""
+    """Insert the fused op at the position of the last op of the match, under its name."""
     last = graph.producer(match.result)
     assert last is not None
     domain, _, op_type = pattern.fused_op.rpartition("::")
@@ -53,7 +53,7 @@ def _replace(graph: Graph, pattern: FusionPattern, match: Match) -> None:
             value.name = value.tensor = graph.fresh_name(value.name)
             graph.add_value(value)
     new = graph.new_value(f"{match.result.name}__{pattern.name}", match.result.type)
-    whole = Op(
+    fused = Op(
         op_type,
         match.inputs,
         (new,),
@@ -62,5 +62,5 @@ def _replace(graph: Graph, pattern: FusionPattern, match: Match) -> None:
         name=last.name,
         attributes=dict(match.attributes),
     )
-    graph.add_op(whole, last)
+    graph.add_op(fused, last)
     graph.replace_value(match.result, new)
