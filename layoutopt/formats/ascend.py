@@ -143,19 +143,6 @@ def pack_filter(array: Array, storage: FilterStorage) -> Array:
     return memory.reshape(storage.physical_shape(shape))
 
 
-def unpack_filter(memory: Array, storage: FilterStorage, shape: tuple[int, ...]) -> Array:
-    """The filter of shape (N, C, H, W) that a memory holds.
-
-    Raises:
-        FormatError: the memory has another shape than the storage gives it.
-    """
-    extents = _extents(shape)
-    if memory.shape != storage.physical_shape(extents):
-        expected = storage.physical_shape(extents)
-        raise FormatError(f"an array of shape {memory.shape} is given, not {expected}", where=str(storage))
-    return np.asarray(memory.reshape(-1)[storage.offsets(extents)])
-
-
 def _extents(shape: tuple[int, ...]) -> Extents:
     if len(shape) != 4:
         raise FormatError(f"a filter has four axes, not {len(shape)}", where=str(shape), hint="unsqueeze it")

@@ -1,7 +1,7 @@
 """Side-car metadata: parts of a model that onnx_ir cannot represent (map types at the interface, training information).
 
-It is taken out of a message before that is converted, and put back when a message is made. Maps are what ZipMap gives;
-training information names initializers and graph outputs, and means nothing where those have changed.
+It is taken out of a message before the conversion, and put back when a message is written. ZipMap has results of map types.
+Training information names initializers and graph outputs, and is invalid if these have changed.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ _TYPE = "layoutopt.type"  # in the meta of a value: its type, as the message has
 _TRAINING = "layoutopt.training"  # in the meta of the main graph
 
 
-class Beside:
-    """The parts of one message that its model is to carry along.
+class Sidecar:
+    """The parts of one message that are stored next to its model.
 
     Attributes:
         types: the types with maps of the main graph's inputs and outputs, by name.
@@ -22,7 +22,7 @@ class Beside:
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        """Take them out of a message. Types of inner values are dropped: inference finds them again."""
+        """Remove the parts from a message. Map types of inner values are dropped, since inference finds them again."""
         graph = proto.graph
         self.types: dict[str, onnx.TypeProto] = {}
         for info in (*graph.input, *graph.output):
@@ -38,18 +38,12 @@ class Beside:
         proto.ClearField("training_info")
 
     def attach(self, model: ir.Model) -> None:
-        """Hand them to the model that was made of the rest."""
+        """Add the parts to the model that was converted from the message."""
         for value in (*model.graph.inputs, *model.graph.outputs):
             if value.name in self.types:
                 value.meta[_TYPE] = self.types[value.name]
         if self.training:
             model.graph.meta[_TRAINING] = self.training
-
-
-def is_beside(proto: onnx.ModelProto) -> bool:
-    """Whether a message has such parts."""
-    infos = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
-    return bool(proto.training_info) or any(has_map(info.type) for info in infos)
 
 
 def has_training(model: ir.Model) -> bool:

@@ -41,8 +41,8 @@ def test_a_file_that_is_good_is_written(tmp_path: Path) -> None:
     for seed in range(3):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        told = judge(Seeded(seed), small().SerializeToString(), folder)
-        assert told.kind == "exit 0", told
+        verdict = judge(Seeded(seed), small().SerializeToString(), folder)
+        assert verdict.kind == "exit 0", verdict
 
 
 LONG = "float[9223372036854775807] x"
@@ -58,8 +58,8 @@ LONG = "float[9223372036854775807] x"
 def test_what_has_ended_a_process(text: str, kind: str, tmp_path: Path) -> None:
     header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
     content = onnx.parser.parse_model(header + text).SerializeToString()
-    told = alone(lambda: judge(Seeded(0), content, tmp_path))
-    assert told.kind == kind, told
+    verdict = alone(lambda: judge(Seeded(0), content, tmp_path))
+    assert verdict.kind == kind, verdict
 
 
 def test_fields_are_found_and_replaced() -> None:

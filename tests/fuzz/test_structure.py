@@ -40,7 +40,7 @@ def sound() -> onnx.ModelProto:
     )
 
 
-def told(model: onnx.ModelProto, folder: Path, **options: object) -> str:
+def verdict_of(model: onnx.ModelProto, folder: Path, **options: object) -> str:
     given = Example(model.SerializeToString(), b"", (), {"target": "gpu-hopper", **options}, None)
     return judge(given, folder).kind
 
@@ -63,23 +63,23 @@ def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytes
 
         return optimize
 
-    assert told(sound(), fresh("good"), verify=False) == "left alone"
+    assert verdict_of(sound(), fresh("good"), verify=False) == "left alone"
     with monkeypatch.context() as patch:
         patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path))
-        assert told(sound(), fresh("wrong"), verify=False) == "wrong"
+        assert verdict_of(sound(), fresh("wrong"), verify=False) == "wrong"
     with monkeypatch.context() as patch:
         patch.setattr(Result, "save", lambda self, path, **rest: onnx.save(other, path.with_name("m.onnx")))
-        assert told(sound(), fresh("lost"), verify=False) == "lost"
+        assert verdict_of(sound(), fresh("lost"), verify=False) == "lost"
     for error, kind in [
         (ModelError("no"), "refused"),
         (IndexError("no"), "traceback"),
     ]:
         with monkeypatch.context() as patch:
             patch.setattr("layoutopt.optimize", fails(error))
-            assert told(sound(), fresh(kind), verify=False) == kind
+            assert verdict_of(sound(), fresh(kind), verify=False) == kind
     broken = sound()
     broken.graph.node[1].op_type = "Nope"
-    assert told(broken, fresh("broken"), verify=False) == "refused, does not run"
+    assert verdict_of(broken, fresh("broken"), verify=False) == "refused, does not run"
 
 
 def test_every_mutation_changes_something() -> None:

@@ -23,7 +23,7 @@ from layoutopt.onnx_io.reader.repair_rules import repair
 from layoutopt.onnx_io.reader.sparse import make_dense
 from layoutopt.onnx_io.reader.tensors import settle_tensors
 from layoutopt.onnx_io.reader.wire_schema import examine_fields, refuse_undefined_fields
-from layoutopt.onnx_io.sidecar import Beside
+from layoutopt.onnx_io.sidecar import Sidecar
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _EXPORT = "export the model again"
@@ -75,7 +75,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
     check_versions(proto)
     refuse_undefined_fields(undefined)
     _complete_outputs(proto)
-    beside = Beside(proto)
+    sidecar = Sidecar(proto)
     make_dense(proto)
     refuse_losses(proto)
     settle_tensors(proto, folder)
@@ -85,7 +85,7 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
         raise
     except Exception as error:  # hostile bytes reach deep into onnx_ir: whatever it raises, the file is at fault
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
-    beside.attach(model)
+    sidecar.attach(model)
     ir.external_data.set_base_dir(model.graph, folder.path)
     folder.open_linked(model)
     if repairs is not None:

@@ -20,12 +20,6 @@ _MOST = 1 << 28  # elements of a dense one; it has to fit into the message
 _SPARSE_CONSTANT = ("Constant", "sparse_value")
 
 
-def is_sparse(proto: onnx.ModelProto) -> bool:
-    """Whether a model has sparse initializers or attributes."""
-    inside = (attr.type == onnx.AttributeProto.SPARSE_TENSOR for node in nodes(proto) for attr in node.attribute)
-    return any(graph.sparse_initializer for graph in graphs(proto)) or any(inside)
-
-
 def make_dense(proto: onnx.ModelProto) -> None:
     """Replace sparse initializers, and the sparse values of Constant nodes, in place.
 

@@ -27,7 +27,7 @@ def compute_outputs(baked: ir.Model) -> None:
 def order_anew(baked: ir.Model) -> None:
     """Put nodes in the order in which outputs need them, and initializers in that of their readers.
 
-    onnxruntime's own orders follow addresses in memory where nodes that it has made stand beside each other.
+    onnxruntime's own orders follow addresses in memory for adjacent nodes that it has created.
     """
     for graph in baked.graphs():
         graph.extend(_needed(graph))
