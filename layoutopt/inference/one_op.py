@@ -18,6 +18,7 @@ from layoutopt.inference.one_node import (
 )
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.ops.shape_functions import (
+    ContradictionError,
     Dims,
     Elements,
     Equivalent,
@@ -110,10 +111,10 @@ def infer_elements(node: Node) -> list[Elements | None]:
 
 
 def _tried(function: Callable[[Node], list[T | None]], node: Node) -> list[T | None]:
-    """What a shape function finds; nothing where the operands contradict each other, which fails when the op is run."""
+    """The results of a shape function; None for each output if the operands contradict each other, so that the op fails."""
     try:
         return function(node)
-    except REFUSALS:
+    except ContradictionError:
         return [None] * len(node.outputs)
 
 

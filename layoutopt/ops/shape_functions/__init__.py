@@ -8,12 +8,13 @@ For what has no function here, `inference` asks onnx about the one node.
 """
 
 from layoutopt.ops.shape_functions.elements import MOST, array_of, elements_of
-from layoutopt.ops.shape_functions.node import Dims, Elements, Known, Node, Operand, as_elements
+from layoutopt.ops.shape_functions.node import ContradictionError, Dims, Elements, Known, Node, Operand, as_elements
 from layoutopt.ops.shape_functions.shapes import shapes_of
 from layoutopt.ops.shape_functions.type_functions import Equivalent, Result, TypeFunction, results_of, type_function
 
 __all__ = [
     "MOST",
+    "ContradictionError",
     "Dims",
     "Elements",
     "Equivalent",

@@ -15,7 +15,18 @@ import numpy as np
 
 from layoutopt.formats import Extent
 from layoutopt.ir.types import Array
-from layoutopt.ops.shape_functions.node import Elements, Known, Node, as_elements, numbers, objects, times
+from layoutopt.ops.shape_functions.node import (
+    ContradictionError,
+    Elements,
+    Known,
+    Node,
+    as_elements,
+    axis_of,
+    numbers,
+    objects,
+    require,
+    times,
+)
 
 Rule: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
 """The elements of the outputs of a node, of the only one or of all; None where they are not known."""
@@ -28,7 +39,11 @@ RULES: dict[str, Rule] = {}
 
 
 def elements_of(node: Node) -> list[Elements | None]:
-    """The elements of every output of a node; None if they are unknown."""
+    """The elements of every output of a node; None if they are unknown.
+
+    Raises:
+        ContradictionError: the operands or attributes contradict each other.
+    """
     count = len(node.outputs)
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
@@ -44,6 +59,18 @@ def _rule(*op_types: str) -> Callable[[Rule], Rule]:
         return rule
 
     return register
+
+
+def _by_numpy(function: Callable[..., Any], *operands: Any, **attributes: Any) -> Any:
+    """The result of a numpy function with the same conditions on its operands as the operator.
+
+    Raises:
+        ContradictionError: numpy refuses the operands.
+    """
+    try:
+        return function(*operands, **attributes)
+    except (ValueError, IndexError) as error:
+        raise ContradictionError(str(error)) from error
 
 
 # --- where extents come from -------------------------------------------------------------------------------------------
@@ -71,6 +98,7 @@ def _constant_of_shape(node: Node) -> Elements | None:
         return None
     value = node.attributes.get("value")
     filler = np.zeros(1) if value is None else value.payload.numpy()
+    require(filler.size == 1, "a value that is not one element")
     return as_elements(np.full(shape, filler.reshape(-1)[0]))
 
 
@@ -113,20 +141,22 @@ def _reshaped(node: Node) -> Elements | None:
         axes = node.integers(1, "axes")
         if axes is None:
             return np.squeeze(given) if node.op_type == "Squeeze" and not node.has(1) else None
-        return np.squeeze(given, tuple(axes)) if node.op_type == "Squeeze" else np.expand_dims(given, tuple(axes))
+        function = np.squeeze if node.op_type == "Squeeze" else np.expand_dims
+        return _by_numpy(function, given, tuple(axes))  # type: ignore[no-any-return]
     if node.op_type == "Flatten":
         return given.reshape(int(np.prod(given.shape[: node.attributes.get("axis", 1)])), -1) if given.size else None
     target = node.integers(1)
     if target is None:
         return None
     copied = not node.attributes.get("allowzero")
-    return given.reshape([given.shape[axis] if dim == 0 and copied else dim for axis, dim in enumerate(target)])
+    shape = [given.shape[axis_of(axis, given.ndim)] if dim == 0 and copied else dim for axis, dim in enumerate(target)]
+    return _by_numpy(given.reshape, shape)  # type: ignore[no-any-return]
 
 
 @_rule("Transpose")
 def _transposed(node: Node) -> Elements | None:
     given = node.elements()
-    return None if given is None else given.transpose(node.attributes.get("perm"))
+    return None if given is None else _by_numpy(given.transpose, node.attributes.get("perm"))
 
 
 @_rule("Gather")
@@ -134,7 +164,7 @@ def _gathered(node: Node) -> Elements | None:
     given, indices = node.elements(), node.constant(1)
     if given is None or indices is None or np.size(indices) > MOST:
         return None
-    taken = np.take(given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
+    taken = _by_numpy(np.take, given, indices.astype(np.int64), axis=node.attributes.get("axis", 0))
     return objects(list(np.reshape(taken, -1)), np.shape(indices)) if given.ndim == 1 else np.asarray(taken)
 
 
@@ -148,8 +178,11 @@ def _sliced(node: Node) -> Elements | None:
     steps = node.integers(4) if node.has(4) else [1] * len(starts)
     if axes is None or steps is None:
         return None
+    require(len(axes) == len(starts) == len(ends) == len(steps), "starts, ends, axes and steps of different lengths")
+    require(0 not in steps, "a step of zero")
     where = [slice(None)] * given.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for given_axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis = axis_of(given_axis, given.ndim)
         size = given.shape[axis]
         stop = None if step < 0 and end < -size else end  # from the back, -1 is before the first
         where[axis] = slice(start, stop, step)
@@ -161,13 +194,14 @@ def _split(node: Node) -> list[Elements] | None:
     given = node.elements()
     if given is None:
         return None
-    axis, count = node.attributes.get("axis", 0), len(node.outputs)
+    axis, count = axis_of(node.attributes.get("axis", 0), given.ndim), len(node.outputs)
     sizes = node.integers(1, "split") if node.has(1) or "split" in node.attributes else None
     if sizes is None:
         if node.has(1):
             return None
         chunk = -(-given.shape[axis] // count)
         sizes = [min(chunk, given.shape[axis] - chunk * index) for index in range(count)]
+    require(len(sizes) == count and min(sizes) >= 0 and sum(sizes) == given.shape[axis], "pieces of another total size")
     return list(np.split(given, np.cumsum(sizes)[:-1], axis=axis))
 
 
@@ -183,7 +217,7 @@ def _joined(node: Node) -> Elements | None:
                 return None
             given = objects([None] * prod(sizes), sizes)
         pieces.append(given)
-    return np.concatenate(pieces, axis=node.attributes.get("axis", 0))
+    return _by_numpy(np.concatenate, pieces, axis=node.attributes.get("axis", 0))  # type: ignore[no-any-return]
 
 
 @_rule("Expand")
@@ -191,7 +225,7 @@ def _expanded(node: Node) -> Elements | None:
     given, target = node.elements(), node.integers(1)
     if given is None or target is None:
         return None
-    shape = np.broadcast_shapes(given.shape, tuple(target))
+    shape = _by_numpy(np.broadcast_shapes, given.shape, tuple(target))
     return np.broadcast_to(given, shape) if np.prod(shape) <= MOST else None
 
 
@@ -200,7 +234,7 @@ def _tiled(node: Node) -> Elements | None:
     given, repeats = node.elements(), node.integers(1)
     if given is None or repeats is None or given.size * np.prod(repeats) > MOST:
         return None
-    return np.tile(given, repeats)
+    return _by_numpy(np.tile, given, repeats)  # type: ignore[no-any-return]
 
 
 @_rule("Where")
@@ -208,7 +242,7 @@ def _chosen(node: Node) -> Elements | None:
     given = [each for index in range(3) if (each := node.elements(index)) is not None]
     if len(given) != 3:
         return None
-    condition, one, other = np.broadcast_arrays(*given)
+    condition, one, other = _by_numpy(np.broadcast_arrays, *given)
     chosen = [
         None if truth is None or truth.number is None else a if truth.number else b
         for truth, a, b in zip(condition.flat, one.flat, other.flat, strict=True)
@@ -226,7 +260,7 @@ def _each(node: Node, function: Callable[[Extent, Extent], Known]) -> Elements |
         other = node.elements(index)
         if result is None or other is None:
             return None
-        one, two = np.broadcast_arrays(result, other)
+        one, two = _by_numpy(np.broadcast_arrays, result, other)
         pairs = zip(one.flat, two.flat, strict=True)
         result = objects([None if a is None or b is None else function(a, b) for a, b in pairs], one.shape)
     return result

@@ -23,6 +23,31 @@ Elements: TypeAlias = Array
 """The elements of a small integer tensor, of its shape: objects that are `Known`."""
 
 
+class ContradictionError(Exception):
+    """The operands or attributes of a node contradict each other, so that the op fails when it runs."""
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        ContradictionError: there is no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise ContradictionError(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank
+
+
+def require(is_consistent: bool, what: str) -> None:
+    """Check a condition that holds for every op that can run.
+
+    Raises:
+        ContradictionError: it does not hold.
+    """
+    if not is_consistent:
+        raise ContradictionError(what)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """An input of a node.
@@ -164,4 +189,18 @@ def times(dims: Iterable[Extent]) -> Extent:
     return prod(dims, start=Extent.of(1))
 
 
-__all__ = ["Dims", "Elements", "Extents", "Known", "Node", "Operand", "as_elements", "numbers", "objects", "times"]
+__all__ = [
+    "ContradictionError",
+    "Dims",
+    "Elements",
+    "Extents",
+    "Known",
+    "Node",
+    "Operand",
+    "as_elements",
+    "axis_of",
+    "numbers",
+    "objects",
+    "require",
+    "times",
+]

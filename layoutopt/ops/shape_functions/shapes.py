@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Extent
-from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, numbers, times
+from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, axis_of, numbers, require, times
 
 Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
 """Returns the shapes of the outputs; None if they are unknown."""
@@ -26,7 +26,11 @@ _FAR = (1 << 31) - 1  # an end of a Slice from here on means all
 
 
 def shapes_of(node: Node) -> list[Dims | None]:
-    """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks."""
+    """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks.
+
+    Raises:
+        ContradictionError: the operands or attributes contradict each other.
+    """
     rule = RULES.get(node.op_type)
     found = rule(node) if rule is not None else None
     return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
@@ -60,6 +64,9 @@ def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
         return None
     strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
     pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
+    require(count >= 0 and len(pads) == 2 * count, "pads of another rank than the image")
+    require(all(len(each) == count for each in (kernel, strides, dilations)), "windows of another rank than the image")
+    require(all(stride > 0 for stride in strides), "a stride that is not positive")
     return [
         _Axis(
             strides[axis],
@@ -80,6 +87,7 @@ def _windows(node: Node) -> Sequence[Dims | None] | None:
     axes = _axes(node, w, len(x) - 2)
     if axes is None:
         return None
+    require(w is None or len(w) > 0, "a filter without axes")
     sizes = (
         (size + (axis.stride - 1)) // axis.stride
         if axis.around is None
@@ -98,6 +106,7 @@ def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
     if axes is None:
         return None
     more = node.attributes.get("output_padding", [0] * len(axes))
+    require(len(more) == len(axes) and len(w) > 1, "filters of another rank than the image")
     sizes = (
         size * axis.stride if axis.around is None else (size - 1) * axis.stride + (extra + axis.reach - axis.around)
         for size, axis, extra in zip(x[2:], axes, more, strict=True)
@@ -110,6 +119,7 @@ def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
     x, block = node.shape(0), node.attributes.get("blocksize", 1)
     if x is None or len(x) != 4:
         return None
+    require(block > 0, "a block without elements")
     n, c, h, w = x
     if node.op_type == "DepthToSpace":
         return [(n, c // (block * block), h * block, w * block)]
@@ -161,7 +171,8 @@ def _compressed(node: Node) -> Sequence[Dims | None] | None:
     x, axis = node.shape(0), node.attributes.get("axis")
     if x is None or axis is None:
         return None
-    return [tuple(None if place == axis % len(x) else dim for place, dim in enumerate(x))]
+    along = axis_of(axis, len(x))
+    return [tuple(None if place == along else dim for place, dim in enumerate(x))]
 
 
 @_rule("Expand")
@@ -203,7 +214,8 @@ def _padded(node: Node) -> Sequence[Dims | None] | None:
     if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     dims: list[Known] = list(x)
-    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+    for given, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        axis = axis_of(given, len(x))
         dims[axis] = None if before is None or after is None else x[axis] + before + after
     return [tuple(dims)]
 
@@ -224,7 +236,11 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     if axes is None:
         return None
     dims: list[Known] = list(x)
-    for place, axis in enumerate(axes):
+    lists = [each for each in (starts, ends, steps) if each is not None]
+    require(all(len(each) == len(axes) for each in lists), "starts, ends, axes and steps of different lengths")
+    require(steps is None or 0 not in steps, "a step of zero")
+    for place, given_axis in enumerate(axes):
+        axis = axis_of(given_axis, len(x))
         dims[axis] = None
         if starts is not None and ends is not None and steps is not None:
             dims[axis] = _length(node, x[axis], starts[place], ends[place], steps[place])
@@ -267,8 +283,7 @@ def _joined(node: Node) -> Sequence[Dims | None] | None:
     shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
     if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
-    rank = len(shapes[0])
-    along = node.attributes.get("axis", 1) % rank
+    along = axis_of(node.attributes.get("axis", 1), len(shapes[0]))
     places = enumerate(zip(*shapes, strict=True))
     return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in places)]
 
@@ -283,7 +298,7 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     x, count = node.shape(0), len(node.outputs)
     if not x:
         return None
-    axis = node.attributes.get("axis", 0)
+    axis = axis_of(node.attributes.get("axis", 0), len(x))
     sizes: list[Known] = [None] * count
     dim = x[axis]
     if "split" in node.attributes or node.has(1):
@@ -291,8 +306,8 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
         sizes = list(given) if given is not None and len(given) == count else sizes
     else:
         chunk = (dim + (count - 1)) // count if node.version >= 18 else dim // count
-        sizes = [chunk] * (count - 1) + [dim - chunk * (count - 1)]
-    return [tuple(size if place == axis % len(x) else old for place, old in enumerate(x)) for size in sizes]
+        sizes = [*[chunk] * (count - 1), dim - chunk * (count - 1)]
+    return [tuple(size if place == axis else old for place, old in enumerate(x)) for size in sizes]
 
 
 @_rule("Resize", "Upsample")
@@ -300,7 +315,7 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     x, attributes = node.shape(0), node.attributes
     if x is None:
         return None
-    axes = attributes.get("axes", list(range(len(x))))
+    axes = [axis_of(axis, len(x)) for axis in attributes.get("axes", range(len(x)))]
     dims: list[Known] = list(x)
     if node.has(3):
         sizes = node.vector(3)
@@ -334,6 +349,7 @@ def _images(node: Node) -> Sequence[Dims | None] | None:
     x, image, block = node.shape(0), node.vector(1), node.integers(2)
     if x is None or len(x) != 3 or image is None or block is None:
         return None
+    require(all(size > 0 for size in block), "a block without elements")
     return [(x[0], x[1] // prod(block), *image)]
 
 
