@@ -25,7 +25,7 @@ class Step:
 
     @property
     def source(self) -> Value:
-        """What it reads."""
+        """The first input of the op."""
         value = self.op.inputs[0]
         assert value is not None
         return value
@@ -135,7 +135,7 @@ def _with_numbers(graph: Graph, op: Op, index: int, numbers: Mapping[int, int]) 
 
 
 def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
-    """What is in the place of an input of `op` in a copy of it."""
+    """A constant that replaces an input of `op` in a copy of the op."""
     old = op.inputs[index] if index < len(op.inputs) else None
     stem = f"{old.name if old is not None else op.name or op.kind}__moved"
     return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(np.ascontiguousarray(array)))

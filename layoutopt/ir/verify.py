@@ -120,7 +120,7 @@ def tensors_without_padding_have_state_zero(graph: Graph) -> Iterator[str]:
 
 
 @invariant
-def outputs_lie_as_promised(graph: Graph) -> Iterator[str]:
+def outputs_have_the_promised_storages(graph: Graph) -> Iterator[str]:
     """After casts are inserted: the promised format or the canonical one, and no worse padding. Skipped while none are."""
     for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
         wanted, has = graph.output_storage(index), value.storage
@@ -129,7 +129,7 @@ def outputs_lie_as_promised(graph: Graph) -> Iterator[str]:
 
 
 @invariant
-def planned_ops_find_their_operands_as_their_signature_says(graph: Graph) -> Iterator[str]:
+def operands_have_the_storages_of_the_signature(graph: Graph) -> Iterator[str]:
     """After casts are inserted: the same format, and padding no worse than accepted. Skipped while none are."""
     if graph.stage != "cast":
         return

@@ -287,7 +287,7 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
 
 
 @invariant
-def bodies_lie_as_the_signature_of_their_op_says(graph: Graph) -> Iterator[str]:
+def bodies_have_the_storages_of_the_signature_of_their_op(graph: Graph) -> Iterator[str]:
     """After casts are inserted: every port of a region has the storage that the signature of its op requires."""
     for op in graph.ops if graph.stage == "cast" else ():
         if op.signature is None or region_rule(op) is None:

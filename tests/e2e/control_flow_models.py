@@ -287,9 +287,9 @@ MODELS = {
                 d = Identity(k) p = Conv {CONV} (s, w1, b) o = Conv {CONV} (p, w2) }}> }},
             else_branch = no () => ({IMAGE} r) {{ r = Neg(x) }}>
         }}""",
-    "channels_that_leave_lanes": """
+    "channels_that_leave_padding": """
         # constants: w0(17,3,3,3) w1(17,17,3,3) v(5,17,1,1)
-        # 17 channels, so that blocks have lanes wherever they cross
+        # 17 channels, so that blocks have padding at all boundaries of regions
         g (float[1,3,12,12] x, bool c) => (float[1,5,12,12] y) <int64 m = {3}> {
           [stem] a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w0)
           l = Loop (m, , a) <body = again (int64 i, bool k, s) => (bool d, o) {

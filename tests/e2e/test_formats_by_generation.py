@@ -61,7 +61,7 @@ def planned(network: str, dtype: str, target: str, folder: Path) -> Report:
 
 
 def bare(format: str | None) -> str:
-    """A format without its lanes."""
+    """A format without its padding."""
     return str(format).split("(")[0]
 
 

@@ -1,6 +1,6 @@
 """Laws of planning across the boundaries of bodies: the plan is the cheapest one, it is what the passes build, and it is right.
 
-Prices are random, so formats cross in all ways that the rules allow, with lanes in whatever state.
+Prices are random, so boundary values have all formats that the rules allow, with padding in every state.
 """
 
 from collections.abc import Iterator, Sequence

@@ -60,7 +60,7 @@ def test_more_bytes_are_never_cheaper(
 
 
 @given(models, shapes, dtypes, formats, st.sampled_from(list(Padding)), st.sampled_from(list(Padding)))
-def test_lanes_cost_only_when_they_have_to_become_cleaner(
+def test_padding_costs_only_if_it_has_to_become_cleaner(
     model: RooflineModel, shape: Shape4, dtype: DType, format: Format, has: Padding, wants: Padding
 ) -> None:
     check_padding_price(model, tensor(shape, dtype), format, has, wants)

@@ -348,7 +348,7 @@ def bound(draw: Callable) -> tuple[Format, tuple[int, ...]]:
 
 @given(bound())
 def test_a_format_is_a_layout(case: tuple[Format, tuple[int, ...]]) -> None:
-    """Offsets are where `pack` puts the elements, and the lanes are beyond the logical extents."""
+    """Offsets are where `pack` puts the elements, and the padding elements are beyond the logical extents."""
     fmt, shape = case
     layout = from_format(fmt, shape)
     coords = np.ix_(*map(np.arange, shape))
@@ -388,7 +388,7 @@ def test_memory_with_gaps_is_a_layout_too(case: tuple[Format, tuple[int, ...]], 
 @settings(max_examples=200)
 @given(st.data())
 def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
-    """dst[i] = src[map(i)] for every place of the destination's memory, lanes included."""
+    """dst[i] = src[map(i)] for every place of the destination's memory, padding included."""
     src, shape = data.draw(bound())
     dst = data.draw(formats(src.rank))
     shape = tuple(math.lcm(src.block(axis), dst.block(axis)) * data.draw(st.integers(1, 2)) for axis in range(src.rank))

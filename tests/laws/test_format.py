@@ -57,8 +57,8 @@ def test_every_dtype_packs(dtype: str) -> None:
     physical = pack(array, fmt)
     assert physical.dtype == kind
     assert unpack(physical, fmt, shape).tobytes() == array.tobytes()
-    lanes = physical[..., 3].ravel()
-    assert set(lanes) == {""} if kind.hasobject else not any(lanes.tobytes())
+    padding = physical[..., 3].ravel()
+    assert set(padding) == {""} if kind.hasobject else not any(padding.tobytes())
 
 
 def test_what_does_not_move_is_not_copied() -> None:

@@ -19,7 +19,7 @@ def conversions(draw: Callable) -> tuple[Conversion, tuple[int, ...]]:
 
 
 def dirty(conversion: Conversion, shape: tuple[int, ...]) -> np.ndarray:
-    """The source's memory of a numbered tensor, with rubbish in its lanes."""
+    """The source's memory of a numbered tensor, with arbitrary padding."""
     physical = pack(numbered(shape), conversion.src)
     return np.where(physical == 0, -1, physical)
 
@@ -31,7 +31,7 @@ def test_steps_do_what_packing_again_does(case: tuple[Conversion, tuple[int, ...
 
 
 @given(conversions())
-def test_new_lanes_are_zero_whatever_the_old_ones_held(case: tuple[Conversion, tuple[int, ...]]) -> None:
+def test_new_padding_is_zero_whatever_the_old_padding_held(case: tuple[Conversion, tuple[int, ...]]) -> None:
     conversion, shape = case
     assume(conversion.moves(shape))
     src, dst = conversion.src.padded_shape(shape), static_shape(conversion.dst.padded_shape(shape))

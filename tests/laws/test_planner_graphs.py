@@ -1,7 +1,7 @@
 """Laws of planning on graphs: the plan is the cheapest combination of candidates, and the passes build what it paid for.
 
 The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, renames, values that
-are shared or graph outputs, channel counts that leave lanes. So are the prices.
+are shared or graph outputs, channel counts that require padding. So are the prices.
 """
 
 import random
@@ -332,7 +332,7 @@ def passes_of(mode: Mode) -> Pipeline:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build_it(block: int) -> None:
-    compared = laned = 0
+    compared = padded = 0
     for seed in range(block * GRAPHS_PER_BLOCK, (block + 1) * GRAPHS_PER_BLOCK):
         mode = mode_of(seed)
         case = plan_of(seed, mode)
@@ -342,7 +342,7 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
         signatures = candidates_of(graph, model, pins)
         if signatures is not None:
             compared += 1
-            laned += any(
+            padded += any(
                 each is not None and each.padding for group in signatures.values() for each in group[-1].outputs
             )
             assert plan.seconds == pytest.approx(cheapest(graph, model, signatures, pins, mode), rel=1e-6), seed
@@ -354,7 +354,7 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
         assert context.plan.seconds == plan.seconds, seed
         assert built(graph, model) == pytest.approx(plan.seconds, rel=1e-9), seed
     assert compared >= GRAPHS_PER_BLOCK * 0.8
-    assert laned > 5
+    assert padded > 5
 
 
 HOST_BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target())
@@ -362,7 +362,7 @@ HOST_BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target())
 
 @pytest.mark.parametrize("seed", [*range(150), 689])
 def test_planned_graphs_compute_what_they_did(seed: int) -> None:
-    """In every dialect. Logarithms and quotients put garbage into lanes, which must not get out of them."""
+    """In every dialect. Logarithms and quotients put garbage into padding, which must not spread."""
     graph, mode = Generator(seed).build(), mode_of(seed)
     if any(op.domain for op in graph.ops):
         return

@@ -15,19 +15,21 @@ _SAMPLES = 8
 
 
 @pytest.mark.parametrize("kind", rules())
-def test_what_becomes_of_lanes(kind: str) -> None:
+def test_padding_of_results(kind: str) -> None:
     transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, _SAMPLES).items():
         others = results - {transfer[state]}
-        assert not others or transfer.text, f"{state} lanes become {others}, and not {transfer[state]}"
+        assert not others or transfer.text, f"{state} padding becomes {others}, and not {transfer[state]}"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", rules())
-def test_what_is_said_of_lanes_is_seen(kind: str) -> None:
+def test_the_declared_padding_is_seen(kind: str) -> None:
     transfer = rules()[kind].padding_of(kind)
     for state, results in observed(kind, None).items():
-        assert not results or transfer[state] in results, f"{state} lanes become {results}, and never {transfer[state]}"
+        assert not results or transfer[state] in results, (
+            f"{state} padding becomes {results}, and never {transfer[state]}"
+        )
 
 
 @pytest.mark.parametrize("kind", rules())
@@ -37,7 +39,7 @@ def test_formats_are_said(kind: str) -> None:
 
 
 def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]:
-    """What lanes of results become where those of all inputs hold the same; None where the rule refuses."""
+    """The padding states of results if all inputs have one state; None if the rule refuses it."""
     found: dict[Padding, set[Padding | None]] = {state: set() for state in Padding}
     made = (draft.make() for draft in drafts(kind, thorough=count is None) if not draft.is_moved)
     for sample in islice((each for each in made if each is not None), count):
@@ -54,13 +56,13 @@ def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | No
     rule = rule_of(op)
     assert rule is not None
     inputs = list(zip(op.inputs, signature.inputs, strict=True))
-    laned = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
+    padded = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
     results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
     axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
-    if isinstance(rule, BroadcastingOp) and (not all(laned) or len(axes) > 1):
+    if isinstance(rule, BroadcastingOp) and (not all(padded) or len(axes) > 1):
         return
-    for state in Padding if any(laned) else [Padding.ZERO] if any(results) else []:
-        states = rule.transfer_padding(op, signature, tuple(state if has else Padding.ZERO for has in laned))
+    for state in Padding if any(padded) else [Padding.ZERO] if any(results) else []:
+        states = rule.transfer_padding(op, signature, tuple(state if has else Padding.ZERO for has in padded))
         if states is None:
             found[state].add(None)
         elif any(results):

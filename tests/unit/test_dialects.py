@@ -105,7 +105,7 @@ def test_the_dialect_ops_knows_no_domain_but_onnx() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_cast_to_the_same_format_sets_the_lanes_to_zero(dialect: str) -> None:
+def test_a_cast_to_the_same_format_sets_the_padding_to_zero(dialect: str) -> None:
     graph = chain("Sigmoid", "NCHW8c", (1, 5, 2, 2), 1, 17)
     format = Format.parse("NCHW8c")
     graph.value("y0").storage = Storage(format, Padding.FINITE)

@@ -113,7 +113,7 @@ def test_chains_are_short(src: str, dst: str, shape: tuple[Dim, ...], expected: 
     assert kinds(src, dst, shape) == expected
 
 
-def test_trusted_lanes_are_kept() -> None:
+def test_trusted_padding_is_kept() -> None:
     assert kinds("NCHW16c", "NCHW8c", (2, 17, 4, 5), trust=True) == "Reshape Transpose Reshape Slice"
     assert kinds("NCHW8c", "NCHW16c", (2, 17, 4, 5), trust=True) == "Pad Reshape Transpose Reshape"
 
@@ -141,7 +141,7 @@ def test_parameters_of_steps() -> None:
         ("NHWC", ("N", 64, 1, 1), ("N", 64), "MN"),
         ("NHWC", ("N", 64, 7, 7), ("N", 3136), "M49nN"),  # the minor digit first
         ("NHWC", ("N", 64, "H", "W"), ("N", "K"), None),  # whose extent has to be known
-        ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # lanes travel with their axis
+        ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # padding elements move with their axis
         ("NCHW16c", (1, 17, 8, 4), (1, 17 * 32), None),  # and cannot be merged into another
         ("NCHW16c", (2, 32, 8, 4), (2, 2, 16, 8, 4), "ABDEC"),
         ("ACBD", ("B", 12, "S", 64), ("B", 768, "S"), None),  # rows of heads, cut across a symbolic axis
@@ -180,7 +180,7 @@ def refusals() -> dict[str, object]:
         "negative block": lambda: Format((Part(0), Part(0, -4))),
         "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
         "symbolic block": lambda: nchw16c.physical_shape((1, "C", 3, 3)),
-        "lanes of symbols": lambda: nchw16c.padding_elements(("N", 17, 3, 3)),
+        "padding of symbols": lambda: nchw16c.padding_elements(("N", 17, 3, 3)),
         "no permutation": lambda: matrix.propagate_transpose((0, 0)),
         "no such axis": lambda: matrix.restrict((2,)),
         "letters of another rank": lambda: matrix.name("NCHW"),

@@ -175,7 +175,7 @@ def test_a_cast_stands_right_behind_its_producer(graph: Graph) -> None:
     assert again.name == "a__NHWC_2"
 
 
-def test_a_cast_keeps_lanes_only_if_it_moves_nothing() -> None:
+def test_a_cast_keeps_padding_only_if_it_moves_nothing() -> None:
     graph = Graph()
     storage = Storage(Format.parse("NCHW8c"), Padding.FINITE)
     value = graph.add_value(Value("x", TensorType(DType.FLOAT32, (1, 17, 4, 4)), storage=storage))
@@ -189,8 +189,8 @@ def test_a_cast_keeps_lanes_only_if_it_moves_nothing() -> None:
 
 def test_text(graph: Graph) -> None:
     w = graph.add_value(Value("w", FLOATS, storage=Storage(NHWC), data=ArrayData(np.zeros((1, 8, 4, 4), np.float32))))
-    lanes = Storage(Format.parse("NCHW16c"), Padding.ANY)
-    b = graph.add_value(Value("b", FLOATS, storage=lanes))
+    padding = Storage(Format.parse("NCHW16c"), Padding.ANY)
+    b = graph.add_value(Value("b", FLOATS, storage=padding))
     sequence = graph.add_value(Value("s", OpaqueType("seq(float)")))
     attributes: dict[str, Attribute] = {
         "to": 1,

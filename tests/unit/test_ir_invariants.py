@@ -102,7 +102,7 @@ def promise_another_output(graph: Graph) -> None:
     graph.promised[0] = Storage(NHWC)
 
 
-def lay_a_body_otherwise(graph: Graph) -> None:
+def change_the_storage_of_a_body(graph: Graph) -> None:
     graph.stage = "cast"
     c = graph.new_value("c", TensorType(DType.BOOL, ()), data=ArrayData(np.asarray(True)))
     bodies = {name: Graph(name, root=graph) for name in ("then_branch", "else_branch")}
@@ -188,11 +188,11 @@ CRIMES: dict[Callable[[Graph], None], str] = {
     block_a_symbolic_axis: "storages fit their tensors",
     forget_the_storage: "storages fit their tensors",
     declare_padding_that_does_not_exist: "tensors without padding have state zero",
-    plan_half_the_graph: "planned ops find their operands as their signature says",
-    promise_another_output: "outputs lie as promised",
-    lay_a_body_otherwise: "bodies lie as the signature of their op says",
-    forget_a_cast: "planned ops find their operands as their signature says",
-    feed_garbage_padding: "planned ops find their operands as their signature says",
+    plan_half_the_graph: "operands have the storages of the signature",
+    promise_another_output: "outputs have the promised storages",
+    change_the_storage_of_a_body: "bodies have the storages of the signature of their op",
+    forget_a_cast: "operands have the storages of the signature",
+    feed_garbage_padding: "operands have the storages of the signature",
     lower_without_the_format: "lowered values have no format",
     keep_a_signature: "lowered ops have no signature",
     leave_a_cast: "lowered ops of layoutopt are calls",

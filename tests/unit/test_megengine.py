@@ -101,7 +101,7 @@ def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: s
 
 @pytest.mark.parametrize("row", PUBLISHED["kernels"], ids=lambda row: row[0])
 def test_every_kernel_is_a_row_of_some_target(row: list[Any]) -> None:
-    """But for those of integers on Arm, where they lie as onnxruntime's kernels want them, channels last."""
+    """But for those of integers on Arm, which are channels last, as onnxruntime's kernels require."""
     _, where, x, _, y, types = row
     specs = [load_target(target).spec for target in (GPUS if where == "cuda" else CPUS)]
     for source, result in types:

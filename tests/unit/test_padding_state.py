@@ -1,4 +1,4 @@
-"""What becomes of lanes: where a rule must not be too optimistic, and where it need not be careful."""
+"""Padding transfer: cases in which a rule must not be too optimistic, and cases in which it need not be careful."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def op_of(
 
 
 def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
-    """Those that have the given formats, with all lane states."""
+    """The signatures with the given formats, with all padding states."""
     rule = rule_of(op)
     assert rule is not None
     found = rule.signature(op, {slot: Format.parse(text) for slot, text in known.items()})
@@ -38,7 +38,7 @@ def signatures(op: Op, known: Mapping[Slot, str]) -> list[Signature]:
 
 
 def left(op: Op, format: str, *states: Padding, slot: Slot = X) -> Padding | None:
-    """What the output's lanes hold if the inputs' hold this; None if the op does not take that."""
+    """The padding state of the output for those of the inputs; None if the op refuses them."""
     for signature in signatures(op, {slot: format}):
         got = tuple(storage.padding if storage is not None else ZERO for storage in signature.inputs)
         if got == states:
@@ -81,24 +81,24 @@ def number(value: float) -> np.ndarray:
     ],
     ids=str,
 )
-def test_lanes_of_channels(op: Op, states: tuple[Padding, ...], result: Padding | None) -> None:
+def test_padding_of_channels(op: Op, states: tuple[Padding, ...], result: Padding | None) -> None:
     assert left(op, "NCHW8c", *states) is result
 
 
-def test_an_operand_covers_the_lanes_of_its_own_axes_only() -> None:
+def test_an_operand_covers_the_padding_of_its_own_axes_only() -> None:
     scaled = op_of("Mul", IMAGE, (1, 17, 1, 1))
-    assert left(scaled, "NCHW8c8n", FINITE, ZERO) is ANY  # its elements meet the lanes of the batch
+    assert left(scaled, "NCHW8c8n", FINITE, ZERO) is ANY  # its elements meet the padding of the batch
     assert left(scaled, "NCHW8c8n", ZERO, ZERO) is ZERO
 
 
-def test_images_that_are_lanes_are_normalised_to_the_bias() -> None:
+def test_images_of_padding_are_normalised_to_the_bias() -> None:
     ones = np.ones(17, np.float32)
     norm = op_of("InstanceNormalization", IMAGE, ones, ones)
     assert left(norm, "NCHW8c", FINITE, ZERO, ZERO) is ZERO
     assert left(norm, "NCHW4n", ZERO, ZERO, ZERO) is ANY
 
 
-def test_whole_numbers_are_not_divided_by_lanes() -> None:
+def test_whole_numbers_are_not_divided_by_padding() -> None:
     whole = op_of("Div", IMAGE, IMAGE, dtype=DType.INT32)
     assert left(whole, "NCHW8c", ZERO, ZERO) is None
     by_number = op_of("Div", IMAGE, (1,), dtype=DType.INT32)
@@ -106,16 +106,16 @@ def test_whole_numbers_are_not_divided_by_lanes() -> None:
     assert left(by_number, "NCHW8c", ANY, ZERO) is None
 
 
-def test_a_bias_reaches_the_lanes_that_it_broadcasts_over() -> None:
-    for bias, lanes in (((5, 3), ZERO), ((3,), FINITE), ((5, 1), FINITE)):
+def test_a_bias_reaches_the_padding_that_it_broadcasts_over() -> None:
+    for bias, padding in (((5, 3), ZERO), ((3,), FINITE), ((5, 1), FINITE)):
         product = op_of("Gemm", (5, 7), (7, 3), bias, out=(5, 3))
-        assert left(product, "MN8m8n", ZERO, ZERO, ZERO, slot=Y) is lanes
+        assert left(product, "MN8m8n", ZERO, ZERO, ZERO, slot=Y) is padding
     product = op_of("Gemm", (5, 7), (7, 3), (3,), out=(5, 3))
     assert left(product, "MN8n", ZERO, ZERO, ZERO, slot=Y) is ZERO
 
 
 @pytest.mark.parametrize(("zero", "is_legal"), [(0, True), (7, False)])
-def test_lanes_of_constants_are_looked_at_too(zero: int, is_legal: bool) -> None:
+def test_padding_of_constants_is_checked_too(zero: int, is_legal: bool) -> None:
     """Both are zero, but with zero points neither is nothing."""
     x, w = np.ones((1, 3, 4, 4), np.uint8), np.ones((2, 3, 1, 1), np.uint8)
     points = (np.asarray(point, np.uint8) for point in (1, zero))
@@ -123,15 +123,15 @@ def test_lanes_of_constants_are_looked_at_too(zero: int, is_legal: bool) -> None
     assert bool(signatures(op, {X: "NCHW4c", Slot("in", 1): "NCHW4c", Y: "NCHW"})) == is_legal
 
 
-def test_strings_have_no_lanes() -> None:
+def test_strings_have_no_padding() -> None:
     assert not signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NCHW8c"})
     assert signatures(op_of("Identity", IMAGE, dtype=DType.STRING), {X: "NHWC"})
 
 
 @pytest.mark.parametrize(
-    ("shape", "states", "lanes"),
+    ("shape", "states", "padding"),
     [
-        ((5, 8), (ANY, ZERO), ANY),  # five rows in blocks of 8: garbage stays in rows that are lanes
+        ((5, 8), (ANY, ZERO), ANY),  # five rows in blocks of 8: garbage stays in rows of padding
         ((5, 8), (ZERO, ZERO), ZERO),
         ((8, 7), (FINITE, ZERO), ZERO),  # seven summed over in blocks of 8: it meets zeros
         ((8, 7), (ANY, ZERO), None),  # but zero times infinity is none
@@ -139,8 +139,8 @@ def test_strings_have_no_lanes() -> None:
         ((5, 7), (FINITE, ZERO), ANY),
     ],
 )
-def test_products_mind_lanes_only_where_they_sum(
-    shape: tuple[int, int], states: tuple[Padding, Padding], lanes: Padding | None
+def test_products_mind_padding_only_where_they_sum(
+    shape: tuple[int, int], states: tuple[Padding, Padding], padding: Padding | None
 ) -> None:
     rows, summed = shape
     product = op_of("MatMul", shape, (summed, 3), out=(rows, 3))
@@ -148,4 +148,4 @@ def test_products_mind_lanes_only_where_they_sum(
     assert rule is not None
     signature = rule.signature(product, dict.fromkeys(product.slots(), format))
     assert isinstance(signature, Signature)
-    assert rule.transfer_padding(product, signature, states) == (None if lanes is None else (lanes,))
+    assert rule.transfer_padding(product, signature, states) == (None if padding is None else (padding,))

@@ -16,10 +16,10 @@ KINDS = ("Conv", "com.microsoft::FusedConv")
 
 @native(*KINDS)
 def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """A convolution from plain or blocked to blocked, maybe with a sum and an activation already.
+    """Write a convolution from a plain or blocked input to a blocked output, with a sum and an activation if it has them.
 
-    Formats are compared by what they make of the bytes: where an image is a single element, plain and blocked are the same,
-    and signatures say plain.
+    Formats are compared by the bytes that they store: for an image of a single element, plain and blocked formats are equal,
+    and signatures contain the plain one.
     """
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
     block = _block(op, builder, arrays)

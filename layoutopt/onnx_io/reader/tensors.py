@@ -1,4 +1,4 @@
-"""The elements of tensors in a file: enough of them, of a known type, and where they are said to be.
+"""Checks of the tensors in a file: the number of elements, their type, and the location of external data.
 
 Only sizes are read, except for tensors of attributes in external data: their elements are copied into the
 message, since an attribute is written back as it is, and its file may not be where the model goes.
