@@ -66,5 +66,5 @@ def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | No
         if states is None:
             found[state].add(None)
         elif any(results):
-            padded = (*states, *(Padding.ANY,) * (len(op.outputs) - len(states)))
-            found[state].add(max(each for each, has in zip(padded, results, strict=True) if has))
+            left = (*states, *(Padding.ANY,) * (len(op.outputs) - len(states)))
+            found[state].add(max(each for each, has in zip(left, results, strict=True) if has))
