@@ -276,17 +276,17 @@ class Graph(DefUseNet):
             self.set_output(index, new)
 
     def replace_value(self, old: Value, new: Value) -> None:
-        """Let `new` take the place and the name of `old`; remove `old` and the ops that nothing reads any more."""
+        """Let `new` take the place and the name of `old`, which is removed; ops that only `old` needed are removed with it."""
         name, producer = old.name, self.producer(old)
         self.replace_uses(old, new)
         self.replace_output(old, new)
         new.tensor, new.origin = old.tensor, old.origin
         if producer is None:
             self.remove_value(old)
-            self.rename(new, name)
         else:
             self.remove_op(producer)
-            self.rename(new, name)
+        self.rename(new, name)
+        if producer is not None and self.is_used(new):  # if not, `new` would be removed as well
             for before in self.producers(producer):
                 self.remove_unread(before)
 

@@ -259,6 +259,17 @@ def test_a_value_takes_the_place_and_the_name_of_another() -> None:
     assert list(violations(graph)) == []
 
 
+def test_a_value_that_nothing_reads_keeps_its_place() -> None:
+    """x -> Neg -> a -> Mul -> y, none of them read: a takes the place of y and stays."""
+    graph = Graph("net", {"": 18})
+    x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
+    neg, _ = (graph.add_op(Op("Any", (source,), (result,))) for source, result in ((x, a), (a, y)))
+    graph.inputs = [x]
+    graph.replace_value(y, a)
+    assert graph.ops == [neg] and graph.value("y") is a
+    assert list(violations(graph)) == []
+
+
 def test_a_constant_takes_the_place_of_a_computed_value(graph: Graph) -> None:
     a, branch = graph.value("a"), graph.ops[1]
     graph.replace_value(a, graph.new_value("c", FLOATS))
