@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.driver import Inference, infer
-from layoutopt.inference.merge import Type
+from layoutopt.inference.merge import HINT, Type
+from layoutopt.inference.one_node import type_proto
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import TensorType, Value
+from layoutopt.ir.types import OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.values import forget_declared_shape
 from layoutopt.onnx_io.converter.vocabulary import DimNames
+from layoutopt.onnx_io.reader.lossless import contradict
 from layoutopt.onnx_io.reader.repair import Repair
 from layoutopt.onnx_io.schema import find_schema
 
@@ -25,7 +27,10 @@ def infer_with_declarations(graph: Graph, names: DimNames) -> None:
     Raises:
         ModelError: types contradict each other.
     """
-    infer(graph, names, _declared(graph)).commit()
+    declared = _declared(graph)
+    infer(graph, names, declared).commit()
+    for value, type in _misdeclared_elements(declared).items():
+        raise ModelError(_fault(value, type), where=value.name, hint=HINT)
 
 
 def infer_again(graph: Graph) -> None:
@@ -50,6 +55,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     Raises:
         ModelError: types contradict each other without any declared shape, too.
     """
+    everything = _declared(graph)
     found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
@@ -60,17 +66,15 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     }
     found = _infer_with_claims(found, names, claims)
     found.commit()
-    wrong = {
+    wrong: dict[Value, Type] = {
         value: type
         for value, type in declared.items()
         if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
     }
+    wrong |= _misdeclared_elements(everything)
     for value in wrong:
         forget_declared_shape(value)
-    return [
-        Repair(value.name, f"is declared as {type}, but is {value.type}", "the declared shape is ignored")
-        for value, type in wrong.items()
-    ]
+    return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
 
 def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value, Type]) -> Inference:
@@ -146,6 +150,22 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
     for op in (op for each in graph.nest() for op in each.ops):
         if find_schema(op.op_type, op.domain, op.version) is None:
             yield from (value for value in op.outputs if value is not None)
+
+
+def _misdeclared_elements(declared: Mapping[Value, Type]) -> dict[Value, OpaqueType]:
+    """The declared types of sequences and optional values whose elements have other shapes, as inference has found."""
+    opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
+    return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
+
+
+def _fault(value: Value, declared: Type) -> str:
+    return f"is declared as {_text(declared)}, but is {_text(value.type)}"
+
+
+def _text(type: Type) -> str:
+    """A type for a message, that of a sequence with the shape of its elements."""
+    shape = type.origin[1] if isinstance(type, OpaqueType) and isinstance(type.origin, tuple) else None
+    return f"{type} of shape {shape}" if shape is not None else str(type)
 
 
 def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:

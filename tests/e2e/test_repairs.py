@@ -15,7 +15,7 @@ from refusals import load, parse, refused, small
 
 from layoutopt import cli, optimize
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io import emit, from_message, lift, read, to_bytes
+from layoutopt.onnx_io import check, emit, from_message, lift, read, to_bytes
 
 Damage = Callable[[onnx.ModelProto], None]
 
@@ -132,6 +132,22 @@ def annotations(model: onnx.ModelProto) -> None:
         model.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key="K", value="w")
 
 
+def attribute_twice(model: onnx.ModelProto) -> None:
+    node = model.graph.node[1]
+    node.op_type, node.domain = "LeakyRelu", "ai.onnx"
+    node.attribute.extend([helper.make_attribute("alpha", alpha) for alpha in (0.5, 0.25)])
+
+
+def attribute_twice_in_a_function(model: onnx.ModelProto) -> None:
+    attribute_twice(model)
+    model.graph.node[1].domain = ""
+    node = onnx.NodeProto.FromString(model.graph.node[1].SerializeToString())
+    opsets = [helper.make_opsetid("", 18)]
+    model.functions.append(helper.make_function("my", "f", ["a"], ["y"], [node], opsets))
+    model.graph.node[1].CopyFrom(helper.make_node("f", ["a"], ["y"], domain="my"))
+    model.opset_import.add(domain="my", version=1)
+
+
 def large(damage: Damage) -> Damage:
     """The same with a weight of 40 elements: ONNX Runtime chooses by size."""
 
@@ -183,6 +199,8 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "cannot exist"),
     "undefined field": (undefined_field, "relu", "has a field that ONNX does not define"),
     "metadata twice": (metadata, "model", "metadata key 'a' is there twice"),
+    "attribute twice": (attribute_twice, "relu", "attribute 'alpha' is there twice: the last value is used"),
+    "attribute twice in a function": (attribute_twice_in_a_function, "relu", "attribute 'alpha' is there twice"),
     "annotations twice": (annotations, "a", "two quantization annotations"),
 }
 
@@ -361,6 +379,19 @@ def test_a_rewritten_model_declares_what_was_inferred() -> None:
     result = optimize(model, "gpu-hopper")
     assert result.report.changed
     assert [dim.dim_value for dim in result.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 8, 8, 32]
+
+
+def test_a_sequence_that_declares_another_shape_of_its_elements() -> None:
+    outputs = "seq(float[1]) s, optional(seq(float[1])) o, seq(float[1]) u"
+    body = "a = Relu (x) s = SequenceConstruct (a) o = Optional (s) r = Reshape (x, t) u = SequenceConstruct (r)"
+    model = parser.parse_model(f"{HEADER}g (float[N,3] x, int64[2] t) => ({outputs}) {{ {body} }}")
+    graph = lift(from_message(model))
+    assert [where for where, _ in graph.repairs] == ["s", "o", "u"]
+    emitted = emit(graph)
+    check(emitted)
+    assert [str(value.shape) for value in emitted.graph.outputs] == ["[N,3]", "[N,3]", "[None,None]"]
+    with pytest.raises(ModelError, match=r"s: is declared as .* of shape"):
+        lift(from_message(model, strict=True), strict=True)
 
 
 def test_a_product_of_a_vector_that_is_declared_as_a_matrix() -> None:

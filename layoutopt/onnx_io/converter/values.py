@@ -59,12 +59,14 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_decl
     If it `keeps_declarations`, so do the numbers and the rank that inference does not know.
     """
     origin = source(value)
-    keeps_declarations = keeps_declarations and (origin is None or _MISDECLARED not in origin.meta)
+    is_misdeclared = origin is not None and _MISDECLARED in origin.meta
+    keeps_declarations = keeps_declarations and not is_misdeclared
     if isinstance(value.type, OpaqueType):
-        if origin is not None and origin.type is not None:
+        inferred = value.type.origin if isinstance(value.type.origin, tuple) else None
+        if origin is not None and origin.type is not None and not (is_misdeclared and inferred):
             result.type, result.shape = origin.type, origin.shape
-        elif isinstance(value.type.origin, tuple):
-            result.type, result.shape = value.type.origin
+        elif inferred is not None:
+            result.type, result.shape = inferred[0], _of_elements(inferred[1])
         return result
     result.type = ir.TensorType(TO_IR[value.type.dtype])
     if origin is not None and origin.type is not None and origin.type.denotation:
@@ -76,11 +78,23 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_decl
     return result
 
 
+def _of_elements(shape: ir.Shape | None) -> ir.Shape | None:
+    """The inferred shape of the elements of a sequence without the names of unknown dimensions."""
+    return None if shape is None else ir.Shape([_declarable(_name(dim)) for dim in shape])
+
+
+def _declarable(dim: int | str | None) -> int | str | None:
+    """A dimension as a model declares it."""
+    if not isinstance(dim, str):
+        return dim
+    return None if is_unknown(dim) else unquoted(dim)
+
+
 def _shape(
     dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool, keeps_declarations: bool
 ) -> ir.Shape:
     """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
-    plain = [None if is_unknown(dim) else dim if isinstance(dim, int) else unquoted(dim) for dim in dims]
+    plain = [_declarable(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
         return ir.Shape(plain)
     pairs = list(zip(plain, declared, strict=True))

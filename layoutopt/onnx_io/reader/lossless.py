@@ -89,9 +89,11 @@ def _check_graph(graph: onnx.GraphProto) -> None:
 
 def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
     """Whether two types, of which either may say less, can not be those of one value."""
-    kinds = {each.WhichOneof("value") for each in (one, other)} - {None}
-    if kinds != {"tensor_type"}:
-        return len(kinds) > 1
+    kinds = {each.WhichOneof("value") for each in (one, other)}
+    for kind in kinds & {"sequence_type", "optional_type"} if len(kinds) == 1 else ():
+        return contradict(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
+    if kinds - {None} != {"tensor_type"}:
+        return len(kinds - {None}) > 1
     first, second = one.tensor_type, other.tensor_type
     if first.elem_type and second.elem_type and first.elem_type != second.elem_type:
         return True

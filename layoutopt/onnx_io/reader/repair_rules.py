@@ -86,21 +86,21 @@ def _drop_undefined_fields(draft: Draft) -> Iterator[Repair]:
 
 
 def _keep_last_metadata(draft: Draft) -> Iterator[Repair]:
-    repeated = [key for key, count in Counter(each.key for each in draft.proto.metadata_props).items() if count > 1]
-    for key in repeated:
+    for key in _keep_last(draft.proto.metadata_props, "key"):
         yield Repair("model", f"metadata key {key!r} is there twice", "the last value is kept")
-    if repeated:
-        _keep_one(draft.proto.metadata_props, "key")
 
 
 def _keep_last_annotation(draft: Draft) -> Iterator[Repair]:
     for graph in graphs(draft.proto):
-        annotations = graph.quantization_annotation
-        repeated = [name for name, n in Counter(each.tensor_name for each in annotations).items() if n > 1]
-        for name in repeated:
+        for name in _keep_last(graph.quantization_annotation, "tensor_name"):
             yield Repair(name, "has two quantization annotations", "the last one is kept")
-        if repeated:
-            _keep_one(annotations, "tensor_name")
+
+
+def _keep_last_attribute(draft: Draft) -> Iterator[Repair]:
+    """ONNX Runtime checks most nodes for this, but neither those of functions nor those of a domain spelled `ai.onnx`."""
+    for node in nodes(draft.proto):
+        for name in _keep_last(node.attribute, "name"):
+            yield Repair(describe(node), f"attribute {name!r} is there twice", "the last value is used")
 
 
 def _drop_unnamed_initializers(draft: Draft) -> Iterator[Repair]:
@@ -346,6 +346,14 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
                 yield tensor.name or describe(node), tensor
 
 
+def _keep_last(messages: Any, key: str) -> list[str]:
+    """Keep the last of several messages of one key, and return the keys that several messages had."""
+    repeated = [name for name, count in Counter(getattr(each, key) for each in messages).items() if count > 1]
+    if repeated:
+        _keep_one(messages, key)
+    return repeated
+
+
 def _keep_one(messages: Any, key: str, chosen: Mapping[str, int] = MappingProxyType({})) -> None:
     """Keep the last of several messages of one key, or the one at a chosen index, at the place of the first."""
     found: dict[str, list[Any]] = {}
@@ -375,6 +383,7 @@ RULES: tuple[Rule, ...] = (
     _drop_undefined_fields,
     _keep_last_metadata,
     _keep_last_annotation,
+    _keep_last_attribute,
     _drop_unnamed_initializers,
     _drop_broken_unused_functions,
     _keep_one_definition,
