@@ -12,7 +12,7 @@ from layoutopt.driver.finish import finish, finish_unchanged
 from layoutopt.driver.garbage_collection import rare_collections
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, lift_as_it_is, read
-from layoutopt.driver.model_faults import blamed_on
+from layoutopt.driver.model_faults import blamed_on, refuse_if_it_fails
 from layoutopt.driver.result import Result
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
@@ -121,6 +121,9 @@ def _run(job: Job) -> Result:
     if job.options.sizes_found is not None:
         job.options.sizes_found(job.context.sizes)
     job.count_before(graph)
+    if graph.contradiction is not None:
+        refuse_if_it_fails(job.given, job.dims, graph.contradiction)
+        return finish_unchanged(job, source, graph, "its shapes contradict each other", samples)
     gate = EquivalenceGate(
         job.name, job.path, job.context.pins, samples, job.dialect.is_native, CutCandidates.of(graph)
     )

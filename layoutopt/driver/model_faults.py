@@ -1,8 +1,9 @@
 """Judgement of a model by ONNX Runtime: whether it can be run, and whether an exception of layoutopt is the model's fault."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
+from typing import TypeAlias
 
 import onnx
 import onnx_ir
@@ -17,6 +18,8 @@ from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
 from layoutopt.verification import Verification
 from layoutopt.verification.original_runs import Budget, load_and_run
 from layoutopt.verification.runnable import Runnable, Source
+
+Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
 _HINT = "export the model again"
 
@@ -55,7 +58,7 @@ def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
 
 
 @contextmanager
-def blamed_on(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims: Dims) -> Iterator[None]:
+def blamed_on(model: Model, dims: Dims) -> Iterator[None]:
     """Turn an exception into a ModelError if ONNX Runtime refuses the model, too, because the model is invalid.
 
     The standard has rules that neither onnx's checker nor its inference looks at, such as the channels of a DepthToSpace. Where
@@ -79,14 +82,32 @@ def blamed_on(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims
         raise ModelError(reason, where=name, hint=_HINT) from error
 
 
-def _refusal(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims: Dims) -> str:
+def refuse_if_it_fails(model: Model, dims: Dims, contradiction: tuple[str, str]) -> None:
+    """Refuse a model in which shapes contradict each other unless ONNX Runtime runs it all the same.
+
+    The op may be in a branch that is never taken, or its kernel may accept operands that the standard forbids.
+
+    Args:
+        model: the model.
+        dims: sizes of symbolic dimensions.
+        contradiction: the name of the op, and the fault.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model as well.
+    """
+    if _refusal(model, dims):
+        where, what = contradiction
+        raise ModelError(what, where=where, hint=_HINT)
+
+
+def _refusal(model: Model, dims: Dims) -> str:
     """Why ONNX Runtime refuses a model that is invalid; nothing if it runs, or cannot be judged."""
     try:
         if isinstance(model, onnx_ir.Model):
-            verdict = run_alone(model, None, _inputs_of(model, dims))
+            verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(onnx_io.lift(model), dims)))
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = _run_once(source, sample_inputs_for(source, dims))
+            verdict = _run_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""
@@ -94,9 +115,10 @@ def _refusal(model: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model, dims:
     return verdict.reason.removeprefix("the original ") if is_invalid else ""
 
 
-def _inputs_of(model: onnx_ir.Model, dims: Dims) -> SampleInputs:
-    """How inputs are made; without regard to the graph of a model that cannot be lifted."""
+def _inputs_for(dims: Dims, make: Callable[[], SampleInputs]) -> SampleInputs:
+    """How inputs are made; without regard to the graph where lifting fails, perhaps by the exception that is to be judged."""
     try:
-        return SampleInputs.of(onnx_io.lift(model), dims)
-    except ModelError:
+        return make()
+    except Exception as error:
+        raise_if_out_of_memory(error)
         return SampleInputs.of(None, dims)

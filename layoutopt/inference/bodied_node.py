@@ -33,7 +33,7 @@ def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str,
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
     found = ask(schema, proto, given, {}, imports)
-    return [found.get(name) for name in proto.output]
+    return [found.get(value.name or "") for value in op.origin.outputs]  # a message has no absent outputs at its end
 
 
 __all__ = ["infer_bodied_node"]

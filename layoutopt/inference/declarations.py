@@ -44,10 +44,30 @@ def infer_again(graph: Graph) -> None:
     infer_with_declarations(graph, names)
 
 
+def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> Repair:
+    """Infer the types of a graph in which shapes contradict each other: nothing is known behind the op at which they do.
+
+    Args:
+        graph: the graph, whose `contradiction` is set.
+        names: for dimensions.
+        contradiction: the error of `infer_before_declarations`.
+
+    Raises:
+        ModelError: element types contradict each other.
+    """
+    declared = _declared(graph)
+    bare = {value: TensorType(type.dtype, None) for value, type in declared.items() if isinstance(type, TensorType)}
+    Inference(graph, names, declared | bare, is_lenient=True).commit()
+    graph.contradiction = (contradiction.where, contradiction.what)
+    return Repair(contradiction.where, contradiction.what, "onnxruntime loads it, so the model is left as it is")
+
+
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
 
-    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
+    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them. Emitted
+    models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime fuses
+    Reshapes by declared shapes.
 
     Returns:
         The declared shapes that contradict what was inferred.
@@ -72,7 +92,8 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
         if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
     }
     wrong |= _misdeclared_elements(everything)
-    for value in wrong:
+    doubted = {value for value in outputs & declared.keys() if wrong and not _covers(value.type, declared[value])}
+    for value in wrong.keys() | doubted:
         forget_declared_shape(value)
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
@@ -114,13 +135,17 @@ def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dic
     }
     formals, unknown = _formals(graph), set(_without_schema(graph))
     inferred = {value for value in shaped if value not in unknown and (value not in formals or shaped[value].shape)}
+    contradiction = ModelError("")
     for forgotten in (inferred, shaped.keys()):
         bare = {value: TensorType(shaped[value].dtype, None) for value in forgotten}
         try:
             return infer(graph, names, declared | bare), {value: shaped[value] for value in shaped if value in bare}
-        except ModelError:
-            continue
-    return infer(graph, names, declared), {}
+        except ModelError as error:
+            contradiction = error
+    try:
+        return infer(graph, names, declared), {}
+    except ModelError:
+        raise contradiction from None
 
 
 def _declared(graph: Graph) -> dict[Value, Type]:

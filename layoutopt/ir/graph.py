@@ -32,6 +32,8 @@ class Graph(DefUseNet):
     Attributes:
         promised: the storage of an output, by position, where that is not the canonical one.
         repairs: the faults of the model that the reader has repaired, as (name, reason).
+        contradiction: the op, by name, whose operands contradict each other, with the fault: such a graph is not to be
+            rewritten.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Graph(DefUseNet):
         self.promised: dict[int, Storage] = {}
         self.metadata: dict[str, str] = {}
         self.repairs: list[tuple[str, str]] = []
+        self.contradiction: tuple[str, str] | None = None
         self.stage: Stage = "plain"
         self._suffixes: dict[str, int] = {}
         self._counter = 0

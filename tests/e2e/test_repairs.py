@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from refusals import load, parse, refused, small
 
 from layoutopt import cli, optimize
+from layoutopt.driver import model_faults
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io import check, emit, from_message, lift, read, to_bytes
 
@@ -447,3 +448,90 @@ def test_a_declared_batch_behind_one_of_any_size_is_ignored(batch: dict[str, Any
     assert all(isinstance(value.shape[0], str) for op in graph.ops for value in op.outputs)
     (output,) = onnx.ModelProto.FromString(to_bytes(emit(graph))).graph.output
     assert not output.type.tensor_type.shape.dim[0].HasField("dim_value")
+
+
+CONTRADICTIONS = {
+    "a branch that never runs": (
+        """(float[1,3,8,8] x, bool c) => (float[1,3,8,8] y) { a = Identity (c) [if] y = If (a)
+        <then_branch = t () => (r) { i = Cast <to = 7> (c) l = Loop (i, , x) <body = b (int64 k, bool d, s) => (bool e, o)
+        { e = Identity (d) o = Relu (s) }> [conv] r = Conv <kernel_shape: ints = []> (l, w) },
+        else_branch = e () => (r) { r = Relu (x) }> }""",
+        "conv",
+        "attribute kernel_shape has incorrect size",
+        "conv: attribute kernel_shape has incorrect size",
+    ),
+    "an empty operand that Concat skips": (
+        """(float[1,3,8,8] x, float[1,3,8,8] u) => (float[1,6,8,8] y) <float[1,3,8,8] d> { d = Slice (x, zero, zero, zero)
+        [concat] y = Concat <axis = 1> (u, d) }""",
+        "concat",
+        "can't merge shape info",
+        "d: inferred shape and existing shape differ in dimension 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_a_model_whose_shapes_contradict_each_other_is_left_as_it_is_if_it_runs(case: str, tmp_path: Path) -> None:
+    body, where, fault, strict = CONTRADICTIONS[case]
+    model = parser.parse_model(f"{HEADER}g {body}")
+    weights = {"w": np.ones((3, 3, 1, 1), np.float32), "zero": np.zeros(1, np.int64)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(model, path)
+    for given in (path, model):
+        result = optimize(given, "gpu-hopper")
+        assert result.report.reason == "its shapes contradict each other"
+        (note,) = [note for note in result.report.notes if note.source == "read"]
+        assert note.where == where
+        assert fault in note.reason
+    optimize(path, "cpu").save(out)
+    assert out.read_bytes() == path.read_bytes()
+    with pytest.raises(ModelError, match=strict):
+        optimize(path, "gpu-hopper", strict=True)
+
+
+def test_a_model_whose_shapes_contradict_each_other_is_refused_if_it_does_not_run() -> None:
+    body = """<float[1,3,8,9] w, int64 two = {2}> { y = Loop (two, , x) <body = b (int64 k, bool c, s) => (bool d, o)
+        { d = Identity (c) [cat] o = Concat <axis = 1> (s, w) }> }"""
+    model = parser.parse_model(f"{HEADER}g (float[1,3,8,8] x) => (y) {body}")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3, 8, 9), np.float32), "w"))
+    with pytest.raises(ModelError, match="cat: can't merge shape info"):
+        optimize(model, "gpu-hopper")
+
+
+def test_outputs_declare_what_is_certain_where_another_declared_shape_is_wrong() -> None:
+    """ONNX Runtime would fuse the Reshapes of a cast into one of the declared shape."""
+    body = """<int64 m = {3}> { a = Conv <pads = [1,1,1,1]> (x, w) z, o = Loop (m, , a, e) <body = again
+        (int64 i, bool c, float[1,16,12,12] s, float[1,16,12,12] u) => (bool d, float[1,16,12,12] q, float[1,16,12,12] t)
+        { d = Identity (c) q = Conv <pads = [1,1,1,1]> (u, w) t = Relu (s) }> y = Conv <pads = [1,1,1,1]> (z, w) }"""
+    body = body.replace("<int64", "<float[16,16,3,3] w, int64", 1)
+    inputs = "float[1,16,12,12] x, float[8,16,12,12] e"
+    model = parser.parse_model(f"{HEADER}g ({inputs}) => (float[1,16,12,12] y) {body}")
+    rng = np.random.default_rng(0)
+    model.graph.initializer.append(numpy_helper.from_array(rng.normal(size=(16, 16, 3, 3)).astype(np.float32), "w"))
+    result = optimize(model, "ascend-910b", verify=False)
+    assert result.report.changed
+    assert {note.where for note in result.report.notes if note.source == "read"} == {"s", "u"}
+    (output,) = result.proto.graph.output
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [0, 16, 12, 12]
+
+
+def test_a_loop_with_more_outputs_than_its_body() -> None:
+    loop = "z, o = Loop (m, , x) <body = b (int64 i, bool c, s) => (bool d, r) { d = Identity (c) r = Relu (s) }>"
+    model = parser.parse_model(f"{HEADER}g (float[2,3] x, int64 m) => (float[2,3] y) {{ {loop} y = Relu (z) }}")
+    model.graph.node[0].output[1] = ""
+    graph = lift(from_message(model))
+    assert [value if value is None else value.name for value in graph.ops[0].outputs] == ["z", None]
+
+
+def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(model_faults, "sample_inputs_for", fail)
+    model = small()
+    with pytest.raises(ZeroDivisionError), model_faults.blamed_on(model, {}):
+        raise ZeroDivisionError
+    model.graph.node[1].input[0] = "nothing"
+    with pytest.raises(ModelError, match="nothing"), model_faults.blamed_on(model, {}):
+        raise ZeroDivisionError

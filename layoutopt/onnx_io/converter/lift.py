@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.inference.declarations import infer_before_declarations, infer_with_declarations
+from layoutopt.inference.declarations import infer_before_declarations, infer_despite, infer_with_declarations
 from layoutopt.inference.runtime_types import add_runtime_types
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.converter.emit import Emission
@@ -48,13 +48,24 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     repairs = list(recorded.found) if recorded is not None else []
     if strict:
         infer_with_declarations(graph, names)
+        check_attributes(graph)
     else:
-        repairs += infer_before_declarations(graph, names)
-    check_attributes(graph)
+        repairs += _infer(graph, names)
     if repairs and (strict or not _runtime_loads(model)):
         raise _strict_refusal(model, repairs[0])
     graph.repairs = [(each.where, each.reason) for each in repairs]
     return graph
+
+
+def _infer(graph: Graph, names: DimNames) -> list[Repair]:
+    """Infer the types of a graph; the repairs that are due."""
+    try:
+        repairs = infer_before_declarations(graph, names)
+        check_attributes(graph)
+    except ModelError as error:
+        return [infer_despite(graph, names, error)]
+    else:
+        return repairs
 
 
 def _runtime_loads(model: ir.Model) -> bool:
