@@ -14,6 +14,7 @@ from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, lift_as_it_is, read
 from layoutopt.driver.model_faults import blamed_on, refuse_if_it_fails
 from layoutopt.driver.result import Result
+from layoutopt.errors import ModelError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.passes.base import Mode, Pipeline, Watch
@@ -122,7 +123,7 @@ def _run(job: Job) -> Result:
         job.options.sizes_found(job.context.sizes)
     job.count_before(graph)
     if graph.contradiction is not None:
-        refuse_if_it_fails(job.given, job.dims, graph.contradiction)
+        refuse_if_it_fails(job.given, job.dims, ModelError(graph.contradiction[1], where=graph.contradiction[0]))
         return finish_unchanged(job, source, graph, "its shapes contradict each other", samples)
     gate = EquivalenceGate(
         job.name, job.path, job.context.pins, samples, job.dialect.is_native, CutCandidates.of(graph)
@@ -132,4 +133,6 @@ def _run(job: Job) -> Result:
         return finish_unchanged(job, source, graph, job.context.unchanged, samples)
     job.progress("writing ONNX")
     model = emit(job, gate, source, graph)
+    if model is None:
+        return finish_unchanged(job, source, graph, job.context.unchanged, samples)
     return finish(job, model, graph)

@@ -4,7 +4,7 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.driver.job import Job
-from layoutopt.driver.model_faults import is_loadable
+from layoutopt.driver.model_faults import is_fault_of, is_loadable, refuse_if_it_fails
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
@@ -16,8 +16,8 @@ from layoutopt.verification import EquivalenceGate
 _UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
-def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph) -> onnx_ir.Model:
-    """The model of the lowered graph.
+def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph) -> onnx_ir.Model | None:
+    """The model of the lowered graph; None where the original is to be left alone, with the reason in the context.
 
     Args:
         job: whose passes have run.
@@ -26,12 +26,23 @@ def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph)
         planned: the planned graph.
 
     Raises:
+        ModelError: onnx's checker refuses the model for a fault of the original, and ONNX Runtime does not run that either.
         VerificationError: the model computes something else than the original, or ONNX Runtime loads the original alone.
         UnverifiedError: the two could not be compared.
     """
     assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
     emitted = onnx_io.emit(job.context.lowered)
-    onnx_io.check(emitted)
+    try:
+        onnx_io.check(emitted)
+    except ModelError as error:
+        if job.settings.strict or not is_fault_of(source, error):
+            raise
+        refuse_if_it_fails(job.given, job.dims, error)
+        job.context.notes.append(
+            Note("read", error.where, f"{error.what}: onnxruntime runs it, so it is left as it is")
+        )
+        job.context.unchanged = "onnx's checker finds a fault in it"
+        return None
     final = _baked(job, emitted)
     if job.options.verify:
         final = _verified(job, gate, source, planned, emitted, final)

@@ -1,5 +1,6 @@
 """Judgement of a model by ONNX Runtime: whether it can be run, and whether an exception of layoutopt is the model's fault."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -11,6 +12,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
+from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
@@ -21,6 +23,7 @@ from layoutopt.verification.runnable import Runnable, Source
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
+_VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")  # numbers and names in messages of onnx
 _HINT = "export the model again"
 
 
@@ -82,22 +85,37 @@ def blamed_on(model: Model, dims: Dims) -> Iterator[None]:
         raise ModelError(reason, where=name, hint=_HINT) from error
 
 
-def refuse_if_it_fails(model: Model, dims: Dims, contradiction: tuple[str, str]) -> None:
-    """Refuse a model in which shapes contradict each other unless ONNX Runtime runs it all the same.
+def refuse_if_it_fails(model: Model, dims: Dims, fault: ModelError) -> None:
+    """Refuse a model with a fault that cannot be repaired unless ONNX Runtime runs it all the same.
 
     The op may be in a branch that is never taken, or its kernel may accept operands that the standard forbids.
 
     Args:
         model: the model.
         dims: sizes of symbolic dimensions.
-        contradiction: the name of the op, and the fault.
+        fault: the fault, and the op.
 
     Raises:
         ModelError: ONNX Runtime refuses the model as well.
     """
     if _refusal(model, dims):
-        where, what = contradiction
-        raise ModelError(what, where=where, hint=_HINT)
+        raise ModelError(fault.what, where=fault.where, hint=_HINT) from fault
+
+
+def is_fault_of(source: onnx_ir.Model, fault: ModelError) -> bool:
+    """Whether onnx's checker, which finds a fault in a rewritten model, finds it in the repaired original, too.
+
+    Names and numbers may differ: the rewritten model has other ops and other formats.
+    """
+    try:
+        onnx_io.check(onnx_io.emit(onnx_io.lift(onnx_io.inline(source, DOMAIN))))
+    except ModelError as error:
+        return _kind(error) == _kind(fault)
+    return False
+
+
+def _kind(fault: ModelError) -> str:
+    return _VARIABLE.sub("", fault.what)
 
 
 def _refusal(model: Model, dims: Dims) -> str:

@@ -65,9 +65,9 @@ def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> R
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
 
-    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them. Emitted
-    models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime fuses
-    Reshapes by declared shapes.
+    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
+    Emitted models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime
+    fuses Reshapes by declared shapes.
 
     Returns:
         The declared shapes that contradict what was inferred.

@@ -27,16 +27,21 @@ def is_tolerated(text: str) -> bool:
     return any(each in text for each in _TOLERATED)
 
 
-def model_error(error: Exception, default: str = "model") -> ModelError:
-    """The first complaint of a message, and the innermost node that it is about; `default` if it names none."""
+def model_error(error: Exception, default: str = "") -> ModelError:
+    """The first complaint of a message, and the innermost node that it is about.
+
+    `default` takes the place of a missing name, else the node's operator, else "model".
+    """
     text = str(error).strip()
     first = text.split("\n")[0]
     chain = [name for _, name in NODE.findall(first) if name]
+    operators = ["model", *(operator for operator, _ in NODE.findall(first))]
     context = _CONTEXT.search(text)
     where = chain[-1] if chain else context["where"].strip() if context else ""
     what = _TAG.sub("", NODE.split(first)[-1]).strip()
     what = _ELEMENT.sub(lambda found: f"{found[1]}{_element(found[2])} vs {_element(found[3])}", what)
-    return ModelError(what[:1].lower() + what[1:].rstrip("."), where=where or default, hint="export the model again")
+    what = what[:1].lower() + what[1:].rstrip(".")
+    return ModelError(what, where=where or default or operators[-1], hint="export the model again")
 
 
 def _element(code: str) -> str:

@@ -14,8 +14,10 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from refusals import load, parse, refused, small
 
 from layoutopt import cli, optimize
-from layoutopt.driver import model_faults
+from layoutopt.driver import emission, model_faults
 from layoutopt.errors import ModelError
+from layoutopt.inference import declarations
+from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io import check, emit, from_message, lift, read, to_bytes
 
 Damage = Callable[[onnx.ModelProto], None]
@@ -535,3 +537,36 @@ def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest
     model.graph.node[1].input[0] = "nothing"
     with pytest.raises(ModelError, match="nothing"), model_faults.blamed_on(model, {}):
         raise ZeroDivisionError
+
+
+def rewritable_with_a_sequence() -> onnx.ModelProto:
+    model = parser.parse_model(
+        f"""{HEADER}g (float[1,8,8,16] x) => (float[1,8,8,32] y, seq(float[1]) s) <float[32,16,3,3] w>
+        {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
+        y = Transpose <perm = [0,2,3,1]> (b) [list] s = SequenceConstruct (y) }}"""
+    )
+    weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return model
+
+
+def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert optimize(rewritable_with_a_sequence(), "gpu-hopper").report.changed
+    monkeypatch.setattr(declarations, "_misdeclared_elements", lambda _: {})
+    result = optimize(rewritable_with_a_sequence(), "gpu-hopper")
+    assert result.report.reason == "onnx's checker finds a fault in it"
+    assert [note.where for note in result.report.notes if note.source == "read"] == ["list"]
+    assert result.proto == rewritable_with_a_sequence()
+    with pytest.raises(ModelError, match="differ in rank"):
+        optimize(rewritable_with_a_sequence(), "gpu-hopper", strict=True)
+
+
+def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(graph: Graph) -> ir.Model:
+        model = emit(graph)
+        model.graph.outputs[0].shape = ir.Shape([7])
+        return model
+
+    monkeypatch.setattr(emission.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
+    with pytest.raises(ModelError, match="differ in rank"):
+        optimize(rewritable_with_a_sequence(), "gpu-hopper")
