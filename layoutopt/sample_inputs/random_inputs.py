@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from layoutopt.sample_inputs.input_ranges import Kind, ValueRange
 
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)
+_MOST_ELEMENTS = 1 << 40
 _LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {
     DType.INT8: (-100, 100),
@@ -64,11 +66,13 @@ def random_values(
         is_first: whether masks are all ones and lengths as long as possible, as in the first set of inputs.
 
     Raises:
-        LayoutoptError: the type has no random values.
+        LayoutoptError: the type has no random values, or there are too many of them.
     """
     dtype = dtype_of(type)
     if dtype is None or dtype in (DType.COMPLEX64, DType.COMPLEX128):
         raise LayoutoptError(f"no random values for the type {type}", where=name)
+    if prod(shape) > _MOST_ELEMENTS:
+        raise LayoutoptError(f"{prod(shape)} elements are too many for any memory", where=name)
     if dtype is DType.STRING:
         return np.full(shape, "a", dtype=object)
     if style is not Style.RANDOM and (range is None or range.kind is not Kind.CHOICE):

@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.types import Array
-from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
+from layoutopt.runtime.errors import RUNTIME_ERRORS, is_out_of_memory, raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.runnable import Runnable
@@ -77,7 +77,8 @@ def run_original(
 ) -> tuple[list[Run], list[str]]:
     """The runs at up to `ENOUGH` sizes, two at the first; and the errors of the sizes at which the model does not run.
 
-    If the model runs at no size with random values, simpler values are tried.
+    If the model runs at no size with random values, simpler values are tried. A size for which there is too little memory is
+    skipped if the model runs at another one.
 
     Args:
         session: the original.
@@ -85,8 +86,12 @@ def run_original(
         seed: of the random inputs.
         budget: time limits.
         only_once: stop after the first set of inputs on which the model runs.
+
+    Raises:
+        MemoryError: there is too little memory at every size.
     """
     refusals: list[str] = []
+    too_large: Exception | None = None
     for style in Style:
         runs: list[Run] = []
         done: dict[int, int] = {}
@@ -101,13 +106,15 @@ def run_original(
             try:
                 feeds = islice(trial.feeds, count)
                 runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
-            except RUN_ERRORS as error:
-                raise_if_out_of_memory(error)
+            except (*RUN_ERRORS, MemoryError) as error:
+                too_large = error if is_out_of_memory(error) else too_large
                 refusals.append(f"{_at_sizes(trial.sizes)}: {one_line(error)}")
             else:
                 done[trial.group] = done.get(trial.group, 0) + 1
         if runs:
             return runs, refusals
+        if too_large is not None:
+            raise_if_out_of_memory(too_large)
     return [], refusals
 
 

@@ -570,3 +570,17 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(emission.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
     with pytest.raises(ModelError, match="differ in rank"):
         optimize(rewritable_with_a_sequence(), "gpu-hopper")
+
+
+def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
+    """ONNX Runtime imports its own domains itself."""
+    model = parser.parse_model(
+        f"""{HEADER}g (float[1,8,8,16] x) => (float[1,32,8,8] y) <float[32,16,3,3] w>
+        {{ a = Transpose <perm = [0,3,1,2]> (x) b = Conv <pads = [1,1,1,1]> (a, w)
+        c = Transpose <perm = [0,2,3,1]> (b) d = com.microsoft.QuickGelu (c) y = Transpose <perm = [0,3,1,2]> (d) }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((32, 16, 3, 3), np.float32), "w"))
+    assert [opset.domain for opset in model.opset_import] == [""]
+    result = optimize(model, "gpu-hopper")
+    assert result.report.changed
+    assert result.report.verification.status == "passed"

@@ -14,7 +14,15 @@ from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import Kind, SampleInputs, Style, prepare_inputs, symbols_of, value_ranges
+from layoutopt.sample_inputs import (
+    Kind,
+    SampleInputs,
+    Style,
+    prepare_inputs,
+    sample_inputs_for,
+    symbols_of,
+    value_ranges,
+)
 from layoutopt.verification import verify_models
 from layoutopt.verification.original_runs import Budget, run_original
 
@@ -414,3 +422,30 @@ def test_an_operator_of_another_domain_with_a_known_name_says_nothing() -> None:
     for op in ("custom.Conv", "custom.MatMul", "custom.Reshape", "custom.Expand"):
         graph = onnx_io.lift(onnx_io.from_message(onnx.parser.parse_model(text.format(op=op))))
         assert SampleInputs.of(graph).planned.keys() == {"N"}
+
+
+def test_sizes_that_need_too_much_memory_are_skipped_if_the_model_runs_at_others() -> None:
+    model = written("float[N] x", "y = Relu (x)", "float[N] y").SerializeToString()
+    session, samples = Session(model), sample_inputs_for(model, {"N": (2, 9)})
+    run = session.run
+
+    def run_small(names: object, feed: dict[str, np.ndarray], *_: object) -> object:
+        if feed["x"].size > most:
+            raise MemoryError("9 elements")
+        return run(None, feed)
+
+    session.run = run_small  # type: ignore[method-assign, assignment]
+    most = 8
+    runs, refusals = run_original(session, samples, 0, Budget())
+    assert {each.sizes["N"] for each in runs} == {2, 5}
+    assert refusals == [" at N = 9: 9 elements"]
+    most = 1
+    with pytest.raises(MemoryError):
+        run_original(session, samples, 0, Budget())
+
+
+def test_an_input_that_is_too_large_for_any_memory_cannot_be_run() -> None:
+    model = written(f"float[{1 << 40},2] x", "y = Relu (x)", "float[M,2] y").SerializeToString()
+    verdict = verify_models(model, model)
+    assert verdict.status == "not verified"
+    assert "elements are too many for any memory" in verdict.reason

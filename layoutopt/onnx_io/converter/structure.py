@@ -130,7 +130,7 @@ class _Lifter:
             (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
             tuple(self._visible.get(value.name) if value.name else None for value in node.outputs),
             domain=node.domain,
-            version=self.graph.opsets.get(node.domain, 1),
+            version=self.graph.opsets.setdefault(node.domain, 1),
             name=node.name or "",
             attributes={name: attribute_from_ir(attr) for name, attr in plain.items()},
             bodies=bodies,

@@ -21,7 +21,8 @@ from layoutopt.onnx_io.reader.external import DataFolder
 from layoutopt.onnx_io.reader.lossless import MIN_IR_VERSION, contradict, describe, graphs, inner_graphs, nested, nodes
 from layoutopt.onnx_io.reader.repair import Draft, Repair
 from layoutopt.onnx_io.reader.sparse import check_sparse
-from layoutopt.onnx_io.reader.tensors import DATA_FIELDS, check_tensor, data_field, size_of
+from layoutopt.onnx_io.reader.tensor_rules import clear_other_data_fields, clear_segments, settle_external_data
+from layoutopt.onnx_io.reader.tensors import check_tensor, size_of
 from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
 from layoutopt.runtime.duplicate_definitions import used_definition
 
@@ -269,28 +270,6 @@ def _names_read(graph: onnx.GraphProto, *, inputs: bool = True) -> set[str]:
     return found
 
 
-def _clear_other_data_fields(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime reads external data before `raw_data`, and that before the field that belongs to the element type."""
-    for name, tensor in _tensors(draft.proto):
-        if tensor.data_type not in set(ir.DataType):
-            continue
-        is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        own = "external_data" if is_external else data_field(tensor)
-        others = [each for each in DATA_FIELDS if each != own and len(getattr(tensor, each))]
-        if others and len(getattr(tensor, own)):
-            yield Repair(name, f"has data in {own} and in {others[0]}", f"{own} is used")
-            for each in others:
-                tensor.ClearField(each)
-
-
-def _clear_segments(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime takes a segment of a tensor for the whole tensor."""
-    for name, tensor in _tensors(draft.proto):
-        if tensor.HasField("segment"):
-            yield Repair(name, "is a segment of a tensor", "it is read as the whole tensor")
-            tensor.ClearField("segment")
-
-
 def _clear_references(draft: Draft) -> Iterator[Repair]:
     """Outside of functions ONNX Runtime reads the value that an attribute has itself, 0 or empty where it has none."""
     for graph in nested([draft.proto.graph]):
@@ -333,17 +312,6 @@ def _drop_contradicting_declarations(draft: Draft) -> Iterator[Repair]:
 
 def _type_of(tensor: onnx.TensorProto) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-
-
-def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every initializer and every tensor in an attribute, with a name for it."""
-    for graph in graphs(proto):
-        for tensor in graph.initializer:
-            yield tensor.name, tensor
-    for node in nodes(proto):
-        for attribute in node.attribute:
-            for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
-                yield tensor.name or describe(node), tensor
 
 
 def _keep_last(messages: Any, key: str) -> list[str]:
@@ -389,8 +357,9 @@ RULES: tuple[Rule, ...] = (
     _keep_one_definition,
     _constants_of_inputs_to_defaults,
     _keep_one_optional_input,
-    _clear_segments,
-    _clear_other_data_fields,
+    settle_external_data,
+    clear_segments,
+    clear_other_data_fields,
     _drop_broken_unused_initializers,
     _drop_broken_unused_constants,
     _clear_references,

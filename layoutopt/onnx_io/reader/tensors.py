@@ -118,6 +118,8 @@ def data_field(tensor: onnx.TensorProto) -> str:
 
 def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    if len(entries) < len(tensor.external_data):
+        raise ModelError("external data has two entries of one key", where=where, hint="keep one")
     if unknown := sorted(set(entries) - _KEYS):
         raise ModelError(f"external data has an unknown key {unknown[0]!r}", where=where, hint=_HINT)
     if dtype == ir.DataType.STRING:
