@@ -65,6 +65,9 @@ def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> R
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
 
+    Nothing is added if an extent is declared that contradicts what was inferred: the shapes are those of another version of the
+    model, perhaps of one before its inputs became symbolic.
+
     Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
     Emitted models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime
     fuses Reshapes by declared shapes.
@@ -79,10 +82,11 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
+    is_stale = any(_has_other_extents(type, found.type_of(value), known) for value, type in declared.items())
     claims = {
         value: claim
         for value, type in declared.items()
-        if value not in outputs and (claim := _claim(type, found.type_of(value), known)) != found.type_of(value)
+        if value not in outputs and not is_stale and (claim := _claim(type, found.type_of(value), known)) != found.type_of(value)
     }
     found = _infer_with_claims(found, names, claims)
     found.commit()
@@ -207,6 +211,13 @@ def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> b
         return True
     pairs = zip(declared.shape, found.shape, strict=True)
     return any(isinstance(a, int) and a != b and not _is_open(b, known) for a, b in pairs)
+
+
+def _has_other_extents(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:
+    """Whether a declared shape has the right rank and a number that inference does not find."""
+    shape = found.shape if isinstance(found, TensorType) else None
+    is_of_rank = shape is not None and declared.shape is not None and len(shape) == len(declared.shape)
+    return is_of_rank and _contradicts(declared, found, known)
 
 
 def _is_open(dim: Dim, known: Collection[Dim]) -> bool:

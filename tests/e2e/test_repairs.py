@@ -584,3 +584,18 @@ def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
     result = optimize(model, "gpu-hopper")
     assert result.report.changed
     assert result.report.verification.status == "passed"
+
+
+def test_declared_shapes_of_a_model_before_its_inputs_became_symbolic_are_not_believed() -> None:
+    """Inference does not find the extent of the sum, which the value behind it declares as it was."""
+    model = parser.parse_model(
+        f"""{HEADER}g (float[1,M,8,16] x, float[1,N,8,16] u) => (float[1,32,8,8] y)
+        <float[32,16,3,3] w, float[1,8,8,16] r, float[1,16,8,8] a> {{ r = Relu (x) s = Add (r, u)
+        a = Transpose <perm = [0,3,1,2]> (s) y = Conv <pads = [1,1,1,1]> (a, w) }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((32, 16, 3, 3), np.float32), "w"))
+    graph = lift(from_message(model))
+    assert [where for where, _ in graph.repairs] == ["r"]
+    shape = graph.value("a").shape
+    assert shape is not None
+    assert isinstance(shape[2], str)
