@@ -65,9 +65,6 @@ def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> R
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
 
-    Nothing is added if an extent is declared that contradicts what was inferred: the shapes are those of another version of the
-    model, perhaps of one before its inputs became symbolic.
-
     Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
     Emitted models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime
     fuses Reshapes by declared shapes.
@@ -82,12 +79,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
     known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
-    is_stale = any(_has_other_extents(type, found.type_of(value), known) for value, type in declared.items())
-    claims = {
-        value: claim
-        for value, type in declared.items()
-        if value not in outputs and not is_stale and (claim := _claim(type, found.type_of(value), known)) != found.type_of(value)
-    }
+    claims = _claims({value: type for value, type in declared.items() if value not in outputs}, found, known)
     found = _infer_with_claims(found, names, claims)
     found.commit()
     wrong: dict[Value, Type] = {
@@ -100,6 +92,19 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     for value in wrong.keys() | doubted:
         forget_declared_shape(value)
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
+
+
+def _claims(declared: Mapping[Value, TensorType], found: Inference, known: Collection[Dim]) -> dict[Value, Type]:
+    """The types with the numbers that only declared shapes have.
+
+    There are none if a declared extent contradicts inference: the shapes are those of an earlier version of the model, perhaps of
+    one whose inputs had no symbolic dimensions.
+    """
+    inferred = {value: found.type_of(value) for value in declared}
+    if any(_has_other_extents(type, inferred[value], known) for value, type in declared.items()):
+        return {}
+    claims = {value: _claim(type, inferred[value], known) for value, type in declared.items()}
+    return {value: claim for value, claim in claims.items() if claim != inferred[value]}
 
 
 def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value, Type]) -> Inference:

@@ -54,6 +54,11 @@ def hidden_by_a_constant(model: onnx.ModelProto) -> None:
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="const", value=value))
 
 
+def initializers_and_a_constant(model: onnx.ModelProto) -> None:
+    hidden_by_a_constant(model)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([7, 8, 9], np.float32), "w"))
+
+
 def optional_input_twice(model: onnx.ModelProto) -> None:
     model.graph.input.extend([info("w", TensorProto.FLOAT, [3]), info("w", TensorProto.FLOAT, ["N"])])
 
@@ -181,6 +186,12 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "two more large initializers": (large(two_more_initializers), "w", "three initializers have this name"),
     "another large initializer": (large(another_initializer), "w", "two initializers have this name"),
     "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
+    "initializers and Constant": (initializers_and_a_constant, "w", "two initializers and 'const' have this name"),
+    "large initializers and Constant": (
+        large(initializers_and_a_constant),
+        "w",
+        "two initializers and 'const' have this name",
+    ),
     "initializer and Constant": (hidden_by_a_constant, "w", "an initializer and 'const' have this name"),
     "optional input twice": (optional_input_twice, "w", "two inputs have this name: the first one is used"),
     "input and Constant": (constant_of_an_input, "w", "the constant is the input's default value"),

@@ -137,25 +137,36 @@ def _unknown_operator(function: onnx.FunctionProto) -> str | None:
 
 
 def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
-    """Of several initializers of one name, or of an initializer and a Constant node, keep the one that ONNX Runtime uses."""
+    """Of several initializers of one name, and a Constant node perhaps, keep the one that ONNX Runtime uses."""
     for graph in graphs(draft.proto):
         constants = {name: node for node in graph.node if node.op_type == "Constant" for name in node.output if name}
         counted = Counter(tensor.name for tensor in graph.initializer)
         sizes = {tensor.name: size_of(tensor) for tensor in graph.initializer}
-        repeated = {name: used_definition(sizes[name], count) for name, count in counted.items() if count > 1}
-        for name, used in repeated.items():
-            fault = f"{_NUMBERS.get(counted[name], counted[name])} initializers have this name"
-            yield Repair(name, fault, f"the {_place(used, counted[name])} one is used")
-        if repeated:
-            _keep_one(graph.initializer, "name", repeated)
-        hiding = {name: used_definition(sizes[name], has_constant=True) for name in counted if name in constants}
-        for name, used in hiding.items():
-            fault = f"an initializer and {describe(constants[name])!r} have this name"
-            yield Repair(name, fault, f"the {'Constant node' if used else 'initializer'} is used")
-        if hiding:
-            _drop(graph.initializer, {name for name, used in hiding.items() if used})
-            dropped = [constants[name] for name, used in hiding.items() if not used]
+        totals = {name: count + (name in constants) for name, count in counted.items()}
+        chosen = {
+            name: used_definition(sizes[name], total, has_constant=name in constants)
+            for name, total in totals.items()
+            if total > 1
+        }
+        for name, used in chosen.items():
+            yield _several_definitions(name, counted[name], constants.get(name), used)
+        if chosen:
+            _drop(graph.initializer, {name for name, used in chosen.items() if used == counted[name]})
+            _keep_one(graph.initializer, "name", chosen)
+            dropped = [constants[name] for name, used in chosen.items() if name in constants and used < counted[name]]
             _replace(graph.node, [node for node in graph.node if not any(node is each for each in dropped)])
+
+
+def _several_definitions(name: str, count: int, constant: onnx.NodeProto | None, used: int) -> Repair:
+    """The repair of a value that `count` initializers define, and a Constant node perhaps."""
+    definitions = "an initializer" if count == 1 else f"{_NUMBERS.get(count, count)} initializers"
+    if constant is not None:
+        definitions += f" and {describe(constant)!r}"
+    if used == count:
+        remedy = "the Constant node is used"
+    else:
+        remedy = "the initializer is used" if count == 1 else f"the {_place(used, count)} one is used"
+    return Repair(name, f"{definitions} have this name", remedy)
 
 
 def _keep_one_optional_input(draft: Draft) -> Iterator[Repair]:
