@@ -97,8 +97,8 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
 def _claims(declared: Mapping[Value, TensorType], found: Inference, known: Collection[Dim]) -> dict[Value, Type]:
     """The types with the numbers that only declared shapes have.
 
-    There are none if a declared extent contradicts inference: the shapes are those of an earlier version of the model, perhaps of
-    one whose inputs had no symbolic dimensions.
+    There are none if a declared extent contradicts inference: the shapes are those of an earlier version of the model, perhaps
+    of one whose inputs had no symbolic dimensions.
     """
     inferred = {value: found.type_of(value) for value in declared}
     if any(_has_other_extents(type, inferred[value], known) for value, type in declared.items()):

@@ -40,6 +40,8 @@ class Difference:
         return self.largest <= limit.largest and self.rms <= limit.rms
 
 
+_PIECE = 1 << 20  # elements that are upcast at a time
+
 INFINITE = Difference(np.inf, np.inf)
 
 
@@ -98,7 +100,8 @@ def is_number(array: Array) -> bool:
 def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
     a, b = _computable(want), _computable(got)
     with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.abs(a - b)
+        distance = np.asarray(a - b)
+        distance = np.abs(distance, out=None if np.iscomplexobj(distance) else distance)
         largest = float(distance.max())
         if not np.isfinite(largest):  # infinities and NaNs must have the same positions
             finite = np.isfinite(a)
@@ -111,7 +114,8 @@ def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
         divisor = scale if scale is not None else float(np.abs(a).max())
     if not divisor:
         return INFINITE
-    distance = distance.ravel() / distance.dtype.type(largest)  # avoids underflow of squares
+    distance = distance.ravel()
+    distance /= distance.dtype.type(largest)  # avoids underflow of squares
     return Difference(largest / divisor, largest / divisor * float(np.sqrt(np.dot(distance, distance) / distance.size)))
 
 
@@ -133,8 +137,10 @@ def largest_magnitude(value: Any) -> float:
     """The largest finite magnitude in an output that is a tensor of numbers; 0 for other outputs."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
         return 0.0
-    sizes = np.abs(value.astype(np.complex128 if np.iscomplexobj(value) else np.float64))
-    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+    wide = np.complex128 if np.iscomplexobj(value) else np.float64
+    flat = value.reshape(-1)
+    sizes = (np.abs(flat[start : start + _PIECE].astype(wide)) for start in range(0, flat.size, _PIECE))
+    return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in sizes), default=0.0)
 
 
 __all__ = [

@@ -35,7 +35,7 @@ class RoundingSpread:
 
     Attributes:
         by_output: the spread of every output, by name.
-        unoptimised: the outputs without onnxruntime's optimisations, one list per run; None if they were not computed.
+        unoptimised: the outputs without onnxruntime's optimisations, one list per run; None if no output is level-dependent.
         level_dependent: the outputs that differ between the optimisation levels by more than rounding explains.
     """
 
@@ -82,7 +82,7 @@ def measure_spread(
     levels = _largest(names, [_differences(run.outputs, each) for run, each in zip(runs, unoptimised, strict=True)])
     differ = frozenset(name for name in names if not _is_rounding(levels[name], perturbations[name]))
     spread = {name: perturbations[name] | (Difference() if name in differ else levels[name]) for name in names}
-    return RoundingSpread(spread, unoptimised, differ)
+    return RoundingSpread(spread, unoptimised if differ else None, differ)
 
 
 def _is_rounding(levels: Difference, perturbed: Difference) -> bool:
