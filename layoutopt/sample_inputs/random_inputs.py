@@ -1,6 +1,6 @@
 """Random values of the inputs of a model, within the ranges that its graph allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from layoutopt.sample_inputs.input_ranges import Kind, ValueRange
 _LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)
 _MOST_ELEMENTS = 1 << 40
+_PIECE = 1 << 20  # elements that are drawn at a time
 _LARGEST_SIZE = 4  # of an extent that is the value of an input
 _RANGES = {
     DType.INT8: (-100, 100),
@@ -91,7 +92,7 @@ def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Gene
     if style is Style.ZEROS:
         return np.zeros(shape, dtype.numpy)
     if dtype.is_float:
-        return np.asarray(generator.uniform(size=shape)).astype(dtype.numpy)
+        return _drawn(lambda count: generator.uniform(size=count), shape, dtype)
     return np.full(shape, 1 if style is Style.ONES else 2).astype(dtype.numpy)
 
 
@@ -101,8 +102,17 @@ def _unrestricted_values(dtype: DType, shape: Sequence[int], generator: np.rando
     if dtype is DType.FLOAT8E8M0:  # a type of powers of two
         return np.exp2(generator.integers(-2, 3, shape)).astype(dtype.numpy)
     if dtype.is_float:
-        return np.asarray(generator.normal(size=shape)).astype(dtype.numpy)
+        return _drawn(lambda count: generator.normal(size=count), shape, dtype)
     return np.asarray(generator.integers(*_RANGES.get(dtype, _INDICES), shape)).astype(dtype.numpy)
+
+
+def _drawn(draw: Callable[[int], Array], shape: Sequence[int], dtype: DType) -> Array:
+    """Values that `draw` gives as float64, in another type. They are drawn in pieces: float64 is up to eight times as large."""
+    values = np.empty(prod(shape), dtype.numpy)
+    for start in range(0, values.size, _PIECE):
+        piece = values[start : start + _PIECE]
+        piece[:] = draw(piece.size).astype(dtype.numpy)
+    return values.reshape(shape)
 
 
 def _values_in_range(
