@@ -610,3 +610,16 @@ def test_declared_shapes_of_a_model_before_its_inputs_became_symbolic_are_not_be
     shape = graph.value("a").shape
     assert shape is not None
     assert isinstance(shape[2], str)
+
+
+def test_an_input_whose_default_value_is_a_constant_of_another_shape() -> None:
+    """ONNX Runtime compares the two from IR version 4 on."""
+    model = small()
+    constant_of_an_input(model)
+    model.ir_version = 3
+    model.graph.input[1].type.tensor_type.shape.dim.add().dim_value = 1
+    expected = run(model.SerializeToString())
+    graph = lift(from_message(model))
+    assert [where for where, _ in graph.repairs] == ["w", "w"]
+    assert "another shape" in graph.repairs[1][1]
+    np.testing.assert_array_equal(run(to_bytes(emit(graph)))["y"], expected["y"])

@@ -39,6 +39,7 @@ _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
 _DIALECTS = ("ops", "functions", "ascend")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
 _COARSE = 1e-2  # for 16 bits
+_PIECE = 1 << 20  # elements that are compared at a time
 _ROUNDINGS = 4  # perturbed runs of the mutant
 _FURTHER = 16  # accepted multiple of the rounding spread
 
@@ -232,12 +233,13 @@ def _moved(want: Any, got: Any) -> float:
         return max((_moved(a, b) for a, b in zip(want, got, strict=False)), default=0.0)
     if not isinstance(want, np.ndarray) or want.dtype.kind not in "biuf" or want.shape != getattr(got, "shape", None):
         return 0.0 if np.array_equal(want, got) else float("inf")
-    wide, other = want.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(wide) & np.isfinite(other)
-    if not finite.any():
-        return 0.0
-    largest = float(np.abs(wide[finite]).max()) or 1.0
-    return float(np.abs(wide[finite] - other[finite]).max()) / largest
+    largest = moved = 0.0
+    for start in range(0, want.size, _PIECE):
+        wide, other = (each.reshape(-1)[start : start + _PIECE].astype(np.float64) for each in (want, got))
+        finite = np.isfinite(wide) & np.isfinite(other)
+        largest = max(largest, float(np.abs(wide[finite]).max(initial=0.0)))
+        moved = max(moved, float(np.abs(wide[finite] - other[finite]).max(initial=0.0)))
+    return moved / (largest or 1.0)
 
 
 def _spread(source: Path, feed: Feed, expected: Sequence[Any]) -> list[float]:

@@ -198,6 +198,11 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
         )
         graph.initializer.append(ir.serde.serialize_tensor(tensor))
         graph.initializer[-1].name = name
+        type = _type_of(graph.initializer[-1])
+        for info in graph.input:
+            if info.name == name and contradict(info.type, type):
+                yield Repair(name, "is declared in another shape than its default value", "the default value's is used")
+                info.type.CopyFrom(type)
     if len(kept) < len(graph.node):
         _replace(graph.node, kept)
 
