@@ -18,6 +18,8 @@ from layoutopt.verification.runnable import Runnable
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
 """Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
 
+_TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+
 ENOUGH = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
 
@@ -106,7 +108,7 @@ def run_original(
             try:
                 feeds = islice(trial.feeds, count)
                 runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
-            except (*RUN_ERRORS, MemoryError) as error:
+            except _TRIAL_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
                 refusals.append(f"{_at_sizes(trial.sizes)}: {one_line(error)}")
             else:
