@@ -35,7 +35,7 @@ def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph)
     try:
         onnx_io.check(emitted)
     except ModelError as error:
-        if job.settings.strict or not is_fault_of(source, error):
+        if job.options.strict or not is_fault_of(source, error):
             raise
         refuse_if_it_fails(job.given, job.dims, error)
         job.context.notes.append(
