@@ -1,26 +1,24 @@
 """The function `optimize`: a model in, a faster model out, with the plan and the report.
 
-read -> lift -> pipeline (simplify, plan, cast, pack, lower, rewrite) -> emit -> bake -> verify
+read -> lift -> rewrite: pipeline (simplify, plan, cast, pack, lower), emit, bake, verify -> finish: report
 """
 
 from collections.abc import Callable, Mapping
 
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
-from layoutopt.driver.emission import emit
-from layoutopt.driver.finish import finish, finish_unchanged
+from layoutopt.driver.finish import finish
 from layoutopt.driver.garbage_collection import rare_collections
 from layoutopt.driver.job import Job, Options, Progress
-from layoutopt.driver.lifting import lift, lift_as_it_is, read
-from layoutopt.driver.model_faults import blamed_on, refuse_if_it_fails
+from layoutopt.driver.lifting import lift, read
+from layoutopt.driver.model_faults import blamed_on
 from layoutopt.driver.result import Result
-from layoutopt.errors import ModelError
+from layoutopt.driver.rewriting import rewrite
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
 from layoutopt.passes.base import Mode, Pipeline, Watch
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.sample_inputs import Given
-from layoutopt.verification import CutCandidates, EquivalenceGate
 
 
 def optimize(
@@ -109,30 +107,7 @@ def optimize(
 
 def _run(job: Job) -> Result:
     """The result of a call whose arguments are checked."""
-    job.progress("reading")
     source = read(job)
-    job.take_sizes_of_inputs(source)
-    if reason := job.reason_to_keep(source):
-        graph = lift_as_it_is(job, source)
-        return finish_unchanged(job, source, graph, reason, job.infer_sizes(source, graph))
-    job.progress("lifting")
-    graph = lift(job, source)
-    job.progress("inferring sizes")
-    samples = job.infer_sizes(source, graph)
-    if job.options.sizes_found is not None:
-        job.options.sizes_found(job.context.sizes)
-    job.count_before(graph)
-    if graph.contradiction is not None:
-        refuse_if_it_fails(job.given, job.dims, ModelError(graph.contradiction[1], where=graph.contradiction[0]))
-        return finish_unchanged(job, source, graph, "its shapes contradict each other", samples)
-    gate = EquivalenceGate(
-        job.name, job.path, job.context.pins, samples, job.dialect.is_native, CutCandidates.of(graph)
-    )
-    job.passes = job.pipeline.run(graph, job.context, job.watch)
-    if job.context.unchanged:
-        return finish_unchanged(job, source, graph, job.context.unchanged, samples)
-    job.progress("writing ONNX")
-    model = emit(job, gate, source, graph)
-    if model is None:
-        return finish_unchanged(job, source, graph, job.context.unchanged, samples)
-    return finish(job, model, graph)
+    graph, samples = lift(job, source)
+    rewritten = rewrite(job, source, graph, samples)
+    return finish(job, source, graph, samples, rewritten)

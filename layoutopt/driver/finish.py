@@ -1,4 +1,4 @@
-"""From a model that is ready to the result of `layoutopt.optimize`: its report is built here."""
+"""The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
 from time import perf_counter
 
@@ -7,7 +7,6 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.cost import sized
 from layoutopt.driver.job import Job
-from layoutopt.driver.model_faults import run_alone
 from layoutopt.driver.result import Result
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, PassContext
@@ -21,31 +20,31 @@ from layoutopt.report.builder import (
 from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import Verification
+from layoutopt.verification.original_runs import run_alone
 from layoutopt.version import VERSION
 
 
-def finish_unchanged(job: Job, model: onnx_ir.Model, graph: Graph, reason: str, samples: SampleInputs) -> Result:
-    """The result for a model that is left alone.
+def finish(
+    job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, rewritten: onnx_ir.Model | None
+) -> Result:
+    """The result of a call.
 
     Args:
         job: the call.
-        model: the original.
-        graph: its graph.
-        reason: why it is left alone.
-        samples: inputs on which it is run, if the call asks for verification.
+        source: the original.
+        graph: its graph, planned if the model was rewritten.
+        samples: inputs on which an unchanged model is run, if the call asks for verification.
+        rewritten: the rewritten model; None if the original stays unchanged.
     """
-    if job.options.verify:
-        job.verification = run_alone(model, job.path, samples)
-    return Result(model, job.context.plan, _report(job, model, graph, reason), graph, job.source, job.path)
+    if rewritten is None and job.options.verify:
+        job.verification = run_alone(source, job.path, samples)
+    model = source if rewritten is None else rewritten
+    report = _report(job, model, graph, is_changed=rewritten is not None)
+    return Result(model, job.context.plan, report, graph, job.source if rewritten is None else None, job.path)
 
 
-def finish(job: Job, model: onnx_ir.Model, graph: Graph) -> Result:
-    """The result for a model that was rewritten, given its planned graph."""
-    return Result(model, job.context.plan, _report(job, model, graph, ""), graph, None, job.path)
-
-
-def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Report:
-    """The report; `unchanged` is the reason for which the model was left alone, if it was."""
+def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:
+    """The report of a result, `model`, that was rewritten or is the original."""
     context, sizes = job.context, job.context.sizes
     cost_model = sized(context.cost_model, sizes)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
@@ -58,18 +57,18 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, unchanged: str) -> Rep
         target=context.cost_model.name,
         dialect=job.dialect.name,
         mode=context.mode,
-        changed=not unchanged,
-        reason=unchanged,
+        changed=is_changed,
+        reason=context.unchanged,
         plan=_plan_report(context, found.targets),
         before=job.before,
-        after=job.before if unchanged else found.counts,
+        after=found.counts if is_changed else job.before,
         dims=dim_reports(sizes),
         ops=found.ops,
         casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
-        growth=None if unchanged else growth_report(context.growth, nbytes),
-        verification=_verification_report(job.verification, bool(unchanged)),
+        growth=growth_report(context.growth, nbytes) if is_changed else None,
+        verification=_verification_report(job.verification, is_changed=is_changed),
         seconds=perf_counter() - job.start,
     )
 
@@ -91,10 +90,10 @@ def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanRepor
     )
 
 
-def _verification_report(verdict: Verification | None, unchanged: bool) -> VerificationReport:
-    if unchanged and verdict is not None and verdict.status == "not verified":
+def _verification_report(verdict: Verification | None, *, is_changed: bool) -> VerificationReport:
+    if not is_changed and verdict is not None and verdict.status == "not verified":
         return VerificationReport(status=verdict.status, reason=verdict.reason.replace("the original", "the model", 1))
-    if unchanged:
+    if not is_changed:
         return VerificationReport(status="passed", reason="the model is the original")
     if verdict is None:
         return VerificationReport(status="off")
@@ -110,4 +109,4 @@ def _verification_report(verdict: Verification | None, unchanged: bool) -> Verif
     )
 
 
-__all__ = ["finish", "finish_unchanged"]
+__all__ = ["finish"]

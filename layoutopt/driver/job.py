@@ -1,7 +1,7 @@
 """One call of `layoutopt.optimize`: its checked arguments, and the results of its stages."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 from time import perf_counter
 from typing import TypeAlias
@@ -17,23 +17,16 @@ from layoutopt.driver.pipeline import with_lowering
 from layoutopt.files import path_text
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims, Sizes, as_range, symbols
+from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
-from layoutopt.report.builder import counts
 from layoutopt.report.schema import Counts
-from layoutopt.report.stamp import KEY, Stamp
+from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
-from layoutopt.sample_inputs import Given, InputSet, SampleInputs, given_ranges, input_sets, prepare_inputs
+from layoutopt.sample_inputs import Given, InputSet, input_sets
 from layoutopt.verification import Verification
 
 Progress: TypeAlias = Callable[[str], None]
-
-_RUN_TO_VERIFY = 1_900_000_000
-"""The largest size of the weights in bytes at which a model is run to infer sizes; a larger model is not a single message."""
-
-_RUN_TO_PLAN = 100_000_000
-"""The same limit without verification, so that `optimize` does not need memory for all weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,37 +157,6 @@ class Job:
             self.progress(step.name)
         if self.options.watch is not None:
             self.options.watch(moment, step, graph)
-
-    def take_sizes_of_inputs(self, model: onnx_ir.Model) -> None:
-        """Set the sizes of symbolic dimensions to those of the given inputs.
-
-        Raises:
-            InputError: the inputs do not match those of the model.
-        """
-        if self.given_inputs:
-            requested = {name: as_range(given) for name, given in self.dims.items()}
-            ranges = given_ranges(onnx_io.declared_inputs(model), self.given_inputs, requested)
-            self.dims, self.stamp = ranges, replace(self.stamp, dims=tuple(sorted(ranges.items())))
-
-    def reason_to_keep(self, model: onnx_ir.Model) -> str:
-        """The reason why the model stays unchanged without planning; empty if there is none."""
-        if KEY in model.metadata_props and self.stamp.matches(model.metadata_props, onnx_io.fingerprint(model)):
-            return "it has been optimised like this before"
-        if self.context.mode == "inference" and onnx_io.has_training(model):
-            return "its training information binds its weights by name"
-        return ""
-
-    def infer_sizes(self, model: onnx_ir.Model, graph: Graph) -> SampleInputs:
-        """Infer the sizes to plan for, and return the generator of sample inputs; the model is run unless it is large."""
-        size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
-        may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if self.options.verify else _RUN_TO_PLAN)
-        source = self.path or (onnx_io.to_bytes(model) if may_run else b"")
-        samples, self.context.sizes = prepare_inputs(source, graph, self.dims, self.given_inputs, may_run=may_run)
-        return samples
-
-    def count_before(self, graph: Graph) -> None:
-        """Count the casts and transposes of the lifted model."""
-        self.before = counts(graph)
 
 
 __all__ = ["Job", "Options", "Progress"]

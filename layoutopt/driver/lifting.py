@@ -1,4 +1,6 @@
-"""From a model as it was handed in to the graph that passes run on."""
+"""The stages `read` and `lift`: from a model as the caller passed it to the graph that passes run on."""
+
+from dataclasses import replace
 
 import onnx
 import onnx_ir
@@ -10,16 +12,37 @@ from layoutopt.errors import PinError
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
+from layoutopt.report.builder import counts
+from layoutopt.report.stamp import KEY
+from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
+
+_RUN_TO_VERIFY = 1_900_000_000
+"""The largest size of the weights in bytes at which a model is run to infer sizes; a larger model is not a single message."""
+
+_RUN_TO_PLAN = 100_000_000
+"""The same limit without verification, so that `optimize` does not need memory for all weights."""
 
 
 def read(job: Job) -> onnx_ir.Model:
-    """The model, parsed, repaired and checked.
+    """The model, parsed, repaired and checked. Given inputs set the sizes of symbolic dimensions.
 
     Raises:
         ModelError: it cannot be read, or is not valid.
+        InputError: the inputs do not match those of the model.
     """
+    job.progress("reading")
+    model = _parsed(job)
+    if job.given_inputs:
+        requested = {name: as_range(given) for name, given in job.dims.items()}
+        ranges = given_ranges(onnx_io.declared_inputs(model), job.given_inputs, requested)
+        job.dims, job.stamp = ranges, replace(job.stamp, dims=tuple(sorted(ranges.items())))
+    return model
+
+
+def _parsed(job: Job) -> onnx_ir.Model:
     given, strict = job.given, job.options.strict
     if isinstance(given, onnx_ir.Model):
         return given
@@ -28,24 +51,57 @@ def read(job: Job) -> onnx_ir.Model:
     return onnx_io.read(given, strict=strict)
 
 
-def lift_as_it_is(job: Job, model: onnx_ir.Model) -> Graph:
-    """The graph of a model that stays unchanged, with the functions of an earlier run inlined."""
-    return onnx_io.lift(onnx_io.inline(model, DOMAIN), strict=job.options.strict)
+def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
+    """The graph of a model, and the generator of its sample inputs; the context has the sizes to plan for.
 
-
-def lift(job: Job, model: onnx_ir.Model) -> Graph:
-    """The graph of a model, functions without a layout rule inlined.
+    The context also has the reason if the model is to stay unchanged without planning.
 
     Raises:
+        ModelError: the model is not valid.
         PinError: there is no tensor of a pinned name.
     """
-    inlined = onnx_io.inline_functions(onnx_io.inline(model, DOMAIN), lambda kind: kind in rules())
-    job.context.notes += [Note("inline", name, reason) for name, reason in inlined.kept]
-    graph = onnx_io.lift(inlined.model, strict=job.options.strict)
+    job.progress("lifting")
+    job.context.unchanged = _reason_to_keep(job, model)
+    graph = _lifted(job, model)
+    job.progress("inferring sizes")
+    samples = _infer_sizes(job, model, graph)
+    if not job.context.unchanged:
+        if job.options.sizes_found is not None:
+            job.options.sizes_found(job.context.sizes)
+        job.before = counts(graph)
+    return graph, samples
+
+
+def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
+    """The reason why the model stays unchanged without planning; empty if there is none."""
+    if KEY in model.metadata_props and job.stamp.matches(model.metadata_props, onnx_io.fingerprint(model)):
+        return "it has been optimised like this before"
+    if job.context.mode == "inference" and onnx_io.has_training(model):
+        return "its training information binds its weights by name"
+    return ""
+
+
+def _lifted(job: Job, model: onnx_ir.Model) -> Graph:
+    """The graph of a model; the functions of an earlier run and those without a layout rule are inlined."""
+    inlined = onnx_io.inline(model, DOMAIN)
+    if job.context.unchanged:
+        return onnx_io.lift(inlined, strict=job.options.strict)
+    without_functions = onnx_io.inline_functions(inlined, lambda kind: kind in rules())
+    job.context.notes += [Note("inline", name, reason) for name, reason in without_functions.kept]
+    graph = onnx_io.lift(without_functions.model, strict=job.options.strict)
     job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
     if missing := next((name for name in job.context.pins if graph.find(name) is None), None):
         raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")
     return graph
 
 
-__all__ = ["lift", "lift_as_it_is", "read"]
+def _infer_sizes(job: Job, model: onnx_ir.Model, graph: Graph) -> SampleInputs:
+    """Infer the sizes to plan for, and return the generator of sample inputs; the model is run unless it is large."""
+    size = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
+    may_run = bool(symbols(graph.inputs)) and size <= (_RUN_TO_VERIFY if job.options.verify else _RUN_TO_PLAN)
+    source = job.path or (onnx_io.to_bytes(model) if may_run else b"")
+    samples, job.context.sizes = prepare_inputs(source, graph, job.dims, job.given_inputs, may_run=may_run)
+    return samples
+
+
+__all__ = ["lift", "read"]

@@ -11,46 +11,18 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
-from layoutopt.files import scratch_folder
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.duplicate_definitions import loads
 from layoutopt.runtime.errors import is_about_the_model, raise_if_out_of_memory
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for
-from layoutopt.verification import Verification
-from layoutopt.verification.original_runs import Budget, load_and_run
-from layoutopt.verification.runnable import Runnable, Source
+from layoutopt.verification.original_runs import run_alone, run_once
+from layoutopt.verification.runnable import Source
 
 Model: TypeAlias = str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
 _VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")  # numbers and names in messages of onnx
 _HINT = "export the model again"
-
-
-def run_alone(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
-    """Run a model once; "not verified" with the reason if ONNX Runtime cannot run it.
-
-    Args:
-        model: the model.
-        path: the file that it was read from, if it was a file.
-        inputs: how inputs are made, and at which sizes of symbolic dimensions.
-    """
-    if path is not None:
-        return _run_once(path, inputs)
-    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= onnx_io.IN_ONE_FILE:
-        return _run_once(onnx_io.to_bytes(model), inputs)
-    with scratch_folder() as folder:
-        file = folder / "original.onnx"
-        onnx_io.write(model, file)
-        return _run_once(file, inputs)
-
-
-def _run_once(source: Source, inputs: SampleInputs) -> Verification:
-    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
-    if isinstance(loaded, str):
-        return Verification("not verified", loaded)
-    _, runs = loaded
-    return Verification("passed", sizes=tuple(tuple(run.sizes.items()) for run in runs if run.sizes))
 
 
 def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
@@ -125,7 +97,7 @@ def _refusal(model: Model, dims: Dims) -> str:
             verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(onnx_io.lift(model), dims)))
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-            verdict = _run_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
+            verdict = run_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))
     except Exception as error:
         raise_if_out_of_memory(error)
         return ""

@@ -7,13 +7,17 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import onnx_ir
 
+from layoutopt import onnx_io
 from layoutopt.errors import LayoutoptError
+from layoutopt.files import scratch_folder
 from layoutopt.ir.types import Array
 from layoutopt.runtime.errors import RUNTIME_ERRORS, is_out_of_memory, raise_if_out_of_memory
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
-from layoutopt.verification.runnable import Runnable
+from layoutopt.verification.runnable import Runnable, Source
+from layoutopt.verification.verdict import Verification
 
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
 """Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
@@ -133,6 +137,33 @@ def load_and_run(
     return (session, runs) if runs else f"the original cannot be run{refusals[0]}"
 
 
+def run_alone(model: onnx_ir.Model, path: str | None, inputs: SampleInputs) -> Verification:
+    """Run a model once; "not verified" with the reason if ONNX Runtime cannot run it.
+
+    Args:
+        model: the model.
+        path: the file that it was read from, if it was a file.
+        inputs: how inputs are made, and at which sizes of symbolic dimensions.
+    """
+    if path is not None:
+        return run_once(path, inputs)
+    if sum(tensor.nbytes for _, tensor in onnx_io.weights(model)) <= onnx_io.IN_ONE_FILE:
+        return run_once(onnx_io.to_bytes(model), inputs)
+    with scratch_folder() as folder:
+        file = folder / "original.onnx"
+        onnx_io.write(model, file)
+        return run_once(file, inputs)
+
+
+def run_once(source: Source, inputs: SampleInputs) -> Verification:
+    """As `run_alone`, for a file or the bytes of a message."""
+    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
+    if isinstance(loaded, str):
+        return Verification("not verified", loaded)
+    _, runs = loaded
+    return Verification("passed", sizes=tuple(tuple(run.sizes.items()) for run in runs if run.sizes))
+
+
 def misdeclared_outputs(session: Session, outputs: Sequence[Any]) -> dict[str, str]:
     """The outputs whose shape contradicts the model's declaration, with both shapes as text.
 
@@ -155,4 +186,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
-__all__ = ["RUN_ERRORS", "Budget", "Run", "load_and_run", "misdeclared_outputs", "one_line", "run_original"]
+__all__ = [
+    "RUN_ERRORS",
+    "Budget",
+    "Run",
+    "load_and_run",
+    "misdeclared_outputs",
+    "one_line",
+    "run_alone",
+    "run_once",
+    "run_original",
+]

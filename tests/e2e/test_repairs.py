@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from refusals import load, parse, refused, small
 
 from layoutopt import cli, optimize
-from layoutopt.driver import emission, model_faults
+from layoutopt.driver import model_faults, rewriting
 from layoutopt.errors import ModelError
 from layoutopt.inference import declarations
 from layoutopt.ir.graph import Graph
@@ -578,7 +578,7 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
         model.graph.outputs[0].shape = ir.Shape([7])
         return model
 
-    monkeypatch.setattr(emission.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
+    monkeypatch.setattr(rewriting.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
     with pytest.raises(ModelError, match="differ in rank"):
         optimize(rewritable_with_a_sequence(), "gpu-hopper")
 

@@ -1,4 +1,4 @@
-"""The stages from a lowered graph to the resulting model: emission, baking and verification."""
+"""The stage `rewrite`: passes, emission, baking and verification."""
 
 import onnx_ir
 
@@ -11,26 +11,56 @@ from layoutopt.passes.base import Note
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.baking import bake, forget_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.verification import EquivalenceGate
+from layoutopt.sample_inputs import SampleInputs
+from layoutopt.verification import CutCandidates, EquivalenceGate
 
 _UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
-def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph) -> onnx_ir.Model | None:
-    """The model of the lowered graph; None where the original is to be left alone, with the reason in the context.
+def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
+    """The rewritten model; None if the original is to stay unchanged, for the reason that the context has then.
 
     Args:
-        job: whose passes have run.
-        gate: compares the model with the original, if it is to be verified.
+        job: the call.
         source: the original.
-        planned: the planned graph.
+        graph: its graph, which is planned here.
+        samples: the generator of the inputs for verification.
 
     Raises:
-        ModelError: onnx's checker refuses the model for a fault of the original, and ONNX Runtime does not run that either.
+        ModelError: the original is not valid, and ONNX Runtime does not run it either.
         VerificationError: the model computes something else than the original, or ONNX Runtime loads the original alone.
         UnverifiedError: the two could not be compared.
     """
+    context = job.context
+    if context.unchanged:
+        return None
+    if graph.contradiction is not None:
+        where, what = graph.contradiction
+        refuse_if_it_fails(job.given, job.dims, ModelError(what, where=where))
+        context.unchanged = "its shapes contradict each other"
+        return None
+    gate = EquivalenceGate(job.name, job.path, context.pins, samples, job.dialect.is_native, CutCandidates.of(graph))
+    job.passes = job.pipeline.run(graph, context, job.watch)
+    emitted = None if context.unchanged else _emitted(job, source)
+    if emitted is None:
+        return None
+    final = _baked(job, emitted)
+    if job.options.verify:
+        final = _verified(job, gate, source, graph, emitted, final)
+    if final is not emitted:
+        forget_inner_types(final)
+    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    return final
+
+
+def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
+    """The model of the lowered graph; None if onnx's checker refuses it for a fault of the original that ONNX Runtime runs.
+
+    Raises:
+        ModelError: onnx's checker refuses it for another fault, or ONNX Runtime does not run the original either.
+    """
     assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
+    job.progress("writing ONNX")
     emitted = onnx_io.emit(job.context.lowered)
     try:
         onnx_io.check(emitted)
@@ -38,18 +68,11 @@ def emit(job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph)
         if job.options.strict or not is_fault_of(source, error):
             raise
         refuse_if_it_fails(job.given, job.dims, error)
-        job.context.notes.append(
-            Note("read", error.where, f"{error.what}: onnxruntime runs it, so it is left as it is")
-        )
+        what = f"{error.what}: onnxruntime runs it, so it is left as it is"
+        job.context.notes.append(Note("read", error.where, what))
         job.context.unchanged = "onnx's checker finds a fault in it"
         return None
-    final = _baked(job, emitted)
-    if job.options.verify:
-        final = _verified(job, gate, source, planned, emitted, final)
-    if final is not emitted:
-        forget_inner_types(final)
-    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
-    return final
+    return emitted
 
 
 def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
@@ -91,4 +114,4 @@ def _verified(
     return final
 
 
-__all__ = ["emit"]
+__all__ = ["rewrite"]
