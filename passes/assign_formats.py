@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from layoutopt.cost import sized
 from layoutopt.errors import PinError
+from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
@@ -29,6 +30,7 @@ class AssignFormats(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Plan; name copies in another format after it, so that the canonical copy can have the tensor's name."""
+        infer_axis_letters(graph)
         pins = {}
         for name, format in context.pins.items():
             value = graph.find(name)
@@ -101,6 +103,6 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
 
 def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:
     value.storage = storage
-    name = storage_name(value.tensor, storage)
+    name = storage_name(value, storage)
     if name != value.name and not keeps_name:
         graph.rename(value, graph.fresh_name(name))

@@ -13,7 +13,7 @@ or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import moves, storage_name
+from layoutopt.ir.cast import marked_name, moves, storage_name
 from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
@@ -75,6 +75,7 @@ def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[
 def _copied(graph: Graph, step: Op, value: Value) -> Value:
     """The result of another step like this one, right behind it."""
     copy = graph.new_value(value.name, value.type, tensor=value.tensor, origin=value.origin)
+    copy.axis_letters = value.axis_letters
     graph.add_copy(step, (copy,))
     return copy
 
@@ -97,7 +98,7 @@ def _sign(graph: Graph, result: Value, signature: Signature) -> None:
     step, storage = graph.producer(result), signature.outputs[0]
     assert step is not None and storage is not None
     step.signature, result.storage = signature, storage
-    name = storage_name(result.tensor, storage)
+    name = storage_name(result, storage)
     if result.name not in (name, result.tensor):
         graph.rename(result, graph.fresh_name(name))
     graph.touch()
@@ -107,6 +108,6 @@ def _take_name(graph: Graph, copy: Value, value: Value) -> None:
     """Give the name of the tensor to the copy that is an output, since callers refer to outputs by name."""
     if value.name == value.tensor:
         assert value.storage is not None
-        graph.rename(value, graph.fresh_name(f"{value.tensor}__{value.storage.format}"))
+        graph.rename(value, graph.fresh_name(marked_name(value, value.storage)))
     if copy.name != copy.tensor:
         graph.rename(copy, copy.tensor)

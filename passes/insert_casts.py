@@ -8,7 +8,7 @@ Deliberately naive: one cast per edge. Sharing and cancelling are other passes.
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import insert_cast
+from layoutopt.ir.cast import insert_cast, marked_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Storage, Value
 from layoutopt.passes.base import Pass, PassContext
@@ -56,7 +56,8 @@ class InsertCasts(Pass):
         if present is not None and satisfies(present, wanted):
             return present
         if present is not None:
-            graph.rename(present, graph.fresh_name(f"{present.tensor}__{present.storage and present.storage.format}"))
+            assert present.storage is not None
+            graph.rename(present, graph.fresh_name(marked_name(present, present.storage)))
         copy = insert_cast(graph, value, wanted)
         if copy.name != copy.tensor:
             graph.rename(copy, copy.tensor)

@@ -98,6 +98,7 @@ def _pack(cast: _Cast) -> None:
     """Put a constant in the place of a CastData."""
     graph, source, copy = cast.graph, cast.source, cast.copy
     packed = graph.new_value(copy.name, copy.type, storage=copy.storage, data=source.data, tensor=source.tensor)
+    packed.axis_letters = copy.axis_letters
     graph.replace_value(copy, packed)
     if not graph.is_used(source):
         graph.remove_value(source)

@@ -114,8 +114,9 @@ def compare_models(
 def recorded_pins(metadata: Mapping[str, str]) -> dict[str, Format]:
     """Pinned formats by tensor, from the metadata of a model that layoutopt wrote."""
     try:
-        pins = json.loads(metadata.get(KEY, "{}")).get("pins", {})
-        return {str(name): lookup(str(format)) for name, format in pins.items()}
+        stamp = json.loads(metadata.get(KEY, "{}"))
+        letters = stamp.get("pin_axes", {})
+        return {str(name): lookup(str(pin), axes=letters.get(name)) for name, pin in stamp.get("pins", {}).items()}
     except (ValueError, AttributeError):  # the metadata entry was edited, or another tool wrote it
         return {}
 

@@ -218,5 +218,5 @@ def _formats(op: Op) -> str:
     """The formats of the first input and output; one name where they agree."""
     assert op.signature is not None
     first = [storages[0] for storages in (op.signature.inputs, op.signature.outputs) if storages]
-    names = dict.fromkeys("scalar" if storage is None else str(storage.format) for storage in first)
+    names = dict.fromkeys("scalar" if storage is None else storage.format.name() for storage in first)
     return "_".join(names)

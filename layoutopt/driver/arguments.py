@@ -15,8 +15,9 @@ from layoutopt import onnx_io
 from layoutopt.cost import CostModel, Several
 from layoutopt.cost_models import find_target
 from layoutopt.dialects import DIALECTS
+from layoutopt.driver.pins import pin_text
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
-from layoutopt.formats import Format, lookup
+from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Range
 from layoutopt.passes.base import Mode, Pipeline
 
@@ -140,8 +141,8 @@ def check_time_limit(seconds: object) -> None:
         raise ArgumentError("not a time limit", where=f"time_limit={seconds!r:.80}", hint=hint)
 
 
-def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, Format]:
-    """The pinned formats by the name of the tensor.
+def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, str]:
+    """The texts of pinned formats by the name of the tensor.
 
     Raises:
         ArgumentError: they are no mapping from names to formats.
@@ -152,7 +153,7 @@ def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, Format]:
     for name, pin in _items("pins", pins, hint):
         if not isinstance(pin, str | Format):
             raise ArgumentError(f"not a format but a {type(pin).__name__}", where=f"pins[{name!r}]", hint=hint)
-        formats[name] = lookup(pin) if isinstance(pin, str) else pin
+        formats[name] = pin_text(pin)
     return formats
 
 

@@ -99,22 +99,21 @@ class Job:
         arguments.check_model(options.model)
         arguments.check_mode(options.mode)
         arguments.check_max_growth(options.max_growth)
-        formats, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
+        texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         cost_model = arguments.cost_model_of(options.target)
         dialect = DIALECTS[arguments.checked_dialect(options.dialect, cost_model)]
         stamp = Stamp(
             cost_model.name,
             dialect.name,
             options.mode,
-            tuple((name, str(format)) for name, format in sorted(formats.items())),
+            tuple(sorted(texts.items())),
             tuple((name, as_range(given)) for name, given in sorted(sizes.items())),
             options.max_growth,
         )
         context = PassContext(
             cost_model,
             options.mode,
-            formats,
-            options.time_limit,
+            time_limit=options.time_limit,
             is_foldable=is_foldable,
             evaluate=evaluate,
             defer=defer,

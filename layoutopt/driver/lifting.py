@@ -8,7 +8,9 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.cost.size_growth import Growth
 from layoutopt.driver.job import Job
+from layoutopt.driver.pins import pinned_format
 from layoutopt.errors import PinError
+from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
@@ -59,6 +61,7 @@ def lift(job: Job, model: onnx_ir.Model) -> tuple[Graph, SampleInputs]:
     Raises:
         ModelError: the model is not valid.
         PinError: there is no tensor of a pinned name.
+        FormatError: a pin has neither the letters of its value's axes nor letters of one meaning.
     """
     job.progress("lifting")
     job.context.unchanged = _reason_to_keep(job, model)
@@ -85,14 +88,28 @@ def _lifted(job: Job, model: onnx_ir.Model) -> Graph:
     """The graph of a model; the functions of an earlier run and those without a layout rule are inlined."""
     inlined = onnx_io.inline(model, DOMAIN)
     if job.context.unchanged:
-        return onnx_io.lift(inlined, strict=job.options.strict)
+        graph = onnx_io.lift(inlined, strict=job.options.strict)
+        infer_axis_letters(graph)
+        return graph
     without_functions = onnx_io.inline_functions(inlined, lambda kind: kind in rules())
     job.context.notes += [Note("inline", name, reason) for name, reason in without_functions.kept]
     graph = onnx_io.lift(without_functions.model, strict=job.options.strict)
     job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
-    if missing := next((name for name in job.context.pins if graph.find(name) is None), None):
-        raise PinError("there is no such tensor to pin", where=missing, hint="name a tensor of the model")
+    infer_axis_letters(graph)
+    _pin(job, graph)
     return graph
+
+
+def _pin(job: Job, graph: Graph) -> None:
+    """Resolve the pins to formats, by the letters of the axes of the values of the lifted graph."""
+    formats, letters = {}, {}
+    for name, text in job.stamp.pins:
+        value = graph.find(name)
+        if value is None:
+            raise PinError("there is no such tensor to pin", where=name, hint="name a tensor of the model")
+        formats[name], letters[name] = pinned_format(text, value)
+    job.context.pins = formats
+    job.stamp = replace(job.stamp, pin_axes=tuple(sorted(each for each in letters.items() if each[1])))
 
 
 def _infer_sizes(job: Job, model: onnx_ir.Model, graph: Graph) -> SampleInputs:

@@ -16,6 +16,7 @@ from typing import Any
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.format import Format, Part
+from layoutopt.formats.notation import is_numbered
 from layoutopt.registry import EntryPoints
 
 _MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"
@@ -46,17 +47,22 @@ class Entry:
     note: str
     source: str
 
-    def format(self, dtype: str | None = None) -> Format:
+    def format(self, dtype: str | None = None, axes: str | None = None) -> Format:
         """The format, for tensors of a dtype if the notation depends on it.
+
+        Args:
+            dtype: the element type.
+            axes: the letters of the logical axes in the order of the tensor, if that is another one than the entry's.
 
         Raises:
             FormatError: the format depends on the dtype, and none is given.
         """
+        axes = self.axes if axes is None else axes
         if "{C0}" not in self.notation:
-            return Format.parse(self.notation, self.axes)
+            return Format.parse(self.notation, axes)
         if dtype is None:
             raise FormatError("depends on the dtype", where=self.name, hint="give one, like float16")
-        return Format.parse(self.notation.replace("{C0}", str(c0(dtype))), self.axes)
+        return Format.parse(self.notation.replace("{C0}", str(c0(dtype))), axes)
 
 
 def format_system(system: str, source: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
@@ -246,7 +252,8 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
     Args:
         name: a name of the catalogue, or a notation.
         dtype: the element type, like `float16`, for names whose blocks depend on it.
-        axes: the letters of the logical axes, if they do not follow from the name.
+        axes: the letters of the logical axes in their order, if that does not follow from the name: the format NHWC of
+            a tensor with the axes `"NHWC"` is canonical.
 
     Raises:
         FormatError: there is no such format, or it depends on a dtype and none is given.
@@ -255,8 +262,8 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
     entry = _named(f"{template[1]}32>" if template else name)
     if entry and template:
         entry = replace(entry, notation=entry.notation.replace("32", template[2]))
-    if entry and axes in (None, entry.axes):
-        return entry.format(dtype)
+    if entry and (axes is None or sorted(axes) == sorted(entry.axes)):
+        return entry.format(dtype, axes)
     try:
         return Format.parse(_notation(name), axes)
     except FormatError as error:
@@ -307,4 +314,4 @@ def _find(among: tuple[Entry, ...], name: str) -> Entry | None:
 
 def _notation(tag: str) -> str:
     """A tag of oneDNN in upper-case letters for outer parts: a letter without a number is an outer part in either case."""
-    return _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)
+    return tag if is_numbered(tag) else _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)

@@ -26,7 +26,7 @@ from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.notation import parse_levels, write_levels
+from layoutopt.formats.notation import has_default_letters, parse_levels, write_levels, write_numbered_levels
 from layoutopt.formats.shapes import Shape, Volume, quotient, round_up, volume
 
 _P = ParamSpec("_P")
@@ -94,7 +94,7 @@ class Format:
         """The format of a notation such as `NCHW16c`.
 
         Args:
-            text: the notation; `scalar` is the format of rank 0.
+            text: the notation; `scalar` is the format of rank 0. Axes may have numbers: `d0,d2,d3,d1,16d1`.
             axes: the letters of the logical axes in their order, `"NCHW"`. By default they follow from those
                 used: feature maps (NCHW), filters (GOIHW, KCRS), matrices (MN), one letter, or A, B, C, ...
 
@@ -157,9 +157,24 @@ class Format:
         """
         return write_levels(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
 
+    def text(self, axes: str = "") -> str:
+        """The notation for people; `parse` is the inverse, with the same letters.
+
+        Args:
+            axes: the letters of the logical axes. Without them, or with another number of them than the rank, axes have
+                the letters of a feature map; from rank 6 on, which has no such letters, they have numbers: `d0,d2,d1`.
+        """
+        if len(axes) == self.rank or has_default_letters(self.rank):
+            return self.name(axes if len(axes) == self.rank else None)
+        return self.numbered()
+
+    def numbered(self) -> str:
+        """The notation with numbers for the axes; `parse` is the inverse, whatever the letters of the axes are."""
+        return write_numbered_levels((part.axis, part.block, part.step) for part in self.parts)
+
     def __str__(self) -> str:
-        """The notation with the default letters."""
-        return self.name()
+        """The notation for people, with the default letters."""
+        return self.text()
 
     @_memoised
     def fits(self, shape: Shape) -> bool:

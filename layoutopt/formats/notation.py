@@ -5,6 +5,9 @@
            | number [_ number] letter     an inner block of that axis, such as 16c; from left to right major to minor,
                                           unless the second number is the distance of its elements, as in 4_3c
 
+    format = numbered { , numbered }              for axes without letters: d0,d2,d3,d1,16d1
+    numbered = [number [_ number]] d number       the same levels, with the number of the axis in place of its letter
+
 Parsing turns letters into positions of axes. The caller declares which letter is which axis; otherwise the order
 follows from the set of letters, because the field agrees on one order for each: N, C, H, W are the axes of NCHW.
 """
@@ -28,6 +31,7 @@ _KNOWN_AXES = {
 _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
 _SCALAR = "scalar"
 _LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
+_NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
 
 Level = tuple[int, int, int]
@@ -41,6 +45,10 @@ def parse_levels(text: str, axes: str | None = None) -> Iterator[Level]:
         FormatError: the text does not follow the grammar, or its letters are not those of the axes.
     """
     if text == _SCALAR and not axes:
+        return
+    if is_numbered(text):
+        numbered = filter(None, map(_NUMBERED.fullmatch, text.split(",")))
+        yield from ((int(level[3]), int(level[1] or 0), int(level[2] or 0)) for level in numbered)
         return
     levels = list(_LEVEL.finditer(text))
     if not text or "".join(level[0] for level in levels) != text:
@@ -66,6 +74,21 @@ def write_levels(levels: Iterable[Level], rank: int, axes: str | None = None) ->
     if len(axes) != rank:
         raise FormatError(f"{rank} axes cannot be named with the letters '{axes}'")
     return "".join(_level_text(axes[axis], block, step) for axis, block, step in levels) or _SCALAR
+
+
+def is_numbered(text: str) -> bool:
+    """Whether a text has numbers for its axes: `d0,d2,d1`."""
+    return all(map(_NUMBERED.fullmatch, text.split(",")))
+
+
+def write_numbered_levels(levels: Iterable[Level]) -> str:
+    """The notation of levels with numbers for the axes."""
+    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in levels) or _SCALAR
+
+
+def has_default_letters(rank: int) -> bool:
+    """Whether the field has letters for the axes of a tensor of that rank."""
+    return rank < len(_DEFAULT_AXES)
 
 
 def _level_text(letter: str, block: int, step: int) -> str:

@@ -12,9 +12,15 @@ def is_cast(op: Op | None) -> bool:
     return op is not None and op.op_type == CAST and op.domain == DOMAIN
 
 
-def storage_name(tensor: str, storage: Storage) -> str:
-    """The name of a copy of a logical tensor in a storage."""
-    return tensor if storage.format.is_canonical else f"{tensor}__{storage.format}"
+def storage_name(value: Value, storage: Storage) -> str:
+    """The name of the copy of a value's tensor in a storage: that of the tensor, and the format unless it is canonical."""
+    return value.tensor if storage.format.is_canonical else marked_name(value, storage)
+
+
+def marked_name(value: Value, storage: Storage) -> str:
+    """The name of a value's tensor and a format, with the letters of the value's axes."""
+    letters = value.axis_letters or ""
+    return f"{value.tensor}__{storage.format.name(letters if len(letters) == storage.format.rank else None)}"
 
 
 def moves(value: Value, wanted: Storage) -> bool:
@@ -32,8 +38,9 @@ def insert_cast(graph: Graph, value: Value, wanted: Storage) -> Value:
     assert value.storage is not None
     storage = Storage(wanted.format, Padding.ZERO if moves(value, wanted) else value.storage.padding)
     result = graph.new_value(
-        storage_name(value.tensor, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
+        storage_name(value, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
     )
+    result.axis_letters = value.axis_letters
     op = Op(CAST, (value,), (result,), domain=DOMAIN, version=1, name=f"{CAST}_{result.name}")
     op.signature = Signature((value.storage,), (storage,))
     producer = graph.producer(value)

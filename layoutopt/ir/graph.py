@@ -245,6 +245,7 @@ class Graph(DefUseNet):
         formals = []
         for body in op.bodies.values():
             formal = body.new_value(value.name, value.type, storage=value.storage, tensor=value.tensor)
+            formal.axis_letters = value.axis_letters
             body.inputs.append(formal)
             formals.append(formal)
         self.set_inputs(op, (*op.inputs, value))

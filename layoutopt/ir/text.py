@@ -59,7 +59,7 @@ def _op(op: Op) -> str:
 
 
 def _typed(value: Value) -> str:
-    storage = "" if value.storage is None or value.storage.format.is_canonical else f" {value.storage}"
+    storage = "" if value.storage is None or value.storage.format.is_canonical else f" {value.storage_text}"
     return f"{value.name}: {value.type}{storage}"
 
 

@@ -5,67 +5,16 @@ way its elements are stored: a `Format`, and the state of the padding elements o
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from layoutopt.formats import Dim, Format, Shape
+from layoutopt.ir.dtype import Array, DType
 
 if TYPE_CHECKING:
     from layoutopt.ir.graph import Graph
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-
-class DType(Enum):
-    """An element type of ONNX: its name, its size in bits, the numpy type that holds one element."""
-
-    FLOAT32 = ("float32", 32, np.float32)
-    FLOAT16 = ("float16", 16, np.float16)
-    BFLOAT16 = ("bfloat16", 16, ml_dtypes.bfloat16)
-    FLOAT64 = ("float64", 64, np.float64)
-    FLOAT8E4M3FN = ("float8e4m3fn", 8, ml_dtypes.float8_e4m3fn)
-    FLOAT8E4M3FNUZ = ("float8e4m3fnuz", 8, ml_dtypes.float8_e4m3fnuz)
-    FLOAT8E5M2 = ("float8e5m2", 8, ml_dtypes.float8_e5m2)
-    FLOAT8E5M2FNUZ = ("float8e5m2fnuz", 8, ml_dtypes.float8_e5m2fnuz)
-    FLOAT8E8M0 = ("float8e8m0", 8, ml_dtypes.float8_e8m0fnu)
-    FLOAT4E2M1 = ("float4e2m1", 4, ml_dtypes.float4_e2m1fn)
-    INT8 = ("int8", 8, np.int8)
-    INT16 = ("int16", 16, np.int16)
-    INT32 = ("int32", 32, np.int32)
-    INT64 = ("int64", 64, np.int64)
-    INT4 = ("int4", 4, ml_dtypes.int4)
-    INT2 = ("int2", 2, ml_dtypes.int2)
-    UINT8 = ("uint8", 8, np.uint8)
-    UINT16 = ("uint16", 16, np.uint16)
-    UINT32 = ("uint32", 32, np.uint32)
-    UINT64 = ("uint64", 64, np.uint64)
-    UINT4 = ("uint4", 4, ml_dtypes.uint4)
-    UINT2 = ("uint2", 2, ml_dtypes.uint2)
-    BOOL = ("bool", 8, np.bool_)
-    COMPLEX64 = ("complex64", 64, np.complex64)
-    COMPLEX128 = ("complex128", 128, np.complex128)
-    STRING = ("string", 64, np.object_)
-
-    def __init__(self, label: str, bits: int, scalar: type) -> None:
-        self.label = label
-        self.bits = bits
-        self.numpy: np.dtype[Any] = np.dtype(scalar)
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the elements can be infinite, NaN or a fraction."""
-        return self.label.startswith(("float", "bfloat", "complex"))
-
-    @classmethod
-    def of(cls, array: Array) -> "DType":
-        """The type of an array's elements."""
-        return next(dtype for dtype in cls if dtype.numpy == array.dtype)
-
-    def __str__(self) -> str:
-        return self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +68,12 @@ class Storage:
         """Whether a tensor in this storage can be read as `required` without a copy: same bytes, and padding as clean."""
         return self.padding <= required.padding and self.format.same_bytes(required.format, shape)
 
+    def text(self, axes: str = "") -> str:
+        """The format with the letters `axes` (see `Format.text`), and the state of the padding unless it is ZERO."""
+        return self.format.text(axes) + ("" if self.padding is Padding.ZERO else f"({self.padding} padding)")
+
     def __str__(self) -> str:
-        return f"{self.format}" if self.padding is Padding.ZERO else f"{self.format}({self.padding} padding)"
+        return self.text()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -198,7 +151,8 @@ class Value:
 
     Values are compared by identity. `data` is always in logical order, whatever the storage. `tensor` is the name of the
     logical tensor: copies of it in other storages have names of their own, and this one in common. `elements` is what is
-    known of a small computed tensor of rank 0 or 1: for each element a number, an extent, or None.
+    known of a small computed tensor of rank 0 or 1: for each element a number, an extent, or None. `axis_letters` are the
+    letters of the axes by their roles, in logical order (`inference.axis_letters`): empty without roles, None before inference.
     """
 
     def __init__(
@@ -218,6 +172,7 @@ class Value:
         self.data = data
         self.origin = origin
         self.elements: tuple[Dim | None, ...] | None = None
+        self.axis_letters: str | None = None
 
     def give_type(self, type: TensorType | OpaqueType) -> None:
         """Set the type, in canonical storage."""
@@ -226,6 +181,15 @@ class Value:
 
     def _canonical(self) -> Storage | None:
         return None if self.rank is None else Storage(Format.canonical(self.rank))
+
+    def format_text(self, format: Format) -> str:
+        """A format of this tensor with the letters of its axes."""
+        return format.text(self.axis_letters or "")
+
+    @property
+    def storage_text(self) -> str:
+        """The storage with the letters of the axes; empty if the rank is unknown."""
+        return "" if self.storage is None else self.storage.text(self.axis_letters or "")
 
     @property
     def shape(self) -> Shape | None:
@@ -264,7 +228,7 @@ class Value:
         return numbers if len(numbers) == len(self.shape) else None
 
     def __repr__(self) -> str:
-        return f"Value({self.name}: {self.type} {self.storage})"
+        return f"Value({self.name}: {self.type} {self.storage_text or None})"
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: elements in memory, and no origin, whose links run through the whole model."""

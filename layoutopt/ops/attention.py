@@ -5,16 +5,19 @@
 Its only signature is the canonical one; the rule declares the number of operations.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Op, Signature
+from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, letters_by_rank
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import (
     Inapplicable,
     OperandFormats,
+    Y,
     canonical_signature,
     estimated_extent,
     estimated_volume,
@@ -22,7 +25,7 @@ from layoutopt.ops.signatures import (
 
 
 @register
-class Attention(LayoutRule):
+class Attention(LayoutRule, AxisLetters):
     """Canonical formats only."""
 
     family = "attention"
@@ -35,6 +38,10 @@ class Attention(LayoutRule):
         if all(format.is_canonical for format in known.values()):
             return canonical_signature(op)
         return Inapplicable("the kernel reads and writes canonical formats only")
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return letters_by_rank(op, dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
 
     def flops(self, op: Op) -> float:
         """Two per element of q and of y, and key."""

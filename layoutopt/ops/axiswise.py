@@ -17,7 +17,7 @@ from layoutopt.formats import Dim, Format, Part, Shape, quotient
 from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import Builder, LayoutRule
 from layoutopt.ops.operands import rank_of
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, signature_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume, format_text, signature_of
 
 Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 
@@ -83,9 +83,9 @@ class AxiswiseRule(LayoutRule):
             return Inapplicable("no operand with a known format takes part")
         value = op.operand(lead)
         if value is None or value.shape is None or not known[lead].fits(value.shape):
-            return Inapplicable(f"{known[lead]} does not fit {lead}")
+            return Inapplicable(f"{format_text(op, lead, known[lead])} does not fit {lead}")
         if any(value.shape[axis] == 1 for axis in known[lead].blocked_axes):
-            return Inapplicable(f"{known[lead]} blocks an axis of {lead} that has one element")
+            return Inapplicable(f"{format_text(op, lead, known[lead])} blocks an axis of {lead} that has one element")
         order = IterationOrder.of(known[lead], axes[lead])
         for part in order.parts:
             if part.block and (reason := self.may_block(op, part.axis, order)):
@@ -98,9 +98,10 @@ class AxiswiseRule(LayoutRule):
             formats[slot] = order.project(operand_axes, operand.shape)
             asked = known.get(slot, formats[slot])
             if not asked.fits(operand.shape) or not formats[slot].fits(operand.shape):
-                return Inapplicable(f"{formats[slot]} does not fit {slot}")
+                return Inapplicable(f"{format_text(op, slot, formats[slot])} does not fit {slot}")
             if not asked.same_bytes(formats[slot], operand.shape):
-                return Inapplicable(f"{asked} on {slot} is incompatible with {known[lead]} on {lead}")
+                given = format_text(op, lead, known[lead])
+                return Inapplicable(f"{format_text(op, slot, asked)} on {slot} is incompatible with {given} on {lead}")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:

@@ -12,7 +12,7 @@ from layoutopt.ops.base import LayoutRule
 from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, Kind, kind_of, modes_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, signature_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, format_text, signature_of
 
 _MATRICES: dict[Slot, tuple[Kind, Kind]] = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
@@ -61,8 +61,10 @@ class Contraction(LayoutRule, ContractionOp):
         if isinstance(signature, Inapplicable):
             return signature
         for slot in (A, B, Y):
-            if set(padded_axes_of(op.operand(slot), signature[slot])).difference(self.padded_axes(op, slot)):
-                return Inapplicable(f"{slot} would have padding in {signature[slot]}")
+            storage = signature[slot]
+            padded = set(padded_axes_of(op.operand(slot), storage)).difference(self.padded_axes(op, slot))
+            if storage is not None and padded:
+                return Inapplicable(f"{slot} would have padding in {format_text(op, slot, storage.format)}")
         return signature
 
     def _matrix(self, op: Op, axes: Axes, shapes: Mapping[Slot, Shape]) -> Slot | None:

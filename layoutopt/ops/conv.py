@@ -15,6 +15,7 @@ from typing_extensions import override
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot, TensorType
 from layoutopt.ops.base import Builder, LayoutRule
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
 from layoutopt.ops.interfaces.channel_permutation import Channels, PermutableChannels, permuted, unpermuted
 from layoutopt.ops.operands import padded_output, present, shape_of
 from layoutopt.ops.padding_state import has_padding
@@ -31,7 +32,7 @@ from layoutopt.ops.signatures import (
 )
 
 
-class Convolution(LayoutRule, PermutableChannels):
+class Convolution(LayoutRule, PermutableChannels, AxisLetters):
     """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
 
     Attributes:
@@ -102,6 +103,10 @@ class Convolution(LayoutRule, PermutableChannels):
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
         return {"x": X, "w": Slot("in", self.weight), "y": Y}
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
 
     def channels(self, op: Op) -> list[Channels]:
         """The groups of axes that are the same channels and that kernels may have in any order."""

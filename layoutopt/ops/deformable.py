@@ -4,20 +4,22 @@ x and y may have any order of axes; the other operands stay canonical, because o
 element.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from typing_extensions import override
 
-from layoutopt.ir.types import Op
+from layoutopt.ir.types import Op, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
 from layoutopt.ops.operands import rank_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_extent, estimated_volume
 
 
 @register
-class DeformableConvolution(AxiswiseRule):
+class DeformableConvolution(AxiswiseRule, AxisLetters):
     """DeformConv."""
 
     family = "deformable_convolution"
@@ -35,6 +37,10 @@ class DeformableConvolution(AxiswiseRule):
     @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         return "only channels can be blocked" if axis != 1 else ""
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
 
     def flops(self, op: Op) -> float:
         """Two per weight and position of the output, and the interpolation of what they meet."""

@@ -6,17 +6,21 @@ SpaceToDepth, DCR    (N, C, H' r, W' r) ->  (N, C, H', r, W', r) ->  (N, r, r, C
 SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r, H', W') ->  (N, C r r, H', W')
 """
 
+from collections.abc import Mapping
+
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape
-from layoutopt.ir.types import Op
+from layoutopt.ir.types import Op, Slot
 from layoutopt.ops.base import register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
 from layoutopt.ops.operands import shape_of
+from layoutopt.ops.signatures import X, Y
 from layoutopt.ops.view import View
 
 
 @register
-class DepthToSpace(View):
+class DepthToSpace(View, AxisLetters):
     """Channels moved to spatial axes."""
 
     ops = ("DepthToSpace",)
@@ -37,6 +41,10 @@ class DepthToSpace(View):
         """The batch; channels and spatial axes are mixed, whatever their extents."""
         del op
         return axis if axis == 0 else None
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
 
     def _shapes(self, op: Op) -> tuple[Shape, Shape]:
         return shape_of(op.inputs[0]), shape_of(op.outputs[0])

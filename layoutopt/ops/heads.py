@@ -15,6 +15,7 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.types import Attribute, Op, Signature, Slot, TensorType, Value
 from layoutopt.ops.base import Builder, LayoutRule, register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, letters_by_rank
 from layoutopt.ops.operands import present, present_type, shape_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import (
@@ -24,6 +25,7 @@ from layoutopt.ops.signatures import (
     Y,
     estimated_extent,
     estimated_volume,
+    format_text,
     is_canonical,
     signature_of,
 )
@@ -32,7 +34,7 @@ _SIDE_BY_SIDE = Format.plain((0, 2, 1, 3))
 _HEADS = 1  # the axis
 
 
-class Heads(LayoutRule):
+class Heads(LayoutRule, AxisLetters):
     """An op that accepts (B, S, H*D) in place of (B, H, S, D)."""
 
     headed: ClassVar[tuple[Slot, ...]]
@@ -45,6 +47,10 @@ class Heads(LayoutRule):
     @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
         return dict.fromkeys(self.headed, 0)
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return letters_by_rank(op, dict.fromkeys(self.headed, ("NSC", "NHSD")))
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The order (B, S, H, D) on all operands with heads, if the known formats agree."""
@@ -59,9 +65,11 @@ class Heads(LayoutRule):
         for slot, format in known.items():
             value, storage = op.operand(slot), signature[slot]
             if value is None or value.shape is None or storage is None or not format.fits(value.shape):
-                return Inapplicable(f"{format} does not fit {slot}")
+                return Inapplicable(f"{format_text(op, slot, format)} does not fit {slot}")
             if not format.same_bytes(storage.format, value.shape):
-                return Inapplicable(f"heads are the second axis or the third in memory, not as in {format}")
+                return Inapplicable(
+                    f"heads are the second axis or the third in memory, not as in {value.format_text(format)}"
+                )
         return signature
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:

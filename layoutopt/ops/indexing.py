@@ -16,7 +16,7 @@ from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.operands import present_type, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, signature_of
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, format_text, signature_of
 
 INDICES, UPDATES = Slot("in", 1), Slot("in", 2)
 
@@ -52,7 +52,7 @@ class Gather(OneAxis):
             return Inapplicable("neither side is given")
         formats = self._propagated(known[lead], lead, *shapes)
         if formats is None:
-            return Inapplicable(f"{known[lead]} does not propagate to the other side")
+            return Inapplicable(f"{format_text(op, lead, known[lead])} does not propagate to the other side")
         if formats[X].block(self.axis(op)) > 1:
             return Inapplicable("the indexed axis cannot be blocked")
         return signature_of(op, formats)
@@ -176,7 +176,7 @@ class _IndexedInFront(AxiswiseRule):
         for slot, format in known.items():
             count = self.in_front(op, slot) if slot in axes else 0
             if format.parts[:count] != tuple(map(Part, range(count))) or any(a < count for a in format.blocked_axes):
-                return Inapplicable(f"the indexed axes are not outermost in {format}")
+                return Inapplicable(f"the indexed axes are not outermost in {format_text(op, slot, format)}")
         return super().complete(op, known)
 
     @override

@@ -1,5 +1,6 @@
 """Pooling: a window per channel. Any order of axes is legal, and channels may be blocked."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from typing_extensions import override
@@ -7,6 +8,7 @@ from typing_extensions import override
 from layoutopt.ir.types import Op, Padding, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
 from layoutopt.ops.interfaces.channel_permutation import unpermuted
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
@@ -15,7 +17,7 @@ from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume
 
 
-class Spatial(AxiswiseRule):
+class Spatial(AxiswiseRule, AxisLetters):
     """An op on (N, C, *spatial) that treats every channel alike and keeps batch and channels."""
 
     formats = "any order; batch and channels may be blocked"
@@ -30,6 +32,10 @@ class Spatial(AxiswiseRule):
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
         """Batch and channels; windows cross the blocks of spatial axes."""
         return "a spatial axis cannot be blocked" if axis > 1 else ""
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y)
 
 
 class Windows(Spatial, KernelFormats, AveragingOp):

@@ -7,11 +7,15 @@ T, N, D, H or N, T, D, H (cuDNN: CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, _BATC
 Transposes that exporters write around them, for batch-major data or for one vector of both directions, need not move bytes.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Signature
+from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.interfaces.axis_letters import AxisLetters, letters_by_rank
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
 from layoutopt.ops.signatures import (
@@ -21,6 +25,7 @@ from layoutopt.ops.signatures import (
     Y,
     estimated_extent,
     estimated_volume,
+    format_text,
     signature_of,
 )
 
@@ -29,7 +34,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @register
-class Recurrent(LayoutRule):
+class Recurrent(LayoutRule, AxisLetters):
     """LSTM, GRU and RNN, time-major as ONNX has them by default."""
 
     family = "recurrent"
@@ -48,9 +53,15 @@ class Recurrent(LayoutRule):
         if isinstance(signature, Inapplicable):
             return signature
         for slot in op.slots():
-            if padded_axes_of(op.operand(slot), signature[slot]):
-                return Inapplicable(f"{slot} would have padding in {signature[slot]}")
+            storage = signature[slot]
+            if storage is not None and padded_axes_of(op.operand(slot), storage):
+                return Inapplicable(f"{slot} would have padding in {format_text(op, slot, storage.format)}")
         return signature
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        x, y = ("NTC", "NTDC") if op.integer("layout") else ("TNC", "TDNC")
+        return letters_by_rank(op, {X: (x,), Y: (y,)})
 
     def flops(self, op: Op) -> float:
         """Two per weight, step and sample."""

@@ -175,14 +175,16 @@ def formats_at(
     if len(plain) < len(values):
         return Inapplicable("the rank of the boundary value is unknown at a port")
     if format.parts[: len(at.hidden_axes)] != tuple(map(Part, at.hidden_axes)):
-        return Inapplicable(f"{format} does not have the axes outermost that regions do not have: {at.hidden_axes}")
+        return Inapplicable(
+            f"{values[at].format_text(format)} does not have the axes outermost that regions do not have: {at.hidden_axes}"
+        )
     inside = format.restrict([axis for axis in range(format.rank) if axis not in at.hidden_axes])
     found = {}
     for port, value in values.items():
         found[port] = format if port == at else _around(inside, port)
         shape, wanted = value.shape, found[port]
         if shape is None or not wanted.fits(shape) or 0 in shape:
-            return Inapplicable(f"{wanted} does not fit {value.name}")
+            return Inapplicable(f"{value.format_text(wanted)} does not fit {value.name}")
         if value.dtype is DType.STRING and not wanted.is_plain:
             return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
     if len({_blocked_extents(each, found[each], values[each]) for each in found}) > 1:

@@ -42,6 +42,12 @@ def canonical_signature(op: Op) -> Signature:
     )
 
 
+def format_text(op: Op, slot: Slot, format: Format) -> str:
+    """A format of an operand with the letters of its axes."""
+    value = op.operand(slot)
+    return format.text() if value is None else value.format_text(format)
+
+
 def is_canonical(signature: Signature) -> bool:
     """Whether all operands are in canonical format."""
     return all(storage is None or storage.format.is_canonical for storage in (*signature.inputs, *signature.outputs))
@@ -78,7 +84,7 @@ def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
         if format.is_canonical:
             continue
         if not format.fits(value.shape):
-            return Inapplicable(f"{format} does not fit the shape of {value.name}")
+            return Inapplicable(f"{value.format_text(format)} does not fit the shape of {value.name}")
         if 0 in value.shape:
             return Inapplicable(f"{value.name} is empty")
         if value.dtype is DType.STRING and not format.is_plain:

@@ -47,10 +47,11 @@ class View(LayoutRule):
         if given is None:
             return Inapplicable("neither side is given")
         if not given.fits(shape_of(x if X in known else y)):
-            return Inapplicable(f"{given} does not fit")
+            return Inapplicable(f"{(x if X in known else y).format_text(given)} does not fit")
         other = self.forward(op, given) if X in known else self.backward(op, given)
         if other is None:
-            return Inapplicable(f"{given} does not propagate from {x.type} to {y.type}")
+            text = (x if X in known else y).format_text(given)
+            return Inapplicable(f"{text} does not propagate from {x.type} to {y.type}")
         return signature_of(op, {X: given, Y: other} if X in known else {X: other, Y: given})
 
     def axis_after(self, op: Op, axis: int) -> int | None:

@@ -19,11 +19,13 @@ def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
     for value, format in pins.items():
         if value.shape is None:
             raise PinError(
-                f"cannot be pinned to {format}: its rank is unknown", where=value.name, hint="pin another value"
+                f"cannot be pinned to {value.format_text(format)}: its rank is unknown",
+                where=value.name,
+                hint="pin another value",
             )
         if not format.fits(value.shape):
             raise PinError(
-                f"cannot be pinned to {format}: its shape is {value.type}",
+                f"cannot be pinned to {value.format_text(format)}: its shape is {value.type}",
                 where=value.name,
                 hint=f"use a format of rank {len(value.shape)} whose blocked axes have known extents",
             )
@@ -43,10 +45,11 @@ def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, 
         signatures = candidates.signatures[writer]
         kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
         if not kept:
-            offered = sorted({str(each.outputs[index]) for each in signatures})
+            letters = value.axis_letters or ""
+            offered = sorted({each.text(letters) for each in (one.outputs[index] for one in signatures) if each})
             op = writer if isinstance(writer, Op) else writer.op
             raise PinError(
-                f"pinned to {format}, which no signature of {op.kind} computes",
+                f"pinned to {value.format_text(format)}, which no signature of {op.kind} computes",
                 where=value.name,
                 hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
             )

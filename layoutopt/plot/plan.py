@@ -22,6 +22,7 @@ _WIDTH, _HEIGHT = 132.0, 34.0
 _MARGIN = 28.0
 _CAST = "#d6455d"
 _PLAIN = "#e3e8ec"  # the colour of the canonical format
+_ONNX_ORDER = "ONNX order"
 _OTHERS = 10  # formats in the legend
 
 
@@ -70,9 +71,8 @@ class _Picture:
     def _colours(self) -> dict[str, str]:
         """A colour per format, in the order of frequency."""
         counts = Counter(_format(value) for op in self.ops for value in op.outputs[:1] if value is not None)
-        formats = [name for name, _ in counts.most_common() if name]
-        others = [name for name in formats if not _is_canonical(name)]
-        return dict.fromkeys(formats, _PLAIN) | {name: hue(index) for index, name in enumerate(others)}
+        others = [name for name, _ in counts.most_common() if name not in ("", _ONNX_ORDER)]
+        return {_ONNX_ORDER: _PLAIN} | {name: hue(index) for index, name in enumerate(others)}
 
     def draw(self) -> drawsvg.Drawing:
         """Draw legend, edges and nodes."""
@@ -118,10 +118,9 @@ class _Picture:
 
     def _legend(self) -> list[tuple[str, str]]:
         counts = Counter(_format(op.outputs[0]) for op in self.ops if op.outputs and op.outputs[0] is not None)
-        plain = sum(count for name, count in counts.items() if name and _is_canonical(name))
         casts = sum(is_cast(op) for op in self.ops)
         lines = [(colour, f"{name}  {counts[name]}") for name, colour in self.colours.items() if colour != _PLAIN]
-        return [(_PLAIN, f"ONNX order  {plain}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
+        return [(_PLAIN, f"{_ONNX_ORDER}  {counts[_ONNX_ORDER]}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
 
     def _line(self, source: Op, sink: Op, value: Value) -> drawsvg.DrawingElement:
         start, end = self.nodes[source].view, self.nodes[sink].view
@@ -136,11 +135,11 @@ class _Picture:
         (x, y), result = box.xy, op.outputs[0] if op.outputs else None
         if is_cast(op):
             corners = (x, y - 9, x + 9, y, x, y + 9, x - 9, y)
-            tip = f"CastData: {_format(op.inputs[0])} -> {_format(result)}"
+            tip = f"CastData: {_storage(op.inputs[0])} -> {_storage(result)}"
             return [_with_tooltip(drawsvg.Lines(*corners, close=True, fill=_CAST), tip)]
         format = _format(result)
         free = _is_free(op)
-        tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {format}"
+        tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {_storage(result)}"
         left, top = x - box.w / 2, y - box.h / 2
         border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), View) else {}
         fill = self.colours.get(format, PAPER)
@@ -150,7 +149,7 @@ class _Picture:
             drawsvg.Text(printable(op.op_type), first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle")
         )
         shape = "?" if result is None or result.shape is None else "x".join(map(str, result.shape))
-        second = f"{shape} {format}" if not _is_canonical(format) else shape
+        second = f"{shape} {format}" if format not in ("", _ONNX_ORDER) else shape
         size = size_for(second, box.w - 10, 9)
         parts.append(drawsvg.Text(printable(second), round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
         return parts
@@ -168,14 +167,14 @@ def _is_free(op: Op) -> bool:
 
 
 def _format(value: Value | None) -> str:
-    return "" if value is None or value.storage is None else str(value.storage.format)
+    """The format of a value with the letters of its axes, or that it is ONNX's own order; empty if unknown."""
+    if value is None or value.storage is None:
+        return ""
+    return _ONNX_ORDER if value.storage.format.is_canonical else value.format_text(value.storage.format)
 
 
-def _is_canonical(name: str) -> bool:
-    return name in _CANONICAL
-
-
-_CANONICAL = {"", "W", "NC", "NCW", "NCHW", "NCDHW"}
+def _storage(value: Value | None) -> str:
+    return "" if value is None or value.storage is None else value.format_text(value.storage.format)
 
 
 def _darker(colour: str) -> str:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
+from layoutopt.formats import Format
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.ops.without_signature import why_without_signature
@@ -24,6 +26,8 @@ from layoutopt.report.schema import (
     OpReport,
     TargetReport,
 )
+
+Storages: TypeAlias = Sequence[Storage | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,10 @@ def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport
     return OpReport(
         name=op.name or _first_output(op),
         kind=op.kind,
-        inputs=[None if storage is None else str(storage) for storage in signature.inputs],
-        outputs=[None if storage is None else str(storage) for storage in signature.outputs],
+        inputs=_texts(op.inputs, signature.inputs),
+        outputs=_texts(op.outputs, signature.outputs),
+        input_axes=_axes(op.inputs, signature.inputs),
+        output_axes=_axes(op.outputs, signature.outputs),
         seconds=seconds * site.runs,
         moves_data=moves,
         body=site.body,
@@ -173,19 +179,40 @@ def agreeing(outcomes: Sequence[Outcome]) -> int:
 
 
 def _choice(site: Site, signature: Signature) -> ChoiceReport:
-    count, formats = len(signature.inputs), _formats(signature)
+    op = site.op
+    inputs, outputs = (
+        tuple(storage and Storage(storage.format) for storage in side) for side in (signature.inputs, signature.outputs)
+    )
     return ChoiceReport(
-        name=site.op.name or _first_output(site.op),
-        kind=site.op.kind,
+        name=op.name or _first_output(op),
+        kind=op.kind,
         body=site.body,
-        inputs=formats[:count],
-        outputs=formats[count:],
+        inputs=_texts(op.inputs, inputs),
+        outputs=_texts(op.outputs, outputs),
+        input_axes=_axes(op.inputs, inputs),
+        output_axes=_axes(op.outputs, outputs),
     )
 
 
-def _formats(signature: Signature) -> list[str | None]:
-    storages = (*signature.inputs, *signature.outputs)
-    return [None if storage is None else str(storage.format) for storage in storages]
+def _formats(signature: Signature) -> list[Format | None]:
+    return [None if storage is None else storage.format for storage in (*signature.inputs, *signature.outputs)]
+
+
+def _texts(values: Operands, storages: Storages) -> list[str | None]:
+    """The storages of operands, with the letters of their axes."""
+    return [storage and storage.text(_letters(value)) for value, storage in zip(values, storages, strict=True)]
+
+
+def _axes(values: Operands, storages: Storages) -> list[str | None]:
+    """The logical axes of operands, as `_texts` names them."""
+    return [
+        storage and Format.canonical(storage.format.rank).text(_letters(value))
+        for value, storage in zip(values, storages, strict=True)
+    ]
+
+
+def _letters(value: Value | None) -> str:
+    return (value.axis_letters if value is not None else None) or ""
 
 
 def moves_data(op: Op) -> bool:
@@ -207,9 +234,11 @@ def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
     assert isinstance(rule, View) and y is not None and source is not None and target is not None
     same = rule.forward(op, source.format)
     left = (
-        f"its input has the format {same}" if same is not None else "no format has its input's bytes under the new axes"
+        f"its input has the format {y.format_text(same)}"
+        if same is not None
+        else "no format has its input's bytes under the new axes"
     )
-    return f"{left}, {_readers(graph, y)} requires {target}"
+    return f"{left}, {_readers(graph, y)} requires {target.text(_letters(y))}"
 
 
 def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
@@ -230,8 +259,9 @@ def _cast_reports(found: Sequence[Site], cost_model: CostModel, sizes: Sizes) ->
         yield CastReport(
             name=op.name,
             tensor=source.tensor,
-            src=str(source.storage),
-            dst=str(copy.storage),
+            src=source.storage_text,
+            dst=copy.storage_text,
+            axes=copy.format_text(Format.canonical(copy.storage.format.rank)),
             bytes=_bytes(source, sizes) + _bytes(copy, sizes),
             seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * site.runs,
             moves_data=moves(source, copy.storage),
@@ -248,7 +278,7 @@ def _reason(graph: Graph, source: Value, copy: Value) -> str:
         writer = "a constant" if source.is_constant else outer
     else:
         writer = f"{producer.kind} {producer.name or source.name}"
-    return f"{writer} produces {source.storage}, {_readers(graph, copy)} requires {copy.storage}"
+    return f"{writer} produces {source.storage_text}, {_readers(graph, copy)} requires {copy.storage_text}"
 
 
 def _readers(graph: Graph, value: Value) -> str:

@@ -1,13 +1,18 @@
 """The report of an optimisation: the schema of `--report out.json`.
 
 New fields keep the schema version; a removed field or a changed meaning increments it.
+
+    1    formats with the letters that the positions of the axes have in NCHW
+    2    formats with the letters of the axes by their roles, which the fields `axes`, `input_axes` and `output_axes` list
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_AXES = "logical axes of {}, in ONNX order, as its format names them; a format with this text is the ONNX order"
 
 
 class ReportModel(BaseModel):
@@ -23,6 +28,8 @@ class OpReport(ReportModel):
     kind: str
     inputs: list[str | None] = Field(description="format of every input, null where it has none")
     outputs: list[str | None] = Field(description="format of every output")
+    input_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every input"))
+    output_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every output"))
     seconds: float = Field(
         description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )
@@ -41,6 +48,7 @@ class CastReport(ReportModel):
     tensor: str
     src: str
     dst: str
+    axes: str = Field(default="", description=_AXES.format("the tensor"))
     bytes: int = Field(description="physical bytes read and written")
     seconds: float = Field(description="estimated time on the target, of all its runs")
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
@@ -57,6 +65,8 @@ class ChoiceReport(ReportModel):
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
     inputs: list[str | None] = Field(description="format of every input, null where it has none")
     outputs: list[str | None] = Field(description="format of every output")
+    input_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every input"))
+    output_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every output"))
 
 
 class TargetReport(ReportModel):

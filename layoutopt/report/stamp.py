@@ -15,7 +15,18 @@ KEY = "layoutopt"
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The options with which a model was optimised."""
+    """The options with which a model was optimised.
+
+    Attributes:
+        target: the target.
+        dialect: the dialect.
+        mode: inference or training.
+        pins: the texts of pins, by the name of the tensor.
+        dims: sizes of symbolic dimensions.
+        max_growth: the limit of the growth of constants.
+        pin_axes: the letters of the axes under which pins were read, where these are not the default ones. They follow from
+            the pins and the model that was optimised, which a second run does not have.
+    """
 
     target: str
     dialect: str
@@ -23,21 +34,31 @@ class Stamp:
     pins: tuple[tuple[str, str], ...]
     dims: tuple[tuple[str, tuple[int, int]], ...] = ()
     max_growth: float = MAX_GROWTH
+    pin_axes: tuple[tuple[str, str], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
         """Whether the metadata is that of a model with this fingerprint that was optimised with these options."""
-        return metadata.get(KEY) == self.text(fingerprint)
+        try:
+            recorded = json.loads(metadata.get(KEY, "{}"))
+        except ValueError:
+            return False
+        return isinstance(recorded, dict) and recorded | {"pin_axes": {}} == self._fields(fingerprint) | {
+            "pin_axes": {}
+        }
 
     def text(self, fingerprint: str) -> str:
         """The value in the model's metadata."""
-        fields = {
+        return json.dumps(self._fields(fingerprint), sort_keys=True)
+
+    def _fields(self, fingerprint: str) -> dict[str, object]:
+        return {
             "version": VERSION,
             "target": self.target,
             "dialect": self.dialect,
             "mode": self.mode,
             "pins": dict(self.pins),
+            "pin_axes": dict(self.pin_axes),
             "dims": {name: list(range) for name, range in self.dims},
             "max_growth": self.max_growth,
             "fingerprint": fingerprint,
         }
-        return json.dumps(fields, sort_keys=True)

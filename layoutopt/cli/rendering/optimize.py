@@ -9,7 +9,6 @@ from layoutopt.cli.rendering.terminal import key_values, seconds, show, size, st
 from layoutopt.cli.rendering.warnings import repairs_of
 from layoutopt.driver.result import Result
 from layoutopt.files import path_text
-from layoutopt.formats import Format
 from layoutopt.report.schema import (
     DimReport,
     GrowthReport,
@@ -20,7 +19,6 @@ from layoutopt.report.schema import (
     VerificationReport,
 )
 
-_CANONICAL = {str(Format.canonical(rank)) for rank in range(12)}
 _SHOWN = 4  # formats
 _NOTABLE = 1.1  # times as large
 
@@ -127,8 +125,9 @@ def _formats(ops: list[OpReport]) -> Text:
     """The number of ops by the format of their first output; ONNX's own order counts as one format for all ranks."""
     counted: Counter[str] = Counter()
     for op in ops:
-        format = next((each for each in op.outputs if each is not None), None)
-        counted["unknown" if format is None else "in ONNX order" if format in _CANONICAL else format] += 1
+        known = ((each, axes) for each, axes in zip(op.outputs, op.output_axes, strict=True) if each is not None)
+        format, axes = next(known, ("unknown", ""))
+        counted["in ONNX order" if format == axes else format] += 1
     common = counted.most_common()
     parts = [styled_line(f"{count} ", (name, "cyan")) for name, count in common[:_SHOWN]]
     if rest := common[_SHOWN:]:

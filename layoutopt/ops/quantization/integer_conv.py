@@ -9,16 +9,19 @@ filter, which is zero: with w_zero = 0 the padding of x may be any integer, othe
 from collections.abc import Mapping
 from typing import ClassVar
 
+from typing_extensions import override
+
 from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.float_conv import ZeroPadding
+from layoutopt.ops.interfaces.axis_letters import feature_map_letters
 from layoutopt.ops.interfaces.numerics import QuantizedOp
 from layoutopt.ops.interfaces.pads import Pads
 from layoutopt.ops.operands import shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.quantization.qdq_ops import is_zero
-from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, estimated_extent, estimated_volume
+from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent, estimated_volume
 
 
 class IntegerConvolution(ZeroPadding, QuantizedOp):
@@ -45,6 +48,10 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """No roles for channels-last ops, so no kernel of a target matches."""
         return {} if op.integer("channels_last") else super().roles(op)
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y, is_channels_last=bool(op.integer("channels_last")))
 
     def along_channels(self, op: Op) -> tuple[int, ...]:
         """The bias, and scales and zero points that are vectors."""

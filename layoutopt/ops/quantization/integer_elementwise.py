@@ -15,6 +15,7 @@ from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.interfaces.axis_letters import feature_map_letters
 from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
 from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
@@ -133,6 +134,10 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
     def is_last(self, op: Op) -> bool:
         """Whether channels are the last axis."""
         return bool(op.integer("channels_last"))
+
+    @override
+    def axis_letters(self, op: Op) -> Mapping[Slot, str]:
+        return feature_map_letters(op, X, Y, is_channels_last=self.is_last(op))
 
     @override
     def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
