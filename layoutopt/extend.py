@@ -61,6 +61,7 @@ from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp
+from layoutopt.ops.interfaces.axis_letters import AxisLetters
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp, PureBroadcast
 from layoutopt.ops.interfaces.contraction_modes import ContractionModes, ContractionOp
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
@@ -88,6 +89,7 @@ __all__ = [
     "Attribute",
     "AveragingOp",
     "Axes",
+    "AxisLetters",
     "AxiswiseRule",
     "BroadcastingOp",
     "Builder",

@@ -16,7 +16,7 @@ from typing import Any
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.format import Format, Part
-from layoutopt.formats.notation import is_numbered
+from layoutopt.formats.notation import SCALAR, is_numbered
 from layoutopt.registry import EntryPoints
 
 _MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"
@@ -314,4 +314,8 @@ def _find(among: tuple[Entry, ...], name: str) -> Entry | None:
 
 def _notation(tag: str) -> str:
     """A tag of oneDNN in upper-case letters for outer parts: a letter without a number is an outer part in either case."""
-    return tag if is_numbered(tag) else _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)
+    return (
+        tag
+        if tag == SCALAR or is_numbered(tag)
+        else _TAG.sub(lambda token: token[0].lower() if token[1] else token[0].upper(), tag)
+    )

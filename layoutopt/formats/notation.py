@@ -29,7 +29,7 @@ _KNOWN_AXES = {
     )
 }
 _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
-_SCALAR = "scalar"
+SCALAR = "scalar"
 _LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 _NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
@@ -44,7 +44,7 @@ def parse_levels(text: str, axes: str | None = None) -> Iterator[Level]:
     Raises:
         FormatError: the text does not follow the grammar, or its letters are not those of the axes.
     """
-    if text == _SCALAR and not axes:
+    if text == SCALAR and axes in (None, "", SCALAR):
         return
     if is_numbered(text):
         numbered = filter(None, map(_NUMBERED.fullmatch, text.split(",")))
@@ -73,7 +73,7 @@ def write_levels(levels: Iterable[Level], rank: int, axes: str | None = None) ->
         axes = _DEFAULT_AXES[rank] if rank < len(_DEFAULT_AXES) else ascii_uppercase[:rank]
     if len(axes) != rank:
         raise FormatError(f"{rank} axes cannot be named with the letters '{axes}'")
-    return "".join(_level_text(axes[axis], block, step) for axis, block, step in levels) or _SCALAR
+    return "".join(_level_text(axes[axis], block, step) for axis, block, step in levels) or SCALAR
 
 
 def is_numbered(text: str) -> bool:
@@ -83,7 +83,7 @@ def is_numbered(text: str) -> bool:
 
 def write_numbered_levels(levels: Iterable[Level]) -> str:
     """The notation of levels with numbers for the axes."""
-    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in levels) or _SCALAR
+    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in levels) or SCALAR
 
 
 def has_default_letters(rank: int) -> bool:

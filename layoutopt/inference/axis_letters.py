@@ -12,9 +12,9 @@ Two axes of the sequence, T and S, are only in the scores of attention. Last, th
 are C.
 
 An axis that no letter reaches is N if it is the first one, and else has an unused letter: in (N, ...) beside the letters of
-feature maps that of a spatial axis, beside those of sequences C in (N, S, C), H and D in (N, H, S, D), and a letter from K on in
-all other cases. A value has no letters if these do not suffice, if no letter reaches it, or if it has fewer than three axes: its
-formats are then printed with the default letters (`Format.text`).
+feature maps that of a spatial axis, beside those of sequences C in (N, S, C), H and D in (N, H, S, D), and in all other cases a
+letter from K on. A value has no letters if these do not suffice, if no letter reaches it, or if it has fewer than three
+axes. Its formats are then printed with the default letters (`Format.text`).
 """
 
 from collections import deque

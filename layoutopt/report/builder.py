@@ -200,15 +200,14 @@ def _formats(signature: Signature) -> list[Format | None]:
 
 def _texts(values: Operands, storages: Storages) -> list[str | None]:
     """The storages of operands, with the letters of their axes."""
-    return [storage and storage.text(_letters(value)) for value, storage in zip(values, storages, strict=True)]
+    operands = zip(values, storages, strict=True)
+    return [None if storage is None else storage.text(_letters(value)) for value, storage in operands]
 
 
 def _axes(values: Operands, storages: Storages) -> list[str | None]:
     """The logical axes of operands, as `_texts` names them."""
-    return [
-        storage and Format.canonical(storage.format.rank).text(_letters(value))
-        for value, storage in zip(values, storages, strict=True)
-    ]
+    canonical = [storage and Storage(Format.canonical(storage.format.rank)) for storage in storages]
+    return _texts(values, canonical)
 
 
 def _letters(value: Value | None) -> str:

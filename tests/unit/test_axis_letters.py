@@ -1,0 +1,299 @@
+"""Letters of axes: roles spread from the ops that define them, and formats are printed and pinned with them."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import zoo
+from onnx import numpy_helper
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cli.model_comparison import recorded_pins
+from layoutopt.errors import FormatError
+from layoutopt.formats import Format, lookup
+from layoutopt.inference.axis_letters import infer_axis_letters
+from layoutopt.inference.same_axes import kept_axes
+from layoutopt.ir.graph import Graph
+from layoutopt.report.schema import CastReport, OpReport
+
+CHANNELS_LAST = """
+<ir_version: 8, opset_import: ["" : 17]>
+keras (float[2,16,16,8] image) => (float[2,16,16,16] y)
+<float[16,8,3,3] w, float[1,1,1,16] shift>
+{
+   first = Transpose <perm = [0, 3, 1, 2]> (image)
+   conv = Conv <pads = [1, 1, 1, 1]> (first, w)
+   last = Transpose <perm = [0, 2, 3, 1]> (conv)
+   sum = Add (last, shift)
+   y = Relu (sum)
+}"""
+
+CHANNELS_FIRST = """
+<ir_version: 8, opset_import: ["" : 17]>
+torch (float[2,8,16,16] image) => (float[2,16] y)
+<float[16,8,3,3] w, float[1,16,1,1] shift, int64[2] rows = {0, -1}>
+{
+   conv = Conv <pads = [1, 1, 1, 1]> (image, w)
+   sum = Add (conv, shift)
+   mean = GlobalAveragePool (sum)
+   y = Reshape (mean, rows)
+}"""
+
+ATTENTION = """
+<ir_version: 8, opset_import: ["" : 17]>
+encoder (float[2,49,32] tokens) => (float[2,49,32] y)
+<float[32,32] wq, float[32,32] wk, float[32,32] wv, float scale = {0.35},
+ int64[4] split = {2, 49, 4, 8}, int64[3] merge = {2, 49, 32}>
+{
+   q1 = MatMul (tokens, wq)
+   q2 = Reshape (q1, split)
+   q = Transpose <perm = [0, 2, 1, 3]> (q2)
+   k1 = MatMul (tokens, wk)
+   k2 = Reshape (k1, split)
+   k = Transpose <perm = [0, 2, 3, 1]> (k2)
+   v1 = MatMul (tokens, wv)
+   v2 = Reshape (v1, split)
+   v = Transpose <perm = [0, 2, 1, 3]> (v2)
+   products = MatMul (q, k)
+   scores = Mul (products, scale)
+   weights = Softmax <axis = -1> (scores)
+   heads = MatMul (weights, v)
+   rows = Transpose <perm = [0, 2, 1, 3]> (heads)
+   y = Reshape (rows, merge)
+}"""
+
+LOOP = """
+<ir_version: 8, opset_import: ["" : 17]>
+steps (float[2,16,16,8] image, bool go) => (float[2,16,16,8] y)
+<float[8,8,1,1] w, int64 count = {3}>
+{
+   y = Loop (count, go, image)
+   <body = step (int64 index, bool before, float[2,16,16,8] state) => (bool after, float[2,16,16,8] next)
+      {
+         after = Identity (before)
+         x = Transpose <perm = [0, 3, 1, 2]> (state)
+         z = Conv (x, w)
+         next = Transpose <perm = [0, 2, 3, 1]> (z)
+      }>
+}"""
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    """A model of the text, with random numbers in constants that have none."""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    for info in model.graph.value_info:
+        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float32), info.name))
+    del model.graph.value_info[:]
+    return model
+
+
+def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
+    """The lifted graph, and the letters of its values by name, in bodies too."""
+    graph = onnx_io.lift(onnx_io.from_message(model))
+    infer_axis_letters(graph)
+    return graph, {value.name: value.axis_letters or "" for each in graph.nest() for value in each.values}
+
+
+def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transposes() -> None:
+    _, letters = letters_of(model_of(CHANNELS_LAST))
+    assert {name: letters[name] for name in ("image", "last", "sum", "y", "shift")} == dict.fromkeys(
+        ("image", "last", "sum", "y", "shift"), "NHWC"
+    )
+    assert letters["first"] == letters["conv"] == "NCHW"
+
+
+def test_a_channels_first_model_keeps_the_default_letters() -> None:
+    graph, letters = letters_of(model_of(CHANNELS_FIRST))
+    assert letters["image"] == letters["sum"] == letters["mean"] == letters["shift"] == "NCHW"
+    for value in graph.values:
+        if value.rank is not None:
+            assert value.format_text(Format.canonical(value.rank)) == Format.canonical(value.rank).name()
+
+
+def test_attention_names_heads_and_sequences() -> None:
+    _, letters = letters_of(model_of(ATTENTION))
+    assert letters["q"] == letters["v"] == letters["heads"] == "NHSD"
+    assert letters["k"] == "NHDS"
+    assert letters["q2"] == letters["k2"] == letters["v2"] == letters["rows"] == "NSHD"
+    assert letters["products"] == letters["scores"] == letters["weights"] == "NHST"
+    assert letters["tokens"] == letters["k1"] == letters["y"] == "NSC"
+
+
+def test_letters_spread_through_the_boundary_of_a_loop() -> None:
+    _, letters = letters_of(model_of(LOOP))
+    assert letters["image"] == letters["y"] == letters["state"] == letters["next"] == "NHWC"
+    assert letters["x"] == letters["z"] == "NCHW"
+
+
+def test_an_unknown_axis_has_an_unused_letter() -> None:
+    model = model_of(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        tokens (float[2,8,4,4] image) => (float[2,16,8] rows)
+        <float[8,8,1,1] w, int64[3] merge = {2, 8, 16}>
+        {
+           x = Conv (image, w)
+           flat = Reshape (x, merge)
+           rows = Transpose <perm = [0, 2, 1]> (flat)
+        }"""
+    )
+    _, letters = letters_of(model)
+    assert (letters["flat"], letters["rows"]) == ("NCW", "NWC")
+
+
+def test_a_value_that_keeps_no_axis_has_no_letters() -> None:
+    model = model_of(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[2,8,4,4] image) => (float[2,2,4,2,4,2] y)
+        <float[8,8,1,1] w, int64[6] cut = {2, 2, 4, 2, 2, 4}>
+        {
+           x = Conv (image, w)
+           pieces = Reshape (x, cut)
+           y = Transpose <perm = [0, 1, 2, 4, 5, 3]> (pieces)
+        }"""
+    )
+    graph, letters = letters_of(model)
+    assert letters["pieces"] == letters["y"] == ""
+    value = graph.find("y")
+    assert value is not None
+    assert value.format_text(Format.plain((0, 1, 2, 5, 3, 4))) == "d0,d1,d2,d5,d3,d4"
+
+
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_letters_are_distinct_and_as_many_as_axes(name: str) -> None:
+    graph, _ = letters_of(zoo.load(name))
+    named = [value for each in graph.nest() for value in each.values if value.axis_letters]
+    assert named
+    for value in named:
+        assert value.axis_letters is not None
+        assert len(set(value.axis_letters)) == len(value.axis_letters) == value.rank
+        assert Format.parse(
+            value.format_text(Format.canonical(len(value.axis_letters))), value.axis_letters
+        ).is_canonical
+
+
+def test_a_keras_model_is_channels_last_before_and_after_planning() -> None:
+    graph, letters = letters_of(zoo.load("keras_mobilenetv3s"))
+    images = [value for value in graph.values if value.rank == 4 and not value.is_constant]
+    around = {"NHWC", "NCHW", ""}  # the filters that a few convolutions compute have none
+    assert {value.axis_letters for value in images} == around
+    for op in graph.ops:
+        ends = [value for value in (*op.inputs, *op.outputs) if value is not None and value.rank == 4]
+        if op.op_type in ("Add", "HardSwish", "Relu", "ReduceMean"):
+            assert {letters[value.name] for value in ends} == {"NHWC"}
+    result = layoutopt.optimize(zoo.load("keras_mobilenetv3s"), "gpu-hopper", verify=False)
+    printed = {text for op in result.report.ops for text in op.outputs if text is not None and len(text) == 4}
+    assert printed <= {"NHWC", "NCHW"}
+    assert all(len(op.inputs) == len(op.input_axes) for op in result.report.ops)
+
+
+def same_axes(before: tuple[int | str, ...], after: tuple[int | str, ...]) -> list[tuple[int, int]]:
+    """The pairs of `kept_axes`, sorted."""
+    return sorted(kept_axes(before, after))
+
+
+def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:
+    assert same_axes((2, 3, 4, 5), (2, 12, 5)) == [(0, 0), (3, 2)]
+    assert same_axes((1, 56, 56, 64), (1, 3136, 64)) == [(0, 0), (3, 2)]
+    assert same_axes(("N", 8, 8), ("N", 64)) == [(0, 0)]
+    assert same_axes((2, 16, 1, 1), (2, 16)) == [(0, 0), (1, 1)]
+    assert same_axes((2, 1, 1, 16), (2, 16, 1, 1)) == [(0, 0), (3, 1)]
+    assert same_axes((4, 6), (6, 4)) == []
+    assert same_axes((0, 6), (6, 0)) == []
+
+
+# --- pins -----------------------------------------------------------------------------------------------------------
+
+
+def printed_formats(ops: list[OpReport], casts: list[CastReport]) -> list[tuple[str, str]]:
+    """Formats of a report with the letters of their axes."""
+    found = [pair for op in ops for pair in zip(op.outputs, op.output_axes, strict=True)]
+    pairs = [(text, axes) for text, axes in found if text is not None and axes is not None]
+    return pairs + [(text, cast.axes) for cast in casts for text in (cast.src, cast.dst)]
+
+
+def test_a_printed_format_is_read_with_its_letters() -> None:
+    report = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", verify=False).report
+    pairs = printed_formats(report.ops, report.casts)
+    assert ("NHWC", "NHWC") in pairs
+    assert ("NHWC", "NCHW") in pairs
+    for text, axes in pairs:
+        assert Format.parse(text, axes).text(axes if axes.isupper() else "") == text
+        assert (text == axes) == Format.parse(text, axes).is_canonical
+
+
+@pytest.mark.parametrize(
+    ("pin", "order"),
+    [
+        ("NHWC", (0, 1, 2, 3)),
+        ("nhwc", (0, 1, 2, 3)),
+        ("NCHW", (0, 3, 1, 2)),
+        ("NCHW8c", (0, 3, 1, 2)),
+        ("nChw8c", (0, 3, 1, 2)),
+        ("KCRS", (0, 1, 2, 3)),  # other letters: ONNX order
+        ("d0,d2,d3,d1", (0, 2, 3, 1)),
+        (Format.plain((0, 2, 3, 1)), (0, 2, 3, 1)),
+    ],
+)
+def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int, ...]) -> None:
+    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": pin}, dialect="ops")
+    assert result.report.verification.status == "passed"
+    value = result.graph.find("image")
+    assert value is not None
+    assert value.storage is not None
+    assert value.storage.format.order == order
+    block = 8 if isinstance(pin, str) and "8c" in pin else 1
+    assert value.storage.format.block(3) == block
+
+
+def test_a_pin_whose_letters_have_no_order_is_refused() -> None:
+    with pytest.raises(FormatError, match="the order of the axes"):
+        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": "NSHD"})
+    with pytest.raises(FormatError, match="not a format"):
+        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": "N?HW"})
+
+
+def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
+    pins = {"image": "NCHW", "y": Format.plain((0, 3, 1, 2))}
+    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins=pins)
+    metadata = {each.key: each.value for each in result.proto.metadata_props}
+    stamp = json.loads(metadata["layoutopt"])
+    assert stamp["pins"] == {"image": "NCHW", "y": "d0,d3,d1,d2"}
+    assert stamp["pin_axes"] == {"image": "NHWC", "y": "NHWC"}
+    assert recorded_pins(metadata) == dict.fromkeys(("image", "y"), Format.plain((0, 3, 1, 2)))
+    again = layoutopt.optimize(result.proto, "gpu-hopper", pins=pins)
+    assert (again.report.changed, again.plan) == (False, None)
+    other = layoutopt.optimize(result.proto, "gpu-hopper", pins={**pins, "image": "NHWC"}, verify=False)
+    assert other.plan is not None
+
+
+# --- notation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        (Format.plain((2, 3, 4, 5, 0, 1)), "d2,d3,d4,d5,d0,d1"),
+        (Format.parse("NCHW16c"), "NCHW16c"),
+        (Format.parse("ABCDEF16b", "ABCDEF"), "d0,d1,d2,d3,d4,d5,16d1"),
+        (Format.parse("NC2_1c3_2cHW"), "NC2_1c3_2cHW"),
+        (Format.parse("scalar"), "scalar"),
+    ],
+)
+def test_formats_without_letters_have_numbers(format: Format, text: str) -> None:
+    assert format.text() == str(format) == text
+    assert Format.parse(text) == lookup(text) == format
+    assert Format.parse(format.numbered()) == lookup(format.numbered()) == format
+
+
+def test_a_name_of_the_catalogue_has_letters_too() -> None:
+    assert lookup("nhwc", axes="NHWC").is_canonical
+    assert lookup("nChw16c", axes="NHWC") == Format.parse("NCHW16c", "NHWC")
+    assert lookup("NC1HWC0", "float16", "NHWC") == Format.parse("NCHW16c", "NHWC")
+    assert lookup("NHWC") == Format.plain((0, 2, 3, 1))
