@@ -51,7 +51,8 @@ def optimize(
             regret on any of them is the least: `report.plan.targets`.
         dialect: "functions", "ascend", "onnxruntime" or "ops"; None for the target's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
-        pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC".
+        pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC", with the
+            letters of the value's axes as reports print them.
         dims: sizes of symbolic dimensions to plan for and to verify at, or ranges of them, by name, or by `input[axis]` where
             they have none: {"batch": 1, "height": (256, 1024)}. They stay symbolic, and the result is right at every size.
         inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these, and

@@ -21,6 +21,7 @@ class Mode(StrEnum):
     TRAINING = "training"
 
 
+_PIN = "A format that a tensor must have, with the letters that `inspect` prints. Can be repeated."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
 
@@ -39,10 +40,7 @@ def optimize(
     mode: Annotated[
         Mode, Option("--mode", help="In training mode, weights and their layout conversions stay in the graph.")
     ] = Mode.INFERENCE,
-    pin: Annotated[
-        list[str] | None,
-        Option("--pin", metavar="NAME=FORMAT", help="A format that a tensor must have. Can be repeated."),
-    ] = None,
+    pin: Annotated[list[str] | None, Option("--pin", metavar="NAME=FORMAT", help=_PIN)] = None,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     inputs: Annotated[list[Path] | None, Option("--inputs", metavar="FILE.npz", help=INPUTS_HELP)] = None,
     verify: Annotated[

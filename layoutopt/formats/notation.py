@@ -30,6 +30,8 @@ _KNOWN_AXES = {
 }
 _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
 SCALAR = "scalar"
+"""The format of rank 0."""
+
 _LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 _NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
