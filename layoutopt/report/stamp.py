@@ -42,22 +42,23 @@ class Stamp:
             recorded = json.loads(metadata.get(KEY, "{}"))
         except ValueError:
             return False
-        return isinstance(recorded, dict) and recorded | {"pin_axes": {}} == self._fields(fingerprint) | {
-            "pin_axes": {}
-        }
+        if not isinstance(recorded, dict):
+            return False
+        recorded.pop("pin_axes", None)
+        return recorded == self._options(fingerprint)
 
     def text(self, fingerprint: str) -> str:
         """The value in the model's metadata."""
-        return json.dumps(self._fields(fingerprint), sort_keys=True)
+        letters = {"pin_axes": dict(self.pin_axes)} if self.pin_axes else {}
+        return json.dumps(self._options(fingerprint) | letters, sort_keys=True)
 
-    def _fields(self, fingerprint: str) -> dict[str, object]:
+    def _options(self, fingerprint: str) -> dict[str, object]:
         return {
             "version": VERSION,
             "target": self.target,
             "dialect": self.dialect,
             "mode": self.mode,
             "pins": dict(self.pins),
-            "pin_axes": dict(self.pin_axes),
             "dims": {name: list(range) for name, range in self.dims},
             "max_growth": self.max_growth,
             "fingerprint": fingerprint,
