@@ -17,6 +17,7 @@ from layoutopt.formats import Format, lookup
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.inference.same_axes import kept_axes
 from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op
 from layoutopt.report.schema import CastReport, OpReport
 
 CHANNELS_LAST = """
@@ -128,6 +129,17 @@ def test_letters_spread_through_the_boundary_of_a_loop() -> None:
     _, letters = letters_of(model_of(LOOP))
     assert letters["image"] == letters["y"] == letters["state"] == letters["next"] == "NHWC"
     assert letters["x"] == letters["z"] == "NCHW"
+
+
+def test_letters_stay_when_a_graph_has_new_values() -> None:
+    graph, letters = letters_of(model_of(CHANNELS_LAST))
+    source = graph.find("sum")
+    assert source is not None
+    result = graph.new_value("new", source.type)
+    graph.add_op(Op("Abs", (source,), (result,), version=17))
+    infer_axis_letters(graph)
+    assert result.axis_letters == "NHWC"
+    assert {value.name: value.axis_letters or "" for value in graph.values} == {**letters, "new": "NHWC"}
 
 
 def test_an_unknown_axis_has_an_unused_letter() -> None:
