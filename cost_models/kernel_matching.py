@@ -149,12 +149,12 @@ def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
         return False
     batch, channels = (*shape, 1, 1)[:2]
     least, most, multiple = kernel.min_batch, kernel.max_channels, kernel.channel_multiple
-    if least is not None and (isinstance(batch, str) or batch < least.value):
+    if least is not None and (not isinstance(batch, int) or batch < least.value):
         return False
     if most is None and multiple is None:
         return True
     return not (
-        isinstance(channels, str)
+        not isinstance(channels, int)
         or (most is not None and channels > most.value)
         or (multiple is not None and channels % multiple.value)
     )

@@ -15,6 +15,7 @@ not grow are not held either.
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from layoutopt.formats import is_unknown
 from layoutopt.ir.content import LARGE
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, TensorType, Value
@@ -278,4 +279,4 @@ def _is_unknown(value: Value) -> bool:
     """Whether something about a tensor's shape is not known, not even by a name of the model."""
     if not isinstance(value.type, TensorType):
         return False
-    return value.shape is None or any(isinstance(dim, str) and dim.startswith("?") for dim in value.shape)
+    return value.shape is None or any(map(is_unknown, value.shape))

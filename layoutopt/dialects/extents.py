@@ -28,17 +28,17 @@ class ExtentsAtRunTime:
     def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], holders: Sequence[Value | None]) -> None:
         """Record nothing yet."""
         self._build = build
-        self._places: dict[str, tuple[Value, int]] = {}
-        self._elements: dict[str, tuple[Value, int]] = {}
+        self._places: dict[Extent, tuple[Value, int]] = {}
+        self._elements: dict[Extent, tuple[Value, int]] = {}
         self._shapes: dict[Value, Value] = {}
         self._lists: dict[Value, Value] = {}
         for value in (each for each in arrays if each is not None):
             for axis, dim in enumerate(value.shape or ()):
-                if isinstance(dim, str):
+                if isinstance(dim, Extent):
                     self._places.setdefault(dim, (value, axis))
         for holder, array in zip(holders, arrays[-len(holders) :] if holders else (), strict=True):
             for place, element in enumerate((holder.elements if holder is not None else None) or ()):
-                if isinstance(element, str) and array is not None:
+                if isinstance(element, Extent) and array is not None:
                     self._elements.setdefault(element, (array, place))
         self._known = {*self._places, *self._elements}
 
@@ -49,7 +49,7 @@ class ExtentsAtRunTime:
     def _extent(self, extent: Extent) -> Value:
         if extent.number is not None:
             return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
-        if (found := self._found(str(extent))) is not None:
+        if (found := self._found(extent)) is not None:
             return found
         total: Value | None = None
         for factors, coefficient in reversed(extent.terms):
@@ -68,19 +68,16 @@ class ExtentsAtRunTime:
         return whole
 
     def _atom(self, atom: Atom) -> Value:
-        found = self._found(str(atom))
-        if found is not None:
-            return found
-        if isinstance(atom, Ratio):
+        extent = Extent.of_atom(atom)
+        if isinstance(atom, Ratio) and self._found(extent) is None:
             return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
-        assert isinstance(atom, Extent)
-        return self._extent(atom)
+        return self._extent(extent)
 
     def _arithmetic(self, op_type: str, one: Value, other: Value) -> Value:
         (result,) = self._build.op(op_type, [one, other], [_ONE])
         return result
 
-    def _found(self, dim: str) -> Value | None:
+    def _found(self, dim: Extent) -> Value | None:
         """An extent that is read from the shape of an operand."""
         if dim in self._places:
             value, axis = self._places[dim]

@@ -12,7 +12,7 @@ from layoutopt.formats.format import Format, Part
 from layoutopt.formats.layout import Layout
 from layoutopt.formats.pack import pack, packed_elements, packed_view, unpack
 from layoutopt.formats.reshape import propagate_reshape
-from layoutopt.formats.shapes import Shape, quotient, volume
+from layoutopt.formats.shapes import Shape, as_shape, quotient, volume
 from layoutopt.formats.steps import Pad, Reshape, Slice, Step, Transpose, run
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Slice",
     "Step",
     "Transpose",
+    "as_shape",
     "c0",
     "entries",
     "format_system",

@@ -19,7 +19,7 @@ from typing import Self
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.extent import Dim
+from layoutopt.formats.extent import Dim, Extent
 from layoutopt.formats.format import Format
 from layoutopt.formats.pack import Array
 from layoutopt.formats.shapes import Shape, quotient
@@ -188,7 +188,7 @@ class _TransposePlan:
         runs: list[tuple[int, Dim]] = []
         follower = -1
         for atom in _atoms(self.views[0], spans, self.transposed):
-            last = runs[-1][1] if self.merges and position[atom] == follower else ""
+            last = runs[-1][1] if self.merges and position[atom] == follower else None
             if isinstance(last, int) and isinstance(atom.extent, int):
                 runs[-1] = runs[-1][0], last * atom.extent
             else:
@@ -225,7 +225,12 @@ def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_Vie
     source, kept, destination = sizes
     if any(outer % inner for outer, inner in pairwise(_common_spans(axis, views))):
         return None
-    if isinstance(source, str) or isinstance(destination, str) or isinstance(kept, str) or source == destination:
+    if (
+        isinstance(source, Extent)
+        or isinstance(destination, Extent)
+        or isinstance(kept, Extent)
+        or source == destination
+    ):
         return source
     grains = [max(digit.span for digit in view if digit.axis == axis) for view in views]
     sides = zip((destination, source), grains, strict=True)

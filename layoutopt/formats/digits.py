@@ -7,7 +7,7 @@ The coordinate x of an axis is a number in a mixed radix system, and each part o
 
 from dataclasses import dataclass
 
-from layoutopt.formats.extent import Dim
+from layoutopt.formats.extent import Dim, Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Digit:
 
     def joined(self, inner: "Digit") -> "Digit | None":
         """This digit and the one next to it in memory as one digit; None if `inner` does not continue this one."""
-        if isinstance(self.extent, str) or isinstance(inner.extent, str):
+        if isinstance(self.extent, Extent) or isinstance(inner.extent, Extent):
             return None
         if self.axis != inner.axis or self.span != inner.span * inner.extent:
             return None

@@ -2,8 +2,9 @@
 
     H*W        2*N+1        (H+3)//4        N*((H+3)//4)*((W+3)//4)
 
-A symbolic dimension of a shape is the text of such an expression. Equal texts are equal numbers for all values of the names;
-most equal expressions have equal texts, since sums are collected, factors sorted, and quotients reduced:
+A symbolic dimension of a shape is such an expression. Its text is read where it enters (a model, an option) and written
+where it leaves. Equal expressions are equal numbers for all values of the names; most expressions that are equal numbers are
+equal, since sums are collected, factors sorted, and quotients reduced:
 
     (k q + r) // k  =  q + r // k          (A // m + c) // k  =  (A + m c) // (m k)
     (a b) // (a c)  =  b // c              (-a) // k  =  -((a + k-1) // k)
@@ -16,15 +17,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from math import gcd, prod
 from types import MappingProxyType
 from typing import TypeAlias, Union
 
 from layoutopt.errors import FormatError
 
-Dim = int | str
-"""The extent of one axis; a string is the text of a symbolic extent: a name, or an expression of names."""
+Dim: TypeAlias = Union[int, "Extent"]
+"""The extent of one axis: a number, or a symbolic extent, which is never constant."""
 
 UNKNOWN = "?"
 """Prefix of the names of anonymous dimensions."""
@@ -45,43 +46,58 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(_WORD, name) else "'" + name.replace("'", "''") + "'"
 
 
-def unquoted(dim: str) -> str | None:
-    """The name in a text that is a single name; None for other expressions."""
-    if re.fullmatch(_WORD, dim):
-        return dim
-    return dim[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, dim) else None
+def unquoted(dim: "Extent | str") -> str | None:
+    """The name in an extent that is a single name, or in its text; None for other expressions."""
+    text = str(dim)
+    if re.fullmatch(_WORD, text):
+        return text
+    return text[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, text) else None
 
 
-def is_unknown(dim: Dim) -> bool:
-    """Whether a dimension is anonymous."""
-    return isinstance(dim, str) and dim.lstrip("'").startswith(UNKNOWN)
+def is_unknown(dim: Dim | str) -> bool:
+    """Whether a dimension, or one of that name, is anonymous."""
+    return not isinstance(dim, int) and str(dim).lstrip("'").startswith(UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ratio:
     """A floor division."""
 
     dividend: "Extent"
     divisor: "Extent"
 
-    def __str__(self) -> str:
+    @cached_property
+    def _text(self) -> str:
         return f"{_operand(self.dividend)}//{_operand(self.divisor)}"
 
+    def __str__(self) -> str:
+        return self._text
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Extent:
-    """A sum of products with non-zero coefficients, sorted by the products' texts."""
+    """A sum of products with non-zero coefficients, sorted by the products' texts.
+
+    Extents are equal if their terms are. The hash and the text are computed once.
+    """
 
     terms: tuple[tuple[Product, int], ...]
 
     @classmethod
-    def of(cls, dim: Dim) -> "Extent":
-        """The extent of a dimension.
+    def of(cls, dim: Dim | str) -> "Extent":
+        """The extent of a dimension, or of the text of an expression.
 
         Raises:
             FormatError: the text is not an expression.
         """
-        return _sum({(): dim}) if isinstance(dim, int) else _read(dim)
+        if isinstance(dim, Extent):
+            return dim
+        return _Reader(dim).whole() if isinstance(dim, str) else cls((((), dim),) if dim else ())
+
+    @classmethod
+    def of_atom(cls, atom: Atom) -> "Extent":
+        """The extent that is a single factor: a name, quoted where necessary, a floor division, or a sum."""
+        return atom if isinstance(atom, Extent) else cls((((atom,), 1),))
 
     @property
     def number(self) -> int | None:
@@ -94,9 +110,9 @@ class Extent:
     @property
     def dim(self) -> Dim:
         """The extent as a dimension of a shape."""
-        return str(self) if self.number is None else self.number
+        return self if self.number is None else self.number
 
-    @property
+    @cached_property
     def factors(self) -> tuple[int, Product]:
         """The integer and the factors whose product is the extent."""
         if len(self.terms) < 2:
@@ -105,7 +121,7 @@ class Extent:
         content = -content if self.terms[-1][1] < 0 else content
         return content, (Extent(tuple((factors, coefficient // content) for factors, coefficient in self.terms)),)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """The names in the expression, quoted where necessary."""
         return frozenset(name for factors, _ in self.terms for factor in factors for name in _names(factor))
@@ -132,29 +148,29 @@ class Extent:
             total += coefficient * prod(known)
         return total
 
-    def __add__(self, other: Union["Extent", int]) -> "Extent":
+    def __add__(self, other: Dim) -> "Extent":
         terms = Counter(dict(self.terms))
-        for factors, coefficient in _as_extent(other).terms:
+        for factors, coefficient in Extent.of(other).terms:
             terms[factors] += coefficient
         return _sum(terms)
 
     def __neg__(self) -> "Extent":
         return self * -1
 
-    def __sub__(self, other: Union["Extent", int]) -> "Extent":
-        return self + -_as_extent(other)
+    def __sub__(self, other: Dim) -> "Extent":
+        return self + -Extent.of(other)
 
-    def __mul__(self, other: Union["Extent", int]) -> "Extent":
-        (number, these), (times, those) = self.factors, _as_extent(other).factors
+    def __mul__(self, other: Dim) -> "Extent":
+        (number, these), (times, those) = self.factors, Extent.of(other).factors
         return _sum({_ordered((*these, *those)): number * times})
 
-    def __floordiv__(self, other: Union["Extent", int]) -> "Extent":
+    def __floordiv__(self, other: Dim) -> "Extent":
         """Floor division; a symbolic divisor is assumed to be positive.
 
         Raises:
             ZeroDivisionError: the divisor is 0.
         """
-        divisor = _as_extent(other)
+        divisor = Extent.of(other)
         number = divisor.number
         if number is not None:
             return _quotient(self, number) if number > 0 else _quotient(-self, -number)
@@ -167,33 +183,57 @@ class Extent:
             return top // bottom if top.terms else top
         return _sum({(Ratio(top, bottom),): 1})
 
-    def __mod__(self, other: Union["Extent", int]) -> "Extent":
-        return self - (self // other) * _as_extent(other)
+    def __mod__(self, other: Dim) -> "Extent":
+        return self - (self // other) * Extent.of(other)
+
+    def __int__(self) -> int:
+        """The value of a constant extent.
+
+        Raises:
+            FormatError: the extent is symbolic.
+        """
+        if self.number is None:
+            raise FormatError(f"the extent {self} is symbolic", hint="give its dimensions a size")
+        return self.number
 
     def __str__(self) -> str:
-        return _text(self)
+        return self._text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type["Extent"], tuple[object, ...]]:
+        """Pickled without the hash, which differs between processes."""
+        return Extent, (self.terms,)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    @cached_property
+    def _text(self) -> str:
+        """The expression with its terms from last to first, so that the constant comes last."""
+        texts: list[str] = []
+        for factors, coefficient in reversed(self.terms):
+            lonely = len(self.terms) == 1 and len(factors) == coefficient == 1
+            words = [str(factor) if isinstance(factor, str) or lonely else f"({factor})" for factor in factors]
+            size = "*".join(words if abs(coefficient) == 1 and words else (str(abs(coefficient)), *words))
+            texts.append(f"{'-' if coefficient < 0 else '+' if texts else ''}{size}")
+        return "".join(texts) or "0"
 
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of dimensions."""
     whole = Extent.of(1)
     for dim in dims:
-        whole = whole * Extent.of(dim)
+        whole = whole * dim
     return whole.dim
 
 
-@lru_cache(maxsize=1 << 14)
-def factors(dim: str) -> tuple[int, tuple[str, ...]]:
-    """The integer and the texts of the factors whose product is a symbolic dimension."""
-    number, found = Extent.of(dim).factors
-    return number, tuple(map(str, found))
-
-
 # --- the normal form ---------------------------------------------------------------------------------------------------
-
-
-def _as_extent(other: Extent | int) -> Extent:
-    return other if isinstance(other, Extent) else Extent.of(other)
 
 
 def _ordered(factors: Iterable[Atom]) -> Product:
@@ -287,26 +327,9 @@ def _at(atom: Atom, sizes: Mapping[str, int]) -> int | None:
 # --- texts -------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1 << 14)
-def _text(extent: Extent) -> str:
-    """The expression with its terms from last to first, so that the constant comes last."""
-    texts: list[str] = []
-    for factors, coefficient in reversed(extent.terms):
-        lonely = len(extent.terms) == 1 and len(factors) == coefficient == 1
-        words = [str(factor) if isinstance(factor, str) or lonely else f"({factor})" for factor in factors]
-        size = "*".join(words if abs(coefficient) == 1 and words else (str(abs(coefficient)), *words))
-        texts.append(f"{'-' if coefficient < 0 else '+' if texts else ''}{size}")
-    return "".join(texts) or "0"
-
-
 def _operand(extent: Extent) -> str:
     text = str(extent)
     return text if extent.number is not None or unquoted(text) is not None else f"({text})"
-
-
-@lru_cache(maxsize=1 << 14)
-def _read(text: str) -> Extent:
-    return _Reader(text).whole()
 
 
 class _Reader:
@@ -358,7 +381,7 @@ class _Reader:
         if found is None or not (found[1] or found[2]):
             raise self._error()
         self._place = found.end()
-        return Extent.of(int(found[1])) if found[1] else _sum({(found[2],): 1})
+        return Extent.of(int(found[1])) if found[1] else Extent.of_atom(found[2])
 
     def _take(self, sign: str) -> bool:
         found = _TOKEN.match(self._text, self._place)
@@ -371,4 +394,4 @@ class _Reader:
         return FormatError("not an extent", where=self._text, hint="write it like H*W, (H+3)//4, or 'any name'")
 
 
-__all__ = ["UNKNOWN", "Dim", "Extent", "factors", "is_unknown", "product", "quoted", "unquoted"]
+__all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "product", "quoted", "unquoted"]

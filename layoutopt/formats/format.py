@@ -26,6 +26,7 @@ from typing import ParamSpec, Self, TypeVar, cast
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
+from layoutopt.formats.extent import Extent
 from layoutopt.formats.notation import has_default_letters, parse_levels, write_levels, write_numbered_levels
 from layoutopt.formats.shapes import Shape, Volume, quotient, round_up, volume
 
@@ -179,7 +180,7 @@ class Format:
     @_memoised
     def fits(self, shape: Shape) -> bool:
         """Whether a tensor of this shape can have the format: equal ranks, static extents of blocked axes."""
-        return len(shape) == self.rank and not any(isinstance(shape[axis], str) for axis in self.blocked_axes)
+        return len(shape) == self.rank and not any(isinstance(shape[axis], Extent) for axis in self.blocked_axes)
 
     def check(self, shape: Shape) -> None:
         """Raise an error if a shape does not fit.
@@ -265,7 +266,7 @@ class Format:
         for index in self.logical_order:
             axis, span = self.parts[index].axis, self.spans[index]
             dim = shape[axis]
-            if not size[0] or (not isinstance(dim, str) and dim <= span):
+            if not size[0] or (not isinstance(dim, Extent) and dim <= span):
                 continue
             factor, symbols = stride = volume(physical[index + 1 :])
             pairs = digits[axis]

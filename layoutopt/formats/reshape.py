@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
+from layoutopt.formats.extent import Extent
 from layoutopt.formats.format import Format, Part
 from layoutopt.formats.shapes import Shape, volume
 
@@ -139,7 +140,7 @@ def _weights(axes: tuple[int, ...], shape: Shape) -> dict[int, tuple[int, int]] 
     total = 1
     for axis in reversed(axes):
         size = shape[axis]
-        if isinstance(size, str):
+        if isinstance(size, Extent):
             return None
         weights[axis] = total, size
         total *= size

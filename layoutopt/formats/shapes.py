@@ -3,27 +3,33 @@
 from collections.abc import Iterable
 
 from layoutopt.errors import FormatError
-from layoutopt.formats.extent import Dim, factors
+from layoutopt.formats.extent import Atom, Dim, Extent, Product
 
 Shape = tuple[Dim, ...]
 """The extents of a tensor, one per axis."""
 
-Volume = tuple[int, tuple[str, ...]]
-"""A product of extents: the integer factor, and the symbolic factors in alphabetical order, none of them a product."""
+Volume = tuple[int, Product]
+"""A product of extents: the integer factor, and the symbolic factors, none of them a product."""
+
+
+def as_shape(dims: Iterable[Dim | str]) -> Shape:
+    """A shape from numbers, extents and texts of extents: as_shape(("N", 3, "H//2", "W//2")).
+
+    Raises:
+        FormatError: a text is not an expression.
+    """
+    return tuple(dim if isinstance(dim, int) else Extent.of(dim).dim for dim in dims)
 
 
 def volume(dims: Iterable[Dim]) -> Volume:
     """The product of extents; without symbols if a factor is 0."""
     number = 1
-    symbols: list[str] = []
+    symbols: list[Atom] = []
     for dim in dims:
-        if isinstance(dim, str):
-            times, found = factors(dim)
-            symbols += found
-        else:
-            times = dim
+        times, found = (dim, ()) if isinstance(dim, int) else dim.factors
         number *= times
-    return number, tuple(sorted(symbols)) if number else ()
+        symbols += found
+    return number, tuple(sorted(symbols, key=str)) if number else ()
 
 
 def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
@@ -33,19 +39,19 @@ def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
         FormatError: an extent is symbolic.
     """
     dims = tuple(dims)
-    if any(isinstance(dim, str) for dim in dims):
+    if any(isinstance(dim, Extent) for dim in dims):
         raise FormatError(f"the extents {dims} are not all static", hint="give the symbolic ones a value")
     return tuple(int(dim) for dim in dims)
 
 
 def quotient(dim: Dim, block: int) -> Dim:
     """The extent divided by `block`, rounded down; a symbolic extent is returned unchanged."""
-    return dim if isinstance(dim, str) else dim // block
+    return dim if isinstance(dim, Extent) else dim // block
 
 
 def round_up(dim: Dim, block: int) -> Dim:
     """The extent rounded up to a multiple of `block`; a symbolic extent is returned unchanged."""
-    return dim if isinstance(dim, str) else -(-dim // block) * block
+    return dim if isinstance(dim, Extent) else -(-dim // block) * block
 
 
-__all__ = ["Shape", "Volume", "quotient", "round_up", "static_shape", "volume"]
+__all__ = ["Shape", "Volume", "as_shape", "quotient", "round_up", "static_shape", "volume"]

@@ -5,7 +5,7 @@ wrong ones there. ONNX Runtime warns and goes on with the shapes that it infers;
 element types it is different: where they contradict each other, ONNX Runtime refuses the model.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
@@ -40,8 +40,7 @@ def infer_again(graph: Graph) -> None:
         ModelError: shapes contradict each other.
     """
     values = (value for each in graph.nest() for value in each.values)
-    names = DimNames({dim for value in values for dim in value.shape or () if isinstance(dim, str)})
-    infer_with_declarations(graph, names)
+    infer_with_declarations(graph, DimNames(_names(values)))
 
 
 def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> Repair:
@@ -78,7 +77,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     everything = _declared(graph)
     found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
-    known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
+    known = _names(graph.inputs)
     claims = _claims({value: type for value, type in declared.items() if value not in outputs}, found, known)
     found = _infer_with_claims(found, names, claims)
     found.commit()
@@ -94,7 +93,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
 
-def _claims(declared: Mapping[Value, TensorType], found: Inference, known: Collection[Dim]) -> dict[Value, Type]:
+def _claims(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, Type]:
     """The types with the numbers that only declared shapes have.
 
     There are none if a declared extent contradicts inference: the shapes are those of an earlier version of the model, perhaps
@@ -202,13 +201,19 @@ def _text(type: Type) -> str:
     return f"{type} of shape {shape}" if shape is not None else str(type)
 
 
-def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:
+def _names(values: Iterable[Value]) -> frozenset[str]:
+    """The names in the shapes of some values."""
+    dims = (dim for value in values for dim in value.shape or ())
+    return frozenset(name for dim in dims if isinstance(dim, Extent) for name in dim.names)
+
+
+def _contradicts(declared: TensorType, found: Type, known: Set[str]) -> bool:
     """Whether a declared shape claims a number that inference does not find: another one, or an expression of dimensions.
 
     Args:
         declared: the declared type.
         found: the inferred type.
-        known: the symbolic dimensions of the inputs, which have any size.
+        known: the names of dimensions of the inputs, which have any size.
     """
     if not isinstance(found, TensorType) or declared.shape is None or found.shape is None:
         return False
@@ -218,19 +223,19 @@ def _contradicts(declared: TensorType, found: Type, known: Collection[Dim]) -> b
     return any(isinstance(a, int) and a != b and not _is_open(b, known) for a, b in pairs)
 
 
-def _has_other_extents(declared: TensorType, found: Type, known: Collection[Dim]) -> bool:
+def _has_other_extents(declared: TensorType, found: Type, known: Set[str]) -> bool:
     """Whether a declared shape has the right rank and a number that inference does not find."""
     shape = found.shape if isinstance(found, TensorType) else None
     is_of_rank = shape is not None and declared.shape is not None and len(shape) == len(declared.shape)
     return is_of_rank and _contradicts(declared, found, known)
 
 
-def _is_open(dim: Dim, known: Collection[Dim]) -> bool:
+def _is_open(dim: Dim, known: Set[str]) -> bool:
     """Whether inference has found nothing of a dimension."""
-    return is_unknown(dim) and not Extent.of(dim).names <= set(known)
+    return isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known
 
 
-def _claim(declared: TensorType, found: Type, known: Collection[Dim]) -> Type:
+def _claim(declared: TensorType, found: Type, known: Set[str]) -> Type:
     """The found type, with the numbers that only the declared shape has."""
     if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found, known):
         return found

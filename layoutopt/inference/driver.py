@@ -111,7 +111,7 @@ class Inference:
             needed.update(value for value in op.inputs if value is not None)
             types = [self.type_of(value) for value in op.outputs if value is not None]
             shapes = [type.shape for type in types if isinstance(type, TensorType) and type.shape is not None]
-            for dim in {Extent.of(dim) for shape in shapes for dim in shape if isinstance(dim, str)}:
+            for dim in {dim for shape in shapes for dim in shape if isinstance(dim, Extent)}:
                 if len(dim.names) == 1 and all(coefficient > 0 for factors, coefficient in dim.terms if factors):
                     (name,) = dim.names
                     bounds[name] = max(bounds.get(name, 1), _least(dim, name))

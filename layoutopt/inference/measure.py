@@ -42,7 +42,5 @@ def _found_at(
         type = inferred.type_of(value)
         if isinstance(type, TensorType) and type.shape is not None and len(type.shape) == len(shape):
             pairs = zip(shape, type.shape, strict=True)
-            found |= {
-                dim: size for dim, size in pairs if isinstance(dim, str) and dim in unknown and isinstance(size, int)
-            }
+            found |= {str(dim): size for dim, size in pairs if dim in unknown and isinstance(size, int)}
     return found

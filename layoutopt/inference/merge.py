@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from layoutopt.errors import ModelError
-from layoutopt.formats import UNKNOWN, Dim, is_unknown
+from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown
 from layoutopt.inference.one_node import Found
 from layoutopt.ir.types import DType, Op, OpaqueType, TensorType
 from layoutopt.onnx_io.converter.vocabulary import DimNames
@@ -72,9 +72,9 @@ def _dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim:
     for dim in (declared, found):
         if isinstance(dim, int) and 0 <= dim < _TOO_LARGE:
             return dim
-    if isinstance(found, str):
+    if isinstance(found, Extent):
         return found
-    return declared if isinstance(declared, str) and is_unknown(declared) else names.fresh()
+    return declared if isinstance(declared, Extent) and is_unknown(declared) else names.fresh()
 
 
 def _compare(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:

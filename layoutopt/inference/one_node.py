@@ -140,7 +140,7 @@ def _tensor_type(type: TensorType) -> onnx.TypeProto:
             if isinstance(dim, int):
                 proto.tensor_type.shape.dim.add().dim_value = dim
             else:
-                proto.tensor_type.shape.dim.add().dim_param = dim
+                proto.tensor_type.shape.dim.add().dim_param = str(dim)
     return proto
 
 
@@ -176,16 +176,16 @@ def _read(proto: onnx.TypeProto) -> Found:
 def _dim(dim: Any) -> Dim | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return _text(dim.dim_param) if dim.dim_param else None
+    return _extent(dim.dim_param) if dim.dim_param else None
 
 
 @lru_cache(maxsize=1 << 12)
-def _text(name: str) -> str:
-    """The text of an extent; names in the types of sequences are not in quotes."""
+def _extent(text: str) -> Dim:
+    """The extent that a text denotes; names in the types of sequences are not in quotes."""
     try:
-        return str(Extent.of(name))
+        return Extent.of(text).dim
     except FormatError:
-        return quoted(name)
+        return Extent.of_atom(quoted(text))
 
 
 __all__ = [

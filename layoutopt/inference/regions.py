@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from layoutopt.errors import ModelError
-from layoutopt.formats import UNKNOWN, Dim, Extent
+from layoutopt.formats import UNKNOWN, Dim
 from layoutopt.inference.merge import HINT, NOTHING, Type, describe, without_names
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
@@ -175,7 +175,7 @@ def _shape(type: Type) -> tuple[Dim, ...] | None:
 
 def _precision(dim: Dim) -> int:
     """The precision of an extent: 0 if it is unknown, 1 for an expression in extents of the model's inputs, 2 for a number."""
-    return 2 if isinstance(dim, int) else 0 if any(map(_LOCAL.fullmatch, Extent.of(dim).names)) else 1
+    return 2 if isinstance(dim, int) else 0 if any(map(_LOCAL.fullmatch, dim.names)) else 1
 
 
 def _covers(type: TensorType, other: TensorType) -> bool:

@@ -5,12 +5,13 @@ inference stops at the first such operator, and layout rules require known ranks
 weights and without optimisations has the types of all values. If onnxruntime refuses the model, they stay unknown.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from layoutopt.formats import Dim
+from layoutopt.formats import Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.onnx_io.converter.emit import Emission
@@ -43,7 +44,7 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     except RUNTIME_ERRORS:
         return
     outputs = {each.name: each for each in session.get_outputs()}
-    known = {dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, str)}
+    known = {str(dim): dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, Extent)}
     for value in unknown:
         _set_type(value, outputs[emission.names[value]], known, names)
 
@@ -66,7 +67,7 @@ def _expose(proto: onnx.ModelProto, wanted: list[str]) -> None:
             proto.graph.output.add(name=name)
 
 
-def _set_type(value: Value, output: Any, known: set[str], names: DimNames) -> None:
+def _set_type(value: Value, output: Any, known: Mapping[str, Extent], names: DimNames) -> None:
     """Give a value the type of an output of the session. Names of dimensions that the inputs lack become unknown ones.
 
     onnxruntime does not distinguish an unknown rank from a scalar, so the type of a scalar is ignored.
@@ -76,5 +77,5 @@ def _set_type(value: Value, output: Any, known: set[str], names: DimNames) -> No
     dtype = FROM_IR.get(ir.DataType(named_type(output.type).tensor_type.elem_type))
     if dtype is None:
         return
-    shape: list[Dim] = [dim if isinstance(dim, int) or dim in known else names.fresh() for dim in output.shape]
-    value.give_type(TensorType(dtype, tuple(shape)))
+    dims = (dim if isinstance(dim, int) else known.get(dim) or names.fresh() for dim in output.shape)
+    value.give_type(TensorType(dtype, dims))

@@ -94,7 +94,7 @@ class Sizes:
         """The size of an extent at one point; `least` if it is unknown or smaller."""
         if isinstance(dim, int):
             return dim
-        return max(Extent.of(dim).at(point) or least, least)
+        return max(dim.at(point) or least, least)
 
     def elements(self, shape: Shape) -> float:
         """How many elements a tensor of that shape has, on the average of all points."""
@@ -134,19 +134,19 @@ NO_SIZES = Sizes({}, (), ({},))
 
 def symbols(inputs: Iterable[Value]) -> list[Symbol]:
     """The symbolic dimensions of some inputs, each once."""
-    found: dict[str, Symbol] = {}
+    found: dict[Extent, Symbol] = {}
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, str):
+            if isinstance(dim, Extent):
                 name = caller_name(dim)
                 is_fraction = value.dtype is not None and value.dtype.is_float
-                found.setdefault(dim, Symbol(name, dim, usual_size(name, axis, value.rank or 0, is_fraction)))
+                found.setdefault(dim, Symbol(name, str(dim), usual_size(name, axis, value.rank or 0, is_fraction)))
     return list(found.values())
 
 
-def caller_name(dim: str) -> str:
-    """The name that callers have for a symbolic dimension of an input, from its text in shapes."""
-    name = unquoted(dim) or dim
+def caller_name(dim: Extent) -> str:
+    """The name that callers have for a symbolic dimension of an input."""
+    name = unquoted(dim) or str(dim)
     return name.removeprefix(UNKNOWN) if is_unknown(dim) else name
 
 
@@ -200,7 +200,7 @@ def corner(range: Range, at: int) -> int:
 
 def is_symbolic(shape: Shape) -> bool:
     """Whether a shape has a symbolic dimension."""
-    return any(isinstance(dim, str) for dim in shape)
+    return any(isinstance(dim, Extent) for dim in shape)
 
 
 __all__ = [

@@ -4,25 +4,31 @@ A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It
 way its elements are stored: a `Format`, and the state of the padding elements of that format.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Dim, Format, Shape
+from layoutopt.formats import Dim, Format, Shape, as_shape
 from layoutopt.ir.dtype import Array, DType
 
 if TYPE_CHECKING:
     from layoutopt.ir.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class TensorType:
     """A dense tensor: element type and logical shape; `shape` is None where not even the rank is known."""
 
     dtype: DType
     shape: Shape | None
+
+    def __init__(self, dtype: DType, shape: Iterable[Dim | str] | None) -> None:
+        """A symbolic extent may be given as its text: TensorType(dtype, ("N", 3, "H//2", "W//2"))."""
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "shape", None if shape is None else as_shape(shape))
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]" if self.shape is not None else f"{self.dtype}[?]"

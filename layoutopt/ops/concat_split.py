@@ -11,7 +11,7 @@ from layoutopt.ops.axis import OneAxis
 from layoutopt.ops.axiswise import Axes, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.concatenation import ConcatenationOp
-from layoutopt.ops.operands import rank_of
+from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
 from layoutopt.ops.signatures import Inapplicable, X, Y
 
@@ -21,7 +21,7 @@ def block_of(order: IterationOrder, axis: int) -> int:
     return int(np.prod([part.block for part in order.parts if part.axis == axis and part.block] or [1]))
 
 
-def unaligned(extents: Sequence[Dim], block: int) -> str:
+def unaligned(extents: Sequence[Dim | None], block: int) -> str:
     """The reason why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
     if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
         return "a piece of the blocked axis has one element or an unknown extent"
@@ -35,9 +35,9 @@ def outer_position(format: Format, axis: int) -> int:
     return next(place for place, part in enumerate(format.parts) if part.axis == axis and not part.block)
 
 
-def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim]:
-    """The extents of several tensors along an axis; "?" where unknown."""
-    return [value.shape[axis] if value is not None and value.shape is not None else "?" for value in values]
+def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim | None]:
+    """The extents of several tensors along an axis; None where unknown."""
+    return [value.shape[axis] if value is not None and value.shape is not None else None for value in values]
 
 
 class Pieces(OneAxis):
@@ -130,7 +130,7 @@ class Split(Pieces):
         block = build.format(X).block(self.axis(op))
         if block == 1:
             return inputs, attributes
-        lengths = tuple(-(-int(dim) // block) for dim in pieces_along(op.outputs, self.axis(op)))
+        lengths = tuple(-(-int(shape_of(piece)[self.axis(op)]) // block) for piece in op.outputs)
         if len(op.inputs) > 1 and op.inputs[1] is not None:
             inputs[1] = build.constant(np.asarray(lengths, dtype=np.int64), "split")
         elif "split" in op.attributes:

@@ -58,7 +58,7 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         lead = known.get(X) or known.get(Y)
         if lead is None or len(x) != len(w):
             return Inapplicable("neither the format of the input nor of the output is given")
-        if any(isinstance(dim, str) for dim in (x[1], y[1], *w[:2])):
+        if any(not isinstance(dim, int) for dim in (x[1], y[1], *w[:2])):
             return Inapplicable("the number of channels is unknown")
         formats = {X: lead, Y: lead, weight: self._weight_format(lead, w), **known}
         for slot, format in formats.items():

@@ -15,7 +15,7 @@ from string import ascii_letters
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Shape
+from layoutopt.formats import Dim, Shape, quotient
 from layoutopt.ir.types import Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
@@ -126,7 +126,7 @@ def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequen
     for axis, span in row:
         above = min((cut for other, cut in cuts if other == axis and cut > span), default=None)
         dim = dims[axis] if above is None else above
-        found.append(dim if isinstance(dim, str) else dim // span)
+        found.append(quotient(dim, span))
     return tuple(found)
 
 

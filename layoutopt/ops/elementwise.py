@@ -58,7 +58,7 @@ class Expand(Elementwise, PureBroadcast):
         """The tensor takes part, the shape does not. Extents that the tensor is broadcast along have to be known."""
         x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
         own = (1,) * (len(y) - len(x)) + x
-        if any(isinstance(after, str) and before != after for before, after in zip(own, y, strict=True)):
+        if any(not isinstance(after, int) and before != after for before, after in zip(own, y, strict=True)):
             return Inapplicable("an extent of the result is unknown")
         return {X: tuple(range(len(y) - len(x), len(y))), Y: tuple(range(len(y)))}
 

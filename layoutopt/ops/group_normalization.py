@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from layoutopt.formats import Dim, Shape
+from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.types import Array, DType, Op, TensorType, Value
 from layoutopt.ops.axiswise import Axes
@@ -104,7 +104,7 @@ def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
     scale, bias = (build.constant(np.full(groups, each, dtype.numpy), "group") for each in (1, 0))
     attributes = {"epsilon": op.attributes.get("epsilon", 1e-5)}
     (y,) = build.op("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], [grouped], attributes)
-    unknown = [dim for dim in type.shape or () if isinstance(dim, str) and dim != shape[0]]
+    unknown = [dim for dim in type.shape or () if isinstance(dim, Extent) and dim != shape[0]]
     if type.shape is not None and len(unknown) < 2:
         return build.reshape(y, type.shape)
     (extents,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(shape),))])
@@ -123,8 +123,8 @@ def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
 def _volume(shape: Shape, groups: int) -> Dim:
     """The number of elements of a group of an array (N, C, *image)."""
     numbers = [dim for dim in shape[1:] if isinstance(dim, int)]
-    names = [dim for dim in shape[1:] if isinstance(dim, str)]
-    return "*".join([str(prod(numbers) // groups), *names]) if names else prod(numbers) // groups
+    symbols = [dim for dim in shape[1:] if isinstance(dim, Extent)]
+    return product((prod(numbers) // groups, *symbols))
 
 
 __all__ = ["KIND", "ExportedGroupNormalization", "GroupNormalization", "normalized", "per_channel"]

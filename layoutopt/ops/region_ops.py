@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Format, Part
+from layoutopt.formats import Dim, Format, Part, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import invariant
@@ -199,7 +199,7 @@ def _around(inside: Format, port: RegionPort) -> Format:
     return Format((*map(Part, port.hidden_axes), *parts))
 
 
-def _blocked_extents(port: RegionPort, format: Format, value: Value) -> tuple[int | str, ...]:
+def _blocked_extents(port: RegionPort, format: Format, value: Value) -> Shape:
     assert value.shape is not None
     return tuple(value.shape[axis] for axis in format.blocked_axes)
 

@@ -7,34 +7,34 @@ Flatten(x[N, C, H, W])                                H*W*C is the product of th
 from collections.abc import Collection
 
 from layoutopt.formats import Dim, Extent, Shape
-from layoutopt.formats.extent import Atom, Ratio
+from layoutopt.formats.extent import Atom
 from layoutopt.ir.types import Op
 
 
-def read_from(op: Op) -> frozenset[str]:
+def read_from(op: Op) -> frozenset[Extent]:
     """The symbolic extents that shapes or elements of the operands of an op contain."""
     shapes = (value.shape or () for value in op.inputs if value is not None)
     elements = (value.elements or () for value in op.inputs if value is not None)
-    return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, str))
+    return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, Extent))
 
 
-def is_computable(dim: Dim, known: Collection[str]) -> bool:
+def is_computable(dim: Dim, known: Collection[Extent]) -> bool:
     """Whether an extent can be computed from extents that are known when the op runs."""
     if isinstance(dim, int) or dim in known:
         return True
-    return all(_is_computed(factor, known) for factors, _ in Extent.of(dim).terms for factor in factors)
+    return all(_is_computed(factor, known) for factors, _ in dim.terms for factor in factors)
 
 
-def _is_computed(atom: Atom, known: Collection[str]) -> bool:
+def _is_computed(atom: Atom, known: Collection[Extent]) -> bool:
     if isinstance(atom, str):
-        return atom in known
-    if str(atom) in known:
+        return Extent.of_atom(atom) in known
+    if isinstance(atom, Extent):
+        return is_computable(atom, known)
+    if Extent.of_atom(atom) in known:
         return True
-    if isinstance(atom, Ratio):
-        low = atom.dividend.low()
-        whole = low is not None and low >= 0  # integer division at run time truncates towards zero
-        return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
-    return is_computable(atom.dim, known)
+    low = atom.dividend.low()
+    whole = low is not None and low >= 0  # integer division at run time truncates towards zero
+    return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
 
 
 def unresolved(op: Op, shape: Shape) -> list[Dim]:

@@ -38,7 +38,7 @@ class Tile(AxiswiseRule, PureBroadcast):
         if self.repeats(op) is None:
             return Inapplicable("the repeats are computed")
         x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
-        if any(before == 1 and isinstance(after, str) for before, after in zip(x, y, strict=True)):
+        if any(before == 1 and not isinstance(after, int) for before, after in zip(x, y, strict=True)):
             return Inapplicable("an extent of the result is unknown")
         return dict.fromkeys((X, Y), tuple(range(len(x))))
 

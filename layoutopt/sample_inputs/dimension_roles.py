@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from layoutopt.formats import Extent, unquoted
+from layoutopt.formats import Dim, Extent, unquoted
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Symbol, hinted_size
 from layoutopt.ir.types import Op, Value
@@ -97,7 +97,7 @@ def _votes(graph: Graph, op: Op) -> Iterator[tuple[str, Role]]:
     if op.op_type in _CONVOLUTIONS and len(shape) > 2:
         spatial = [dim for dim in shape[2:] if dim != 1]
         role = Role.IMAGE if len(spatial) > 1 else Role.SIGNAL
-        yield from ((name, role) for dim in spatial if isinstance(dim, str) for name in _only(dim))
+        yield from ((name, role) for dim in spatial for name in _only(dim))
         yield from ((name, Role.BATCH) for name in _only(shape[0]))
     elif op.op_type in _SPECTRA and len(shape) > 1:
         yield from ((name, Role.AUDIO) for name in _only(shape[1]))
@@ -147,12 +147,9 @@ def _is_given(graph: Graph, value: Value) -> bool:
     return True
 
 
-def _only(dim: int | str) -> frozenset[str]:
+def _only(dim: Dim) -> frozenset[str]:
     """The name in an extent with exactly one name; otherwise empty."""
-    if isinstance(dim, int):
-        return frozenset()
-    names = Extent.of(dim).names
-    return names if len(names) == 1 else frozenset()
+    return dim.names if isinstance(dim, Extent) and len(dim.names) == 1 else frozenset()
 
 
 def _largest_step(graph: Graph, dim: str) -> int:
@@ -160,8 +157,8 @@ def _largest_step(graph: Graph, dim: str) -> int:
     step = 1
     for value in graph.values:
         for each in (*(value.shape or ()), *(value.elements or ())):
-            if isinstance(each, str) and unquoted(each) is None and Extent.of(each).names == {dim}:
-                far = Extent.of(each).at({dim: _FAR}) or 0
+            if isinstance(each, Extent) and unquoted(each) is None and each.names == {dim}:
+                far = each.at({dim: _FAR}) or 0
                 step = max(step, round(_FAR / far) if far > _AUDIO_STEP else 1)
     return step
 

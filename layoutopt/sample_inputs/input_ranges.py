@@ -236,7 +236,7 @@ def _positions(graph: Graph, value: Value | None) -> Dim | None:
     """The number of positions in a value that lengths are compared with; None if it does not count positions."""
     while value is not None and (producer := graph.producer(value)) is not None:
         if producer.op_type == "Range":
-            return value.shape[0] if value.shape else UNKNOWN
+            return value.shape[0] if value.shape else Extent.of_atom(UNKNOWN)
         if producer.op_type not in ("Unsqueeze", "Cast", "Reshape", "Expand", "Identity"):
             return None
         value = producer.inputs[0]

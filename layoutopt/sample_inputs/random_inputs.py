@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from layoutopt.errors import LayoutoptError
-from layoutopt.formats import Dim, Extent
+from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, DType
 from layoutopt.sample_inputs.input_ranges import Kind, ValueRange
 
@@ -150,7 +150,7 @@ def _values_in_range(
 
 
 def _number(dim: Dim | None, at: Mapping[str, int]) -> int | None:
-    return dim if dim is None or isinstance(dim, int) else Extent.of(dim).at(at)
+    return dim if dim is None or isinstance(dim, int) else dim.at(at)
 
 
 def _lengths(shape: Sequence[int], generator: np.random.Generator, longest: int, is_first: bool) -> Array:

@@ -112,8 +112,7 @@ def _computed(op: Op) -> Iterator[Dim]:
     """Computed extents of results, which must be at least 1: a window fits, and no tensor is empty."""
     for value in op.outputs:
         for dim in (value.shape or ()) if value is not None else ():
-            is_named = isinstance(dim, int) or unquoted(dim) is not None
-            if not is_named and (op.op_type in _WINDOWED or len(Extent.of(dim).names) == 1):
+            if isinstance(dim, Extent) and unquoted(dim) is None and (op.op_type in _WINDOWED or len(dim.names) == 1):
                 yield dim
 
 
@@ -126,7 +125,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Kind, Dim]]:
 
 def _equal(dims: Iterable[Dim]) -> Iterator[tuple[Dim, Kind, Dim]]:
     """All dimensions must equal the first one; numbers are sorted first."""
-    ordered = sorted(dict.fromkeys(dims), key=lambda dim: isinstance(dim, str))
+    ordered = sorted(dict.fromkeys(dims), key=lambda dim: isinstance(dim, Extent))
     yield from ((ordered[0], "=", dim) for dim in ordered[1:])
 
 
@@ -189,7 +188,7 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
         return
     places = range(len(ends)) if axes is None else axes
     for end, axis in zip(ends, places, strict=False):
-        if isinstance(end, str) and isinstance(axis, int):
+        if isinstance(end, Extent) and isinstance(axis, int):
             yield end, "<=", table.static_shape[axis]
 
 
@@ -213,7 +212,7 @@ def _count(graph: Graph, indices: Value) -> tuple[Dim | None, int]:
             return None, 0
         if op.op_type == "Range":
             limit = op.elements(1)
-            return (limit[0] if limit and isinstance(limit[0], str) else None), offset
+            return (limit[0] if limit and isinstance(limit[0], Extent) else None), offset
         if op.op_type == "CumSum":
             shape, axis = value.shape, op.elements(1)
             return (shape[axis[0]] if shape and axis and isinstance(axis[0], int) else None), offset

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
 
-from layoutopt.formats import Extent, Shape
+from layoutopt.formats import Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
 from layoutopt.sample_inputs.constraints import Constraints
@@ -147,7 +147,7 @@ class Dimensions:
 
 
 def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
-    return [dim if isinstance(dim, int) else max(Extent.of(dim).at(point) or 1, 1) for dim in shape]
+    return [dim if isinstance(dim, int) else max(dim.at(point) or 1, 1) for dim in shape]
 
 
 def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) -> Sizes:

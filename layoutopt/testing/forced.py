@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.cost import CostModel
-from layoutopt.formats import Format, Part, pack, unpack
+from layoutopt.formats import Format, Part, Shape, pack, unpack
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
@@ -105,7 +105,7 @@ def garbage(physical: Array, where: Array, state: Padding) -> Array:
     return filled
 
 
-def formats(shape: tuple[int | str, ...], *, thorough: bool) -> list[Format]:
+def formats(shape: Shape, *, thorough: bool) -> list[Format]:
     """Formats to ask for: orders, channels last, blocks of one axis, of two, of one axis in two places."""
     rank = len(shape)
     if rank == 0:

@@ -61,7 +61,11 @@ def published(format: Format, shape: Shape) -> Shape:
     physical = format.physical_shape(shape)
     inner = len(physical) - format.rank + 1
     names = {table.get(format, "") for table in _tables(format.rank, _BLOCKS).values()}
-    if format.rank < min(_IMAGES) - 1 or names.isdisjoint(_FILTERS) or any(isinstance(dim, str) for dim in physical):
+    if (
+        format.rank < min(_IMAGES) - 1
+        or names.isdisjoint(_FILTERS)
+        or any(not isinstance(dim, int) for dim in physical)
+    ):
         return physical
     return prod(static_shape(physical[:-inner])), *physical[-inner:]
 

@@ -175,7 +175,7 @@ def _compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueTy
     if declared.shape is None or actual.shape is None:
         return True
     pairs = zip(declared.shape, actual.shape, strict=False)
-    return len(declared.shape) == len(actual.shape) and all(isinstance(a, str) or a == b for a, b in pairs)
+    return len(declared.shape) == len(actual.shape) and all(not isinstance(a, int) or a == b for a, b in pairs)
 
 
 def _shorten(names: list[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
-from layoutopt.formats import is_unknown, unquoted
+from layoutopt.formats import Dim, Shape, is_unknown, unquoted
 from layoutopt.ir.content import pieces
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
@@ -83,16 +83,14 @@ def _of_elements(shape: ir.Shape | None) -> ir.Shape | None:
     return None if shape is None else ir.Shape([_declarable(_name(dim)) for dim in shape])
 
 
-def _declarable(dim: int | str | None) -> int | str | None:
+def _declarable(dim: Dim | str | None) -> int | str | None:
     """A dimension as a model declares it."""
-    if not isinstance(dim, str):
+    if dim is None or isinstance(dim, int):
         return dim
     return None if is_unknown(dim) else unquoted(dim)
 
 
-def _shape(
-    dims: tuple[int | str, ...], declared: ir.Shape | None, interface: bool, keeps_declarations: bool
-) -> ir.Shape:
+def _shape(dims: Shape, declared: ir.Shape | None, interface: bool, keeps_declarations: bool) -> ir.Shape:
     """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
     plain = [_declarable(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from layoutopt.formats import UNKNOWN, is_unknown, quoted
+from layoutopt.formats import UNKNOWN, Extent, is_unknown, quoted
 from layoutopt.ir.functions import Reference
 from layoutopt.ir.types import Attribute, Dim, DType, Opaque, OpaqueType, TensorType
 
@@ -43,11 +43,11 @@ class DimNames:
         """Start counting at 1, past the names that are taken."""
         self._names = (name for number in count(1) if (name := f"{UNKNOWN}{number}") not in taken)
         self._taken = set(taken)
-        self._generated: dict[str, str] = {}
+        self._generated: dict[str, Extent] = {}
 
-    def fresh(self) -> str:
-        """A name that no other dimension has."""
-        return next(self._names)
+    def fresh(self) -> Extent:
+        """A dimension with a name that no other has."""
+        return Extent.of_atom(next(self._names))
 
     def dim(self, dim: int | ir.SymbolicDim) -> Dim:
         """A dimension of onnx_ir; generated names that are equal stay equal, and a negative number is an unknown size."""
@@ -58,7 +58,7 @@ class DimNames:
             return self.fresh()
         if _GENERATED.fullmatch(name) and name not in self._taken:
             return self._generated.setdefault(name, self.fresh())
-        return quoted(name)
+        return Extent.of_atom(quoted(name))
 
     def type(self, type_: object, shape: Any) -> TensorType | OpaqueType:
         """The graph's type for a type and shape of onnx_ir."""
@@ -73,7 +73,7 @@ class DimNames:
         if not isinstance(found, TensorType) or found.shape is None:
             return found
         axes = enumerate(found.shape)
-        dims = tuple(quoted(f"{UNKNOWN}{name}[{axis}]") if is_unknown(dim) else dim for axis, dim in axes)
+        dims = (quoted(f"{UNKNOWN}{name}[{axis}]") if is_unknown(dim) else dim for axis, dim in axes)
         return TensorType(found.dtype, dims)
 
 

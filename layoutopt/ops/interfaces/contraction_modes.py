@@ -161,7 +161,7 @@ def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, S
         axis = axes[part.axis]
         for cut in grid[axis]:
             above = digit.span * extent if part.block and isinstance(extent, int) else dim
-            if digit.span <= cut and (isinstance(above, str) or cut < above):
+            if digit.span <= cut and (not isinstance(above, int) or cut < above):
                 yield axis, cut
 
 
