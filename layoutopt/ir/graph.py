@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
+from layoutopt.formats import Format
 from layoutopt.ir.def_use import DefUseNet, Use
 from layoutopt.ir.functions import Function
-from layoutopt.ir.types import Format, Op, OpaqueType, Operands, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Op, OpaqueType, Operands, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
 """How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere; arrays, which have no

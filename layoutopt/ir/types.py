@@ -228,10 +228,8 @@ class Value:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape, if every dimension is a number."""
-        if self.shape is None:
-            return None
-        numbers = tuple(dim for dim in self.shape if isinstance(dim, int))
-        return numbers if len(numbers) == len(self.shape) else None
+        numbers = tuple(dim for dim in self.shape or () if isinstance(dim, int))
+        return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
 
     def __repr__(self) -> str:
         return f"Value({self.name}: {self.type} {self.storage_text or None})"
@@ -353,8 +351,6 @@ __all__ = [
     "Attribute",
     "DType",
     "Data",
-    "Dim",
-    "Format",
     "Op",
     "Opaque",
     "OpaqueType",

@@ -16,6 +16,7 @@ from refusals import load, parse, refused, small
 from layoutopt import cli, optimize
 from layoutopt.driver import model_faults, rewriting
 from layoutopt.errors import ModelError
+from layoutopt.formats import Extent, as_shape
 from layoutopt.inference import declarations
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io import check, emit, from_message, lift, read, to_bytes
@@ -298,7 +299,7 @@ def test_claims_of_outputs_are_not_believed_and_kept() -> None:
     body = "g (float[2,3] x, int64[2] s) => (float[3,2] y) { y = Reshape(x, s) }"
     graph = lift(from_message(parse(body, HEADER)))
     assert graph.repairs == []
-    assert all(isinstance(dim, str) for dim in graph.outputs[0].shape or (1,))
+    assert all(isinstance(dim, Extent) for dim in graph.outputs[0].shape or (1,))
     emitted = onnx.ModelProto.FromString(to_bytes(emit(graph)))
     assert [dim.dim_value for dim in emitted.graph.output[0].type.tensor_type.shape.dim] == [3, 2]
 
@@ -307,7 +308,7 @@ def test_a_number_in_place_of_a_symbolic_dimension_is_wrong() -> None:
     body = "g (float[N,3] x) => (float[1,3] y) { a = Relu(x) y = Abs(a) }"
     graph = lift(from_message(parse(body, HEADER)))
     assert [where for where, _ in graph.repairs] == ["y"]
-    assert graph.outputs[0].shape == ("N", 3)
+    assert graph.outputs[0].shape == as_shape(("N", 3))
 
 
 def test_declared_shapes_that_only_say_more_are_kept() -> None:
@@ -458,7 +459,7 @@ def test_a_declared_batch_behind_one_of_any_size_is_ignored(batch: dict[str, Any
     path = tmp_path / "m.onnx"
     graph = load(path, model)
     assert [where for where, _ in graph.repairs] == ["c", "y"]
-    assert all(isinstance(value.shape[0], str) for op in graph.ops for value in op.outputs)
+    assert all(isinstance(value.shape[0], Extent) for op in graph.ops for value in op.outputs)
     (output,) = onnx.ModelProto.FromString(to_bytes(emit(graph))).graph.output
     assert not output.type.tensor_type.shape.dim[0].HasField("dim_value")
 

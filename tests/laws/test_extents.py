@@ -1,5 +1,7 @@
 """Computed extents are the numbers that they say, whatever the dimensions are, and are read back as they are written."""
 
+import copy
+import pickle
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Extent, is_unknown, product, quoted, unquoted, volume
+from layoutopt.formats import Extent, as_shape, is_unknown, product, quoted, unquoted, volume
 
 NAMES = ("H", "W", "?1", "'a b'")
 Meaning = Callable[[Mapping[str, int]], int]
@@ -66,8 +68,8 @@ def test_it_reads_back_as_it_is_written(pair: tuple[Extent, Meaning]) -> None:
 def test_it_is_the_product_of_its_factors(pair: tuple[Extent, Meaning]) -> None:
     extent, _ = pair
     number, factors = extent.factors
-    assert product((number, *map(str, factors))) == extent.dim
-    assert volume((extent.dim,)) == (number, tuple(sorted(map(str, factors)))) or not number
+    assert product((number, *map(Extent.of_atom, factors))) == extent.dim
+    assert volume((extent.dim,)) == (number, factors) or not number
 
 
 @given(computed(2), computed(2), SIZES)
@@ -98,11 +100,22 @@ def test_quotients_have_one_normal_form() -> None:
 
 
 def test_products_keep_their_factors() -> None:
-    assert volume(("N", "H*W", 4)) == volume((2, "W", "N*H", 2)) == (4, ("H", "N", "W"))
-    assert volume(("N*((H+3)//4)", 2)) == volume((2, "(H+3)//4", "N"))
-    assert product(("N", 3, "H+1", "N")) == "3*(H+1)*N*N"
+    assert volume(as_shape(("N", "H*W", 4))) == volume(as_shape((2, "W", "N*H", 2))) == (4, ("H", "N", "W"))
+    assert volume(as_shape(("N*((H+3)//4)", 2))) == volume(as_shape((2, "(H+3)//4", "N")))
+    assert str(product(as_shape(("N", 3, "H+1", "N")))) == "3*(H+1)*N*N"
     assert Extent.of("6*N*(H+1)") // Extent.of("2*N") == Extent.of("3*H+3")
-    assert product((0, "N")) == 0
+    assert product(as_shape((0, "N"))) == 0
+
+
+def test_a_symbolic_extent_of_a_shape_has_no_value() -> None:
+    """Numbers are numbers however they are written, and equal extents are one key."""
+    assert as_shape((3, "2+1", Extent.of("H") // Extent.of("H"), "W*H")) == (3, 3, 1, Extent.of("H*W"))
+    assert int(Extent.of("7")) == 7
+    with pytest.raises(FormatError, match="H is symbolic"):
+        int(Extent.of("H"))
+    window = (Extent.of("H") + 3) // 4
+    assert pickle.loads(pickle.dumps(window)) == copy.deepcopy(window) == window == Extent.of("(H+3)//4")
+    assert {window: "found"}[Extent.of("(3+H)//4")] == "found"
 
 
 def test_names_of_any_kind_are_names() -> None:

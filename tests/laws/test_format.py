@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Format, Layout, Part, pack, unpack
+from layoutopt.formats import Extent, Format, Layout, Part, as_shape, pack, unpack
 from layoutopt.testing.formats import check_format, check_keys, numbered
 
 DTYPES = [
@@ -140,12 +140,12 @@ def test_restriction_is_what_the_other_axes_leave(case: tuple[Format, tuple[int,
 
 @given(formats(), st.data())
 def test_blocked_axes_need_known_extents(fmt: Format, data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.sampled_from((5, f"d{axis}"))) for axis in range(fmt.rank))
+    shape = as_shape(data.draw(st.sampled_from((5, f"d{axis}"))) for axis in range(fmt.rank))
     fits = all(isinstance(shape[axis], int) for axis in fmt.blocked_axes)
     assert fmt.fits(shape) == fits
     if fits:
-        assert [dim for dim in fmt.physical_shape(shape) if isinstance(dim, str)] == [
-            shape[axis] for axis in fmt.order if isinstance(shape[axis], str)
+        assert [dim for dim in fmt.physical_shape(shape) if isinstance(dim, Extent)] == [
+            shape[axis] for axis in fmt.order if isinstance(shape[axis], Extent)
         ]
     else:
         with pytest.raises(FormatError):

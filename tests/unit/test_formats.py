@@ -6,14 +6,15 @@ import pytest
 from layoutopt.errors import FormatError
 from layoutopt.formats import (
     Conversion,
-    Dim,
     Entry,
     Format,
     Layout,
     Pad,
     Part,
+    Shape,
     Slice,
     Transpose,
+    as_shape,
     entries,
     fractal_nz,
     lookup,
@@ -81,7 +82,7 @@ def test_fractal_nz_of_batches() -> None:
     assert fractal_nz(4, c0=32) == PARSE("ABDC16c32d")
 
 
-def kinds(src: str, dst: str, shape: tuple[Dim, ...], trust: bool = False) -> str:
+def kinds(src: str, dst: str, shape: Shape, trust: bool = False) -> str:
     conversion = Conversion(PARSE(src), PARSE(dst))
     return " ".join(type(step).__name__ for step in conversion.steps(shape, padding_is_zero=trust))
 
@@ -109,8 +110,8 @@ def kinds(src: str, dst: str, shape: tuple[Dim, ...], trust: bool = False) -> st
         ("NCHW16c", "NCHW8c", (2, 17, 4, 5), "Transpose Reshape Slice Pad Reshape Transpose"),
     ],
 )
-def test_chains_are_short(src: str, dst: str, shape: tuple[Dim, ...], expected: str) -> None:
-    assert kinds(src, dst, shape) == expected
+def test_chains_are_short(src: str, dst: str, shape: tuple[int | str, ...], expected: str) -> None:
+    assert kinds(src, dst, as_shape(shape)) == expected
 
 
 def test_trusted_padding_is_kept() -> None:
@@ -126,8 +127,8 @@ def test_axes_that_travel_together_are_one() -> None:
 def test_parameters_of_steps() -> None:
     pad = Conversion(PARSE("NCHW"), PARSE("NCHW16c")).steps((2, 17, 4, 5))[0]
     assert pad == Pad((2, 17, 4, 5), (2, 32, 4, 5), (0, 15, 0, 0))
-    cut = Conversion(PARSE("NCHW16c"), PARSE("NCHW")).steps(("N", 17, 4, 5))[-1]
-    assert cut == Slice(("N", 32, 4, 5), ("N", 17, 4, 5), ("N", 17, 4, 5))
+    cut = Conversion(PARSE("NCHW16c"), PARSE("NCHW")).steps(shape := as_shape(("N", 17, 4, 5)))[-1]
+    assert cut == Slice(as_shape(("N", 32, 4, 5)), shape, shape)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +160,10 @@ def test_parameters_of_steps() -> None:
         ("CHWN", (5, "N", 1, 4), (5, "N", 1), None),  # a Reshape at no size
     ],
 )
-def test_carried_formats(fmt: str, before: tuple[Dim, ...], after: tuple[Dim, ...], expected: str | None) -> None:
-    carried = propagate_reshape(PARSE(fmt), before, after)
+def test_carried_formats(
+    fmt: str, before: tuple[int | str, ...], after: tuple[int | str, ...], expected: str | None
+) -> None:
+    carried = propagate_reshape(PARSE(fmt), as_shape(before), as_shape(after))
     assert carried == (PARSE(expected) if expected else None)
 
 
@@ -179,8 +182,8 @@ def refusals() -> dict[str, object]:
         "block of no axis": lambda: Format((Part(0), Part(1, 4))),
         "negative block": lambda: Format((Part(0), Part(0, -4))),
         "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
-        "symbolic block": lambda: nchw16c.physical_shape((1, "C", 3, 3)),
-        "padding of symbols": lambda: nchw16c.padding_elements(("N", 17, 3, 3)),
+        "symbolic block": lambda: nchw16c.physical_shape(as_shape((1, "C", 3, 3))),
+        "padding of symbols": lambda: nchw16c.padding_elements(as_shape(("N", 17, 3, 3))),
         "no permutation": lambda: matrix.propagate_transpose((0, 0)),
         "no such axis": lambda: matrix.restrict((2,)),
         "letters of another rank": lambda: matrix.name("NCHW"),

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from layoutopt.errors import InvariantError, ModelError
+from layoutopt.formats import as_shape
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
@@ -112,7 +113,7 @@ def test_absent_outputs() -> None:
 
 def test_unknown_dimensions_are_names_of_their_own() -> None:
     graph = lifted("g (float[?,?,N] x) => (float[?,?,N] y) { y = Relu(x) }")
-    assert graph.value("x").shape == graph.value("y").shape == ("?x[0]", "?x[1]", "N")
+    assert graph.value("x").shape == graph.value("y").shape == as_shape(("?x[0]", "?x[1]", "N"))
     shape = emitted("g (float[?,?,N] x) => (float[?,?,N] y) { a = Abs(x) y = Relu(a) }").graph.value_info[0].type
     assert [dim.dim_param for dim in shape.tensor_type.shape.dim] == ["", "", "N"]
 

@@ -52,7 +52,7 @@ def test_a_state_has_the_shape_that_no_iteration_changes(step: str, inside: str,
 def plain(value: object) -> str:
     """A type, with one name for all dimensions of which nothing is known."""
     shape = value.shape  # type: ignore[attr-defined]
-    dims = [] if shape is None else ["?" if isinstance(dim, str) and "?" in dim else str(dim) for dim in shape]
+    dims = [] if shape is None else ["?" if "?" in str(dim) else str(dim) for dim in shape]
     return f"{value.dtype}[{'?' if shape is None else ','.join(dims)}]"  # type: ignore[attr-defined]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from layoutopt.formats import UNKNOWN, Extent, is_unknown, quoted
+from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown, quoted
 from layoutopt.ir.functions import Reference
-from layoutopt.ir.types import Attribute, Dim, DType, Opaque, OpaqueType, TensorType
+from layoutopt.ir.types import Attribute, DType, Opaque, OpaqueType, TensorType
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 _DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
