@@ -7,7 +7,8 @@ names of formats in other systems.
 
 from layoutopt.formats.catalog import Entry, c0, entries, format_system, fractal_nz, lookup
 from layoutopt.formats.conversion import Conversion
-from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product, quoted, unquoted
+from layoutopt.formats.extent import UNKNOWN, Dim, Extent, is_unknown, product
+from layoutopt.formats.extent_notation import parse_extent, quoted, unquoted
 from layoutopt.formats.format import Format, Part
 from layoutopt.formats.layout import Layout
 from layoutopt.formats.pack import pack, packed_elements, packed_view, unpack
@@ -40,6 +41,7 @@ __all__ = [
     "pack",
     "packed_elements",
     "packed_view",
+    "parse_extent",
     "product",
     "propagate_reshape",
     "quoted",

@@ -13,14 +13,15 @@ Products of sums are not expanded, so that factors stay visible. Names that are 
 begins with "?" is an anonymous dimension, such as one that depends on values.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
+from threading import Lock
 from types import MappingProxyType
 from typing import TypeAlias, Union
+from weakref import WeakValueDictionary
 
 from layoutopt.errors import FormatError
 
@@ -36,22 +37,11 @@ Atom: TypeAlias = Union[str, "Ratio", "Extent"]
 Product: TypeAlias = tuple[Atom, ...]
 """Factors, sorted by their texts."""
 
-_WORD = r"[A-Za-z_?][\w.?\[\]]*"
-_QUOTED = r"'(?:[^']|'')*'"
-_TOKEN = re.compile(rf"\s*(?:(\d+)|({_WORD}|{_QUOTED})|(//|[-+*()]))")
+Terms: TypeAlias = tuple[tuple[Product, int], ...]
+"""Products and their coefficients."""
 
-
-def quoted(name: str) -> str:
-    """A name as part of an expression: quoted unless it is a plain word."""
-    return name if re.fullmatch(_WORD, name) else "'" + name.replace("'", "''") + "'"
-
-
-def unquoted(dim: "Extent | str") -> str | None:
-    """The name in an extent that is a single name, or in its text; None for other expressions."""
-    text = str(dim)
-    if re.fullmatch(_WORD, text):
-        return text
-    return text[1:-1].replace("''", "'") if re.fullmatch(_QUOTED, text) else None
+_EXTENTS: "WeakValueDictionary[Terms, Extent]" = WeakValueDictionary()
+_LOCK = Lock()
 
 
 def is_unknown(dim: Dim | str) -> bool:
@@ -74,25 +64,28 @@ class Ratio:
         return self._text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Extent:
     """A sum of products with non-zero coefficients, sorted by the products' texts.
 
-    Extents are equal if their terms are. The hash and the text are computed once.
+    Equal terms are one object, so that extents are compared and hashed by identity, and each text is written once.
     """
 
-    terms: tuple[tuple[Product, int], ...]
+    terms: Terms
+
+    def __new__(cls, terms: Terms) -> "Extent":
+        """The extent that has these terms."""
+        with _LOCK:
+            found = _EXTENTS.get(terms)
+            if found is None:
+                found = _EXTENTS[terms] = super().__new__(cls)
+                object.__setattr__(found, "terms", terms)
+        return found
 
     @classmethod
-    def of(cls, dim: Dim | str) -> "Extent":
-        """The extent of a dimension, or of the text of an expression.
-
-        Raises:
-            FormatError: the text is not an expression.
-        """
-        if isinstance(dim, Extent):
-            return dim
-        return _Reader(dim).whole() if isinstance(dim, str) else cls((((), dim),) if dim else ())
+    def of(cls, dim: Dim) -> "Extent":
+        """The extent of a dimension."""
+        return dim if isinstance(dim, Extent) else cls((((), dim),) if dim else ())
 
     @classmethod
     def of_atom(cls, atom: Atom) -> "Extent":
@@ -106,6 +99,11 @@ class Extent:
             return 0
         factors, coefficient = self.terms[0]
         return coefficient if len(self.terms) == 1 and not factors else None
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the extent is a single name."""
+        return str(self) in self.names
 
     @property
     def dim(self) -> Dim:
@@ -152,7 +150,7 @@ class Extent:
         terms = Counter(dict(self.terms))
         for factors, coefficient in Extent.of(other).terms:
             terms[factors] += coefficient
-        return _sum(terms)
+        return sum_of(terms)
 
     def __neg__(self) -> "Extent":
         return self * -1
@@ -162,7 +160,7 @@ class Extent:
 
     def __mul__(self, other: Dim) -> "Extent":
         (number, these), (times, those) = self.factors, Extent.of(other).factors
-        return _sum({_ordered((*these, *those)): number * times})
+        return sum_of({ordered((*these, *those)): number * times})
 
     def __floordiv__(self, other: Dim) -> "Extent":
         """Floor division; a symbolic divisor is assumed to be positive.
@@ -177,11 +175,11 @@ class Extent:
         (above, these), (below, those) = self.factors, divisor.factors
         shared = Counter(these) & Counter(those)
         common = gcd(above, below)
-        top = _sum({_without(these, shared): above // common})
-        bottom = _sum({_without(those, shared): below // common})
+        top = sum_of({_without(these, shared): above // common})
+        bottom = sum_of({_without(those, shared): below // common})
         if bottom.number is not None or not top.terms:
             return top // bottom if top.terms else top
-        return _sum({(Ratio(top, bottom),): 1})
+        return sum_of({(Ratio(top, bottom),): 1})
 
     def __mod__(self, other: Dim) -> "Extent":
         return self - (self // other) * Extent.of(other)
@@ -202,16 +200,8 @@ class Extent:
     def __repr__(self) -> str:
         return repr(self._text)
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[type["Extent"], tuple[object, ...]]:
-        """Pickled without the hash, which differs between processes."""
+    def __reduce__(self) -> tuple[type["Extent"], tuple[Terms]]:
         return Extent, (self.terms,)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.terms)
 
     @cached_property
     def _text(self) -> str:
@@ -236,15 +226,16 @@ def product(dims: Iterable[Dim]) -> Dim:
 # --- the normal form ---------------------------------------------------------------------------------------------------
 
 
-def _ordered(factors: Iterable[Atom]) -> Product:
+def ordered(factors: Iterable[Atom]) -> Product:
+    """Factors as a product."""
     return tuple(sorted(factors, key=str))
 
 
 def _without(factors: Product, gone: Counter[Atom]) -> Product:
-    return _ordered((Counter(factors) - gone).elements())
+    return ordered((Counter(factors) - gone).elements())
 
 
-def _sum(terms: Mapping[Product, int]) -> Extent:
+def sum_of(terms: Mapping[Product, int]) -> Extent:
     """The sum of products in normal form: products that are a single sum are expanded, common factors are factored out."""
     flat: Counter[Product] = Counter()
     for factors, coefficient in terms.items():
@@ -255,8 +246,8 @@ def _sum(terms: Mapping[Product, int]) -> Extent:
     common = _common(flat)
     if len(flat) < 2 or not common:
         return Extent(tuple(sorted(flat.items(), key=lambda term: tuple(map(str, term[0])))))
-    number, rest = _sum({_without(factors, common): coefficient for factors, coefficient in flat.items()}).factors
-    return _sum({_ordered((*rest, *common.elements())): number})
+    number, rest = sum_of({_without(factors, common): coefficient for factors, coefficient in flat.items()}).factors
+    return sum_of({ordered((*rest, *common.elements())): number})
 
 
 def _common(products: Iterable[Product]) -> Counter[Atom]:
@@ -270,7 +261,7 @@ def _common(products: Iterable[Product]) -> Counter[Atom]:
 
 def _quotient(extent: Extent, divisor: int) -> Extent:
     """The floor division in normal form: multiples of the divisor are divided exactly, nested divisions become one."""
-    whole = _sum({factors: coefficient // divisor for factors, coefficient in extent.terms})
+    whole = sum_of({factors: coefficient // divisor for factors, coefficient in extent.terms})
     rest = {factors: coefficient % divisor for factors, coefficient in extent.terms if coefficient % divisor}
     constant = rest.pop((), 0)
     if not rest:
@@ -279,14 +270,14 @@ def _quotient(extent: Extent, divisor: int) -> Extent:
     rest = {factors: coefficient // common for factors, coefficient in rest.items()}
     constant, divisor = constant // common, divisor // common
     if divisor == 1:
-        return whole + _sum(rest) + constant
+        return whole + sum_of(rest) + constant
     (factors, coefficient), *others = rest.items()
     if 2 * coefficient > divisor:
-        return whole - _quotient(-_sum(rest) + (divisor - 1 - constant), divisor)
+        return whole - _quotient(-sum_of(rest) + (divisor - 1 - constant), divisor)
     only = factors[0] if len(factors) == 1 and coefficient == 1 and not others else None
     if isinstance(only, Ratio) and (inner := only.divisor.number) is not None:
         return whole + _quotient(only.dividend + constant * inner, inner * divisor)
-    return whole + _sum({(Ratio(_sum({**rest, (): constant}), Extent.of(divisor)),): 1})
+    return whole + sum_of({(Ratio(sum_of({**rest, (): constant}), Extent.of(divisor)),): 1})
 
 
 # --- atoms ------------------------------------------------------------------------------------------------
@@ -328,70 +319,8 @@ def _at(atom: Atom, sizes: Mapping[str, int]) -> int | None:
 
 
 def _operand(extent: Extent) -> str:
-    text = str(extent)
-    return text if extent.number is not None or unquoted(text) is not None else f"({text})"
+    is_plain = extent.number is not None or extent.is_name
+    return str(extent) if is_plain else f"({extent})"
 
 
-class _Reader:
-    """Recursive-descent parser of the grammar.
-
-    quotient = sum [// sum]      sum = [-] product {+|- product}      product = atom {* atom}
-    atom = number | name | (quotient)
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._place = 0
-
-    def whole(self) -> Extent:
-        """The extent that the whole text denotes."""
-        extent = self._quotient()
-        if self._text[self._place :].strip():
-            raise self._error()
-        return extent
-
-    def _quotient(self) -> Extent:
-        dividend = self._sum()
-        return dividend // self._sum() if self._take("//") else dividend
-
-    def _sum(self) -> Extent:
-        """A sum of terms, normalised at once so that parsing is the inverse of printing."""
-        terms: Counter[Product] = Counter()
-        sign = -1 if self._take("-") else 1
-        while sign:
-            number, factors = self._product()
-            terms[factors] += sign * number
-            sign = 1 if self._take("+") else -1 if self._take("-") else 0
-        return _sum(terms)
-
-    def _product(self) -> tuple[int, Product]:
-        number, factors = self._atom().factors
-        while self._take("*"):
-            times, more = self._atom().factors
-            number, factors = number * times, _ordered((*factors, *more))
-        return number, factors
-
-    def _atom(self) -> Extent:
-        if self._take("("):
-            inner = self._quotient()
-            if not self._take(")"):
-                raise self._error()
-            return inner
-        found = _TOKEN.match(self._text, self._place)
-        if found is None or not (found[1] or found[2]):
-            raise self._error()
-        self._place = found.end()
-        return Extent.of(int(found[1])) if found[1] else Extent.of_atom(found[2])
-
-    def _take(self, sign: str) -> bool:
-        found = _TOKEN.match(self._text, self._place)
-        if found is None or found[3] != sign:
-            return False
-        self._place = found.end()
-        return True
-
-    def _error(self) -> FormatError:
-        return FormatError("not an extent", where=self._text, hint="write it like H*W, (H+3)//4, or 'any name'")
-
-
-__all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "product", "quoted", "unquoted"]
+__all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "ordered", "product", "sum_of"]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import Atom, Dim, Extent, Product
+from layoutopt.formats.extent_notation import parse_extent
 
 Shape = tuple[Dim, ...]
 """The extents of a tensor, one per axis."""
@@ -18,7 +19,8 @@ def as_shape(dims: Iterable[Dim | str]) -> Shape:
     Raises:
         FormatError: a text is not an expression.
     """
-    return tuple(dim if isinstance(dim, int) else Extent.of(dim).dim for dim in dims)
+    extents = [parse_extent(dim) if isinstance(dim, str) else dim for dim in dims]
+    return tuple([dim.dim if isinstance(dim, Extent) else dim for dim in extents])
 
 
 def volume(dims: Iterable[Dim]) -> Volume:

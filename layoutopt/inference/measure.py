@@ -32,7 +32,7 @@ def _found_at(
     inputs: dict[Value, Type] = {}
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.shape is not None:
-            inputs[value] = TensorType(value.type.dtype, tuple(Extent.of(dim).at(point) or 1 for dim in value.shape))
+            inputs[value] = TensorType(value.type.dtype, (Extent.of(dim).at(point) or 1 for dim in value.shape))
     try:
         inferred = infer(graph, DimNames(), {}, inputs=inputs, keeps_records=False)
     except ModelError:

@@ -14,7 +14,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import UNKNOWN, Dim, Extent, quoted
+from layoutopt.formats import UNKNOWN, Dim, Extent, parse_extent, quoted
 from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR, TO_IR, attribute_to_ir
 from layoutopt.onnx_io.schema import find_schema
@@ -183,7 +183,7 @@ def _dim(dim: Any) -> Dim | None:
 def _extent(text: str) -> Dim:
     """The extent that a text denotes; names in the types of sequences are not in quotes."""
     try:
-        return Extent.of(text).dim
+        return parse_extent(text).dim
     except FormatError:
         return Extent.of_atom(quoted(text))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape
+from layoutopt.formats import Format, Shape, propagate_reshape
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
@@ -53,7 +53,7 @@ class DepthToSpace(View, AxisLetters):
         """The shape into which x is cut, and the order in which the result has the pieces."""
         batch, channels, height, width = x
         block = op.integer("blocksize", 1)
-        depth = _part(channels, block * block)
+        depth = channels // (block * block)
         if op.attributes.get("mode", "DCR") == "CRD":
             return (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
         return (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
@@ -69,12 +69,7 @@ class SpaceToDepth(DepthToSpace):
         batch, channels, height, width = x
         block = op.integer("blocksize", 1)
         perm = (0, 1, 3, 5, 2, 4) if op.attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
-        return (batch, channels, _part(height, block), block, _part(width, block), block), perm
-
-
-def _part(dim: Dim, block: int) -> Dim:
-    """The number of blocks of an axis."""
-    return (Extent.of(dim) // block).dim
+        return (batch, channels, height // block, block, width // block, block), perm
 
 
 def _through(format: Format, start: Shape, pieces: Shape, perm: tuple[int, ...], end: Shape) -> Format | None:

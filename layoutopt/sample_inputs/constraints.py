@@ -106,7 +106,7 @@ class Constraints:
         """The relations that do not hold at a point, including those that computed dimensions are at least 1."""
         found = self._all(point)
         empty = [
-            Relation(Extent.of(each.name), ">=", Extent.of(1), each.relation.op)
+            Relation(Extent.of_atom(each.name), ">=", Extent.of(1), each.relation.op)
             for each in self.definitions
             if found.get(each.name, 1) < 1
         ]
@@ -178,7 +178,7 @@ def _isolated(relation: Relation) -> Iterator[tuple[str, Extent, bool]]:
         for factors, coefficient in one.terms:
             name = factors[0] if len(factors) == 1 else None
             if isinstance(name, str) and coefficient in (1, -1):
-                rest = (other - one) * coefficient + Extent.of(name)
+                rest = (other - one) * coefficient + Extent.of_atom(name)
                 if name not in rest.names:
                     yield name, rest, len(one.terms) == 1 and coefficient == 1
 

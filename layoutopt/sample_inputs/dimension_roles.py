@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from layoutopt.formats import Dim, Extent, unquoted
+from layoutopt.formats import Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Symbol, hinted_size
 from layoutopt.ir.types import Op, Value
@@ -157,7 +157,7 @@ def _largest_step(graph: Graph, dim: str) -> int:
     step = 1
     for value in graph.values:
         for each in (*(value.shape or ()), *(value.elements or ())):
-            if isinstance(each, Extent) and unquoted(each) is None and each.names == {dim}:
+            if isinstance(each, Extent) and not each.is_name and each.names == {dim}:
                 far = each.at({dim: _FAR}) or 0
                 step = max(step, round(_FAR / far) if far > _AUDIO_STEP else 1)
     return step

@@ -229,7 +229,7 @@ def _index_range(op: Op, index: int) -> ValueRange | None:
             extent = data[0]
         case _:
             return None
-    return ValueRange(Kind.INDEX, 0, None if extent is None else (Extent.of(extent) - 1).dim, is_whole=True)
+    return ValueRange(Kind.INDEX, 0, None if extent is None else extent - 1, is_whole=True)
 
 
 def _positions(graph: Graph, value: Value | None) -> Dim | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from layoutopt.formats import Dim, Extent, Shape, product, unquoted
+from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
@@ -112,7 +112,7 @@ def _computed(op: Op) -> Iterator[Dim]:
     """Computed extents of results, which must be at least 1: a window fits, and no tensor is empty."""
     for value in op.outputs:
         for dim in (value.shape or ()) if value is not None else ():
-            if isinstance(dim, Extent) and unquoted(dim) is None and (op.op_type in _WINDOWED or len(dim.names) == 1):
+            if isinstance(dim, Extent) and not dim.is_name and (op.op_type in _WINDOWED or len(dim.names) == 1):
                 yield dim
 
 
@@ -133,7 +133,7 @@ def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kin
     x, weight = shapes[0], shapes[1]
     if x is not None and weight is not None and len(x) > 1 and len(weight) > 1:
         groups = op.integer("group", 1)
-        wanted = weight[0] if op.op_type == "ConvTranspose" else (Extent.of(weight[1]) * groups).dim
+        wanted = weight[0] if op.op_type == "ConvTranspose" else weight[1] * groups
         yield from _equal((wanted, x[1]))
 
 

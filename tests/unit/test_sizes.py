@@ -11,7 +11,7 @@ import pytest
 import layoutopt
 from layoutopt.cost import SizedCostModel
 from layoutopt.errors import DimensionError
-from layoutopt.formats import Extent, Format, as_shape
+from layoutopt.formats import Format, as_shape, parse_extent
 from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume
@@ -51,10 +51,12 @@ def test_a_point_says_how_large_every_extent_is() -> None:
     sizes = Sizes.of([image("N", 3, "H", "W")], {"N": (1, 4), "H": 30})
     first, middle, last = sizes.points
     assert (first["N"], middle["N"], last["N"]) == (1, 2, 4)
-    assert sizes.at(Extent.of("N*((H+3)//4)"), last) == 32
-    unknown = Extent.of("?7")
+    assert sizes.at(parse_extent("N*((H+3)//4)"), last) == 32
+    unknown = parse_extent("?7")
     assert (
-        sizes.at(unknown, first) == 1 and sizes.at(unknown, first, 2) == 2 and sizes.at(Extent.of("H-40"), first) == 1
+        sizes.at(unknown, first) == 1
+        and sizes.at(unknown, first, 2) == 2
+        and sizes.at(parse_extent("H-40"), first) == 1
     )
     assert sizes.elements(as_shape(("N", 3))) == pytest.approx(3 * (1 + 2 + 4) / 3)
     learned = sizes.learned([{"?7": 5}, {}, {"?7": 6}])

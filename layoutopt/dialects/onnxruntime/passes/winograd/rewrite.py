@@ -16,7 +16,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN, floats
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
-from layoutopt.formats import Dim, Shape, product
+from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Value
 
@@ -152,8 +152,8 @@ class Writer:
     def _interleaved(self, phases: list[Vector]) -> Value:
         """The array of y, from one array for every output of a tile."""
         site, block, (rows, columns) = self._site, self._constants.block, self._tiles
-        images = _times(site.batch, site.filters // block)
-        tiles = _times(images, rows.rest.output)
+        images = site.batch * (site.filters // block)
+        tiles = images * rows.rest.output
         lines = [self._side_by_side(phase, tiles, columns, block) for phase in phases]
         whole = self._side_by_side(lines, images, rows, columns.axis.output * block)
         return self._reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
@@ -162,7 +162,7 @@ class Writer:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
         if tiles.algorithm is None:
             return pieces[0]
-        all_tiles = _times(outer, tiles.count)
+        all_tiles = outer * tiles.count
         views = [self._reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
         whole = self._op("Concat", views, (all_tiles, len(pieces), inner), axis=1)
         if tiles.axis.output == tiles.count * tiles.outputs:
@@ -188,7 +188,3 @@ class Writer:
         if not self._site.activation:
             return self._op("Add", (result, residual), result.shape)
         return self._add_multiple(residual, result, 1, True)
-
-
-def _times(dim: Dim, number: int) -> Dim:
-    return product((dim, number))
