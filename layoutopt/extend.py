@@ -27,7 +27,7 @@ from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.ops import Ops
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
-from layoutopt.formats import Entry, Format, Layout, Part, Shape, format_system, lookup
+from layoutopt.formats import Entry, Extent, Format, Layout, Part, Shape, as_shape, format_system, lookup
 from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
@@ -101,6 +101,7 @@ __all__ = [
     "Entry",
     "Equivalent",
     "ExtensionError",
+    "Extent",
     "ExtentChange",
     "Format",
     "FormatError",
@@ -151,6 +152,7 @@ __all__ = [
     "X",
     "Y",
     "ZeroPadOp",
+    "as_shape",
     "chosen_signature",
     "default_pipeline",
     "estimated_volume",

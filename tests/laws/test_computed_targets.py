@@ -60,7 +60,7 @@ def grouped(draw: st.DrawFn, factors: list[Dim]) -> list[Dim]:
 @st.composite
 def reshapes(draw: st.DrawFn) -> tuple[Op, int]:
     """A Reshape and the axis of the channels in x."""
-    factor = st.sampled_from([*NAMES, 1, CHANNELS, 3])
+    factor = st.sampled_from([*map(Extent.of_atom, NAMES), 1, CHANNELS, 3])
     before, after = draw(st.lists(factor, max_size=3)), draw(st.lists(factor, max_size=3))
     front, back = draw(grouped(before)), draw(grouped(after))
     x: Shape = (*front, CHANNELS, *back)
