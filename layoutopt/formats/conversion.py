@@ -19,7 +19,7 @@ from typing import Self
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
-from layoutopt.formats.extent import Dim, Extent
+from layoutopt.formats.extent import Dim
 from layoutopt.formats.format import Format
 from layoutopt.formats.pack import Array
 from layoutopt.formats.shapes import Shape, quotient
@@ -222,16 +222,12 @@ def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_Vie
         sizes: its extents in the source, kept of the source, and in the destination.
         views: the digits of the source and the destination.
     """
-    source, kept, destination = sizes
     if any(outer % inner for outer, inner in pairwise(_common_spans(axis, views))):
         return None
-    if (
-        isinstance(source, Extent)
-        or isinstance(destination, Extent)
-        or isinstance(kept, Extent)
-        or source == destination
-    ):
-        return source
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) < len(sizes) or sizes[0] == sizes[2]:
+        return sizes[0]
+    source, kept, destination = numbers
     grains = [max(digit.span for digit in view if digit.axis == axis) for view in views]
     sides = zip((destination, source), grains, strict=True)
     return min((size for size, grain in sides if size % grain == 0 == kept % grain), default=None)

@@ -49,19 +49,31 @@ def is_unknown(dim: Dim | str) -> bool:
     return not isinstance(dim, int) and str(dim).lstrip("'").startswith(UNKNOWN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ratio:
     """A floor division."""
 
     dividend: "Extent"
     divisor: "Extent"
 
-    @cached_property
-    def _text(self) -> str:
-        return f"{_operand(self.dividend)}//{_operand(self.divisor)}"
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in both operands."""
+        return self.dividend.names | self.divisor.names
+
+    def low(self, bounds: Mapping[str, int], named: int) -> int | None:
+        """A lower bound, as of an extent."""
+        low, divisor = self.dividend.low(bounds, named), self.divisor.number
+        return None if low is None or low < 0 else low // divisor if divisor is not None else 0
+
+    def at(self, sizes: Mapping[str, int]) -> int | None:
+        """The value for the given sizes of names; None if a size is missing or the divisor is 0."""
+        dividend, divisor = self.dividend.at(sizes), self.divisor.at(sizes)
+        return None if dividend is None or not divisor else dividend // divisor
 
     def __str__(self) -> str:
-        return self._text
+        operands = (self.dividend, self.divisor)
+        return "//".join(str(each) if each.is_name or each.number is not None else f"({each})" for each in operands)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -122,28 +134,34 @@ class Extent:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names in the expression, quoted where necessary."""
-        return frozenset(name for factors, _ in self.terms for factor in factors for name in _names(factor))
+        atoms = [factor for factors, _ in self.terms for factor in factors]
+        return frozenset().union(*((atom,) if isinstance(atom, str) else atom.names for atom in atoms))
 
     def low(self, bounds: Mapping[str, int] = MappingProxyType({}), named: int = 0) -> int | None:
         """A lower bound, given those of names (by default `named`); None if there is none."""
         total = 0
         for factors, coefficient in self.terms:
-            lows = [_low(factor, bounds, named) for factor in factors]
-            known = [low for low in lows if low is not None and low >= 0]
-            if len(known) < len(lows) or (factors and coefficient < 0):
-                return None
-            total += coefficient * prod(known)
+            for factor in factors:
+                if isinstance(factor, str):
+                    low: int | None = bounds.get(factor, 0 if is_unknown(factor) else named)
+                else:
+                    low = factor.low(bounds, named)
+                if low is None or low < 0 or coefficient < 0:
+                    return None
+                coefficient *= low
+            total += coefficient
         return total
 
     def at(self, sizes: Mapping[str, int]) -> int | None:
         """The value for the given sizes of names; None if a size is missing or a divisor is 0."""
         total = 0
         for factors, coefficient in self.terms:
-            found = [_at(factor, sizes) for factor in factors]
-            known = [number for number in found if number is not None]
-            if len(known) < len(found):
-                return None
-            total += coefficient * prod(known)
+            for factor in factors:
+                size = sizes.get(factor) if isinstance(factor, str) else factor.at(sizes)
+                if size is None:
+                    return None
+                coefficient *= size
+            total += coefficient
         return total
 
     def __add__(self, other: Dim) -> "Extent":
@@ -217,10 +235,7 @@ class Extent:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of dimensions."""
-    whole = Extent.of(1)
-    for dim in dims:
-        whole = whole * dim
-    return whole.dim
+    return prod(map(Extent.of, dims), start=Extent.of(1)).dim
 
 
 # --- the normal form ---------------------------------------------------------------------------------------------------
@@ -243,8 +258,7 @@ def sum_of(terms: Mapping[Product, int]) -> Extent:
         for each, times in only.terms if isinstance(only, Extent) else ((factors, 1),):
             flat[each] += coefficient * times
     flat = Counter({factors: coefficient for factors, coefficient in flat.items() if coefficient})
-    common = _common(flat)
-    if len(flat) < 2 or not common:
+    if len(flat) < 2 or not (common := _common(flat)):
         return Extent(tuple(sorted(flat.items(), key=lambda term: tuple(map(str, term[0])))))
     number, rest = sum_of({_without(factors, common): coefficient for factors, coefficient in flat.items()}).factors
     return sum_of({ordered((*rest, *common.elements())): number})
@@ -278,49 +292,6 @@ def _quotient(extent: Extent, divisor: int) -> Extent:
     if isinstance(only, Ratio) and (inner := only.divisor.number) is not None:
         return whole + _quotient(only.dividend + constant * inner, inner * divisor)
     return whole + sum_of({(Ratio(sum_of({**rest, (): constant}), Extent.of(divisor)),): 1})
-
-
-# --- atoms ------------------------------------------------------------------------------------------------
-
-
-def _names(atom: Atom) -> frozenset[str]:
-    match atom:
-        case str():
-            return frozenset((atom,))
-        case Ratio():
-            return atom.dividend.names | atom.divisor.names
-        case _:
-            return atom.names
-
-
-def _low(atom: Atom, bounds: Mapping[str, int], named: int) -> int | None:
-    match atom:
-        case str():
-            return bounds.get(atom, 0 if is_unknown(atom) else named)
-        case Ratio():
-            low, divisor = atom.dividend.low(bounds, named), atom.divisor.number
-            return None if low is None or low < 0 else low // divisor if divisor is not None else 0
-        case _:
-            return atom.low(bounds, named)
-
-
-def _at(atom: Atom, sizes: Mapping[str, int]) -> int | None:
-    match atom:
-        case str():
-            return sizes.get(atom)
-        case Ratio():
-            dividend, divisor = atom.dividend.at(sizes), atom.divisor.at(sizes)
-            return None if dividend is None or not divisor else dividend // divisor
-        case _:
-            return atom.at(sizes)
-
-
-# --- texts -------------------------------------------------------------------------------------------------------------
-
-
-def _operand(extent: Extent) -> str:
-    is_plain = extent.number is not None or extent.is_name
-    return str(extent) if is_plain else f"({extent})"
 
 
 __all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "ordered", "product", "sum_of"]

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from layoutopt.errors import FormatError
-from layoutopt.formats.extent import Atom, Dim, Extent, Product
+from layoutopt.formats.extent import Atom, Dim, Extent, Product, ordered
 from layoutopt.formats.extent_notation import parse_extent
 
 Shape = tuple[Dim, ...]
@@ -31,7 +30,7 @@ def volume(dims: Iterable[Dim]) -> Volume:
         times, found = (dim, ()) if isinstance(dim, int) else dim.factors
         number *= times
         symbols += found
-    return number, tuple(sorted(symbols, key=str)) if number else ()
+    return number, ordered(symbols) if number else ()
 
 
 def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
@@ -40,10 +39,7 @@ def static_shape(dims: Iterable[Dim]) -> tuple[int, ...]:
     Raises:
         FormatError: an extent is symbolic.
     """
-    dims = tuple(dims)
-    if any(isinstance(dim, Extent) for dim in dims):
-        raise FormatError(f"the extents {dims} are not all static", hint="give the symbolic ones a value")
-    return tuple(int(dim) for dim in dims)
+    return tuple(map(int, dims))
 
 
 def quotient(dim: Dim, block: int) -> Dim:

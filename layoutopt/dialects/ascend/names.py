@@ -19,6 +19,7 @@ from typing import TypeAlias
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.shapes import static_shape
+from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import DType
 
 Names: TypeAlias = Mapping[Format, str]
@@ -61,11 +62,7 @@ def published(format: Format, shape: Shape) -> Shape:
     physical = format.physical_shape(shape)
     inner = len(physical) - format.rank + 1
     names = {table.get(format, "") for table in _tables(format.rank, _BLOCKS).values()}
-    if (
-        format.rank < min(_IMAGES) - 1
-        or names.isdisjoint(_FILTERS)
-        or any(not isinstance(dim, int) for dim in physical)
-    ):
+    if format.rank < min(_IMAGES) - 1 or names.isdisjoint(_FILTERS) or is_symbolic(physical):
         return physical
     return prod(static_shape(physical[:-inner])), *physical[-inner:]
 
