@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from test_format import formats, shapes
 
-from layoutopt.formats import Conversion, Format, Transpose, pack, run, unpack
+from layoutopt.formats import Conversion, Extent, Format, Transpose, as_shape, pack, run, unpack
 from layoutopt.formats.shapes import static_shape
 from layoutopt.testing.formats import check_conversion, numbered
 
@@ -70,11 +70,13 @@ def test_steps_for_symbolic_extents_hold_for_every_value(
 ) -> None:
     conversion, shape = case
     free = set(range(len(shape))) - {*conversion.src.blocked_axes, *conversion.dst.blocked_axes}
-    values = {f"d{axis}": shape[axis] for axis in free if data.draw(st.booleans())}
-    symbolic = tuple(f"d{axis}" if f"d{axis}" in values else dim for axis, dim in enumerate(shape))
+    symbolic = as_shape(
+        f"d{axis}" if axis in free and data.draw(st.booleans()) else dim for axis, dim in enumerate(shape)
+    )
+    values = dict(zip(symbolic, shape, strict=True))
     array = pack(numbered(shape), conversion.src)
     for step in conversion.steps(symbolic):
-        after = tuple(values.get(dim, dim) for dim in step.after)
+        after = tuple(dim if isinstance(dim, int) else values[dim] for dim in step.after)
         array = run(type(step)(**{**fields(step), "after": after}), array)
     assert np.array_equal(array, pack(numbered(shape), conversion.dst))
 
@@ -87,7 +89,7 @@ def fields(step: object) -> dict[str, object]:
 def test_a_plain_conversion_is_one_transpose(data: st.DataObject) -> None:
     rank = data.draw(st.integers(2, 5))
     src, dst = (Format.plain(data.draw(st.permutations(range(rank)))) for _ in range(2))
-    shape = data.draw(st.tuples(*[st.sampled_from((2, 3, "d"))] * rank))
+    shape = data.draw(st.tuples(*[st.sampled_from((2, 3, Extent.of_atom("d")))] * rank))
     steps = Conversion(src, dst).steps(shape)
     assert len(steps) == (src != dst)
     assert all(isinstance(step, Transpose) and len(step.perm) == rank for step in steps)
