@@ -16,7 +16,7 @@ import layoutopt
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.ascend import ASCEND
 from layoutopt.dialects.ascend.names import common, name, published
-from layoutopt.formats import Conversion, Format, lookup, pack
+from layoutopt.formats import Conversion, Format, as_shape, lookup, pack
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import c0, fractal_nz
 from layoutopt.ir.cast import CAST, insert_cast
@@ -160,7 +160,8 @@ def test_published_shapes(dtype: DType) -> None:
         assert published(fractal_nz(4, c0=block), (n, c, h, w)) == (n, c, ceil(w / block), ceil(h / 16), 16, block)
         assert published(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
         assert published(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
-    assert published(formats["NC1HWC0"], ("n", 70, "h", "w")) == ("n", ceil(70 / block), "h", "w", block)
+    shape, expected = as_shape(("n", 70, "h", "w")), as_shape(("n", ceil(70 / block), "h", "w", block))
+    assert published(formats["NC1HWC0"], shape) == expected
 
 
 # --- TransData ---------------------------------------------------------------------------------------------------
