@@ -28,7 +28,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
         format = known.get(X)
         if format is None:
             return Inapplicable("the format of the input is not given")
-        if any(isinstance(shape_of(op.inputs[0])[axis], str) for axis in format.blocked_axes):
+        if any(not isinstance(shape_of(op.inputs[0])[axis], int) for axis in format.blocked_axes):
             return Inapplicable("a blocked extent is unknown")
         return signature_of(op, {X: format})
 

@@ -610,7 +610,7 @@ def test_declared_shapes_of_a_model_before_its_inputs_became_symbolic_are_not_be
     assert [where for where, _ in graph.repairs] == ["r"]
     shape = graph.value("a").shape
     assert shape is not None
-    assert isinstance(shape[2], str)
+    assert isinstance(shape[2], Extent)
 
 
 def test_an_input_whose_default_value_is_a_constant_of_another_shape() -> None:
