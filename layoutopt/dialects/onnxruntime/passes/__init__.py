@@ -4,8 +4,8 @@ from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import
 from layoutopt.dialects.onnxruntime.passes.check_block_size import CheckBlockSize
 from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import FuseIntoConvolutions
 from layoutopt.dialects.onnxruntime.passes.scale_filters import ScaleFilters
-from layoutopt.dialects.onnxruntime.passes.simplify_reshapes import SimplifyReshapes
 from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
+from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.passes.base import Pass
 
 PASSES: tuple[Pass, ...] = (

@@ -1,7 +1,7 @@
-"""Removes Reshapes that writers of neighbouring ops put next to each other; a Transpose of extents of 1 counts as a Reshape.
+"""Removes Reshapes that neighbouring ops make needless; a Transpose of extents of 1 counts as a Reshape.
 
-before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Reshape -> (1, 64, 7, 7)
-after:  (1, 64, 7, 7)
+before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Relu -> Reshape -> (1, 64, 7, 7)
+after:  (1, 64, 7, 7) -> Relu -> (1, 64, 7, 7)
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,14 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ops import Inapplicable, X, Y, rule_of
+from layoutopt.ops.elementwise import Elementwise
 from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)
 class SimplifyReshapes(Pass):
-    """Skip a Reshape that another one reads, and remove those that change nothing."""
+    """Skip a Reshape that another one reads, at most element-wise ops between, and remove those that change nothing."""
 
     name = "simplify-reshapes"
     is_reason = False
@@ -25,6 +27,9 @@ class SimplifyReshapes(Pass):
         for op in graph.ops:
             if op.kind == "Transpose" and _moves_nothing(op):
                 _reshape_instead(graph, op)
+        for op in graph.ops:
+            if _is_fixed(op):
+                _move_behind_elementwise(graph, op)
         for op in graph.ops:
             if _is_fixed(op):
                 _skip_chain(graph, op)
@@ -46,6 +51,43 @@ def _skip_chain(graph: Graph, op: Op) -> None:
         before = graph.producer(source)
     if source is not op.inputs[0]:
         graph.set_inputs(op, (source, *op.inputs[1:]))
+
+
+def _move_behind_elementwise(graph: Graph, op: Op) -> None:
+    """Move a Reshape behind the element-wise ops of one tensor between it and another Reshape, which then makes it needless."""
+    source, reshaped = op.inputs[0], op.outputs[0]
+    assert source is not None and reshaped is not None
+    chain: list[Op] = []
+    value = reshaped
+    while graph.is_private(value):
+        reader = next(graph.readers(value))
+        if _is_fixed(reader):
+            break
+        if not _is_elementwise(reader) or reader.inputs[0] is not value:
+            return
+        chain.append(reader)
+        assert reader.outputs[0] is not None
+        value = reader.outputs[0]
+    else:
+        return
+    if not chain:
+        return
+    graph.set_input(chain[0], 0, source)
+    for each in chain:
+        result = each.outputs[0]
+        assert result is not None and isinstance(result.type, TensorType)
+        result.give_type(TensorType(result.type.dtype, source.shape))
+    graph.touch()
+
+
+def _is_elementwise(op: Op) -> bool:
+    """Whether an op computes one tensor from its first operand element by element; all others are scalars."""
+    rule = rule_of(op)
+    axes = rule.axes(op) if isinstance(rule, Elementwise) and len(op.outputs) == 1 else Inapplicable("")
+    if isinstance(axes, Inapplicable):
+        return False
+    others = (op.operand(slot) for slot in axes.keys() - {X, Y})
+    return all(value is not None and value.shape in ((), (1,)) for value in others)
 
 
 def _is_fixed(op: Op) -> bool:
