@@ -1,13 +1,14 @@
-"""How much faster networks run in stock onnxruntime after `layoutopt optimize --target cpu`.
+"""How much faster networks run in stock onnxruntime after `layoutopt optimize`.
 
-    python benchmarks/speed.py [--threads N] [--batch N] [--seconds S] [--light] [FILE or NETWORK ...]
+    python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
+                               [FILE or NETWORK ...]
 
-By default the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table: the original's time
-over the rewritten model's (median of pairs in one process, and the quartiles), the same for making a session, the share of
-kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time over the rewritten one's.
-With several threads, one session is alive at a time, six times each, since the threads of idle sessions spin on the same
-CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves out networks that have their
-batch written into their shapes.
+By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
+the original's time over the rewritten model's (median of pairs in one process, and the quartiles), the same for making a
+session, the share of kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time
+over the rewritten one's. With several threads, one session is alive at a time, six times each, since the threads of idle
+sessions spin on the same CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and
+leaves out networks that have their batch written into their shapes.
 `--light` takes the models that come with the onnx package, with random weights.
 """
 
@@ -42,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in models(arguments, folder):
-            result = layoutopt.optimize(path, "cpu")
+            result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect)
             out = folder / "out.onnx"
             result.save(out)
             if arguments.threads > 1:
@@ -71,6 +72,8 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--dialect")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)

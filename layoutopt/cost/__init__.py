@@ -7,5 +7,16 @@ kernel costs as much as its emulation, conversions included.
 from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating, emulation_conversions
 from layoutopt.cost.several import Several
 from layoutopt.cost.sized import SizedCostModel, sized
+from layoutopt.cost.standard import StandardOperators, standard_operators
 
-__all__ = ["CostModel", "CostModelWrapper", "Emulating", "Several", "SizedCostModel", "emulation_conversions", "sized"]
+__all__ = [
+    "CostModel",
+    "CostModelWrapper",
+    "Emulating",
+    "Several",
+    "SizedCostModel",
+    "StandardOperators",
+    "emulation_conversions",
+    "sized",
+    "standard_operators",
+]

@@ -1,10 +1,10 @@
-"""The dialect `ops`: expands ops and layout conversions to standard ONNX ops, for runtimes without model-local functions."""
+"""The dialect `ops`: standard ONNX operators only, for every runtime; plans use the formats that these operators express."""
 
 from collections.abc import Sequence
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect
-from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
@@ -12,13 +12,15 @@ from layoutopt.passes import HoistFromQdqGroups
 
 
 class Ops(Dialect):
-    """Conv in NHWC  -->  Transpose, Conv, Transpose.
+    """Relu in NHWC  -->  Relu on an array of that shape; Conv in NHWC  -->  Transpose, Conv, Transpose.
 
-    The conversions are written outside of QDQ groups, on integers, since runtimes match a group by adjacent ops.
+    A convolution has another format than ONNX's only where it is pinned. Conversions are written outside of QDQ groups, on
+    integers, since runtimes match a group by adjacent ops.
     """
 
     name = "ops"
-    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=False), *COMPACT)
+    is_standard = True
+    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=False), SimplifyReshapes(), *COMPACT)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """The recorded ops as they are."""

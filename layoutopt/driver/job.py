@@ -10,6 +10,7 @@ import onnx
 import onnx_ir
 
 from layoutopt import onnx_io
+from layoutopt.cost import standard_operators
 from layoutopt.dialects import DIALECTS, Dialect
 from layoutopt.driver import arguments
 from layoutopt.driver.arguments import Model, Target
@@ -102,6 +103,8 @@ class Job:
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         cost_model = arguments.cost_model_of(options.target)
         dialect = DIALECTS[arguments.checked_dialect(options.dialect, cost_model)]
+        if dialect.is_standard:
+            cost_model = standard_operators(cost_model)
         stamp = Stamp(
             cost_model.name,
             dialect.name,

@@ -1,0 +1,64 @@
+"""Plans in the dialect `ops` use only formats that standard operators express: no more Transposes than ONNX Runtime leaves."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+import zoo
+from onnx import numpy_helper
+
+import layoutopt
+
+CHANNELS_LAST = """<ir_version: 9, opset_import: ["" : 18]>
+g (float[1,16,16,8] x) => (float[1,16,16,8] y)
+<float half = {0.5}>
+{
+    a = Transpose <perm = [0, 3, 1, 2]> (x)
+    b = Conv <pads = [1, 1, 1, 1]> (a, v)
+    c = Transpose <perm = [0, 2, 3, 1]> (b)
+    d = Relu (c)
+    m = ReduceMean <keepdims = 1> (d, axes)
+    h = Sigmoid (m)
+    e = Mul (d, h)
+    f = Transpose <perm = [0, 3, 1, 2]> (e)
+    k = Conv <pads = [1, 1, 1, 1]> (f, w)
+    o = Transpose <perm = [0, 2, 3, 1]> (k)
+    y = Mul (o, half)
+}"""
+
+
+def executed(model: onnx.ModelProto | Path, folder: Path) -> Counter[str]:
+    """The ops by type after the optimiser of onnxruntime, at the level that is the same on all processors."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.log_severity_level = 3
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(folder / "optimised.onnx").graph.node)
+
+
+@pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b", "cpu-avx512"])
+def test_a_channels_last_model_has_transposes_at_its_ends_only(target: str) -> None:
+    model = onnx.parser.parse_model(CHANNELS_LAST)
+    generator = np.random.default_rng(0)
+    filters = {name: generator.normal(size=(8, 8, 3, 3)).astype(np.float32) for name in "vw"}
+    constants = {**filters, "axes": np.array([1, 2])}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    result = layoutopt.optimize(model, target, dialect="ops")
+    kinds = Counter(node.op_type for node in result.proto.graph.node)
+    assert kinds["Transpose"] == 2 and result.report.verification.status == "passed"
+    assert {domain.domain for domain in result.proto.opset_import} == {""} and not result.proto.functions
+
+
+@pytest.mark.parametrize("network", ["keras_mobilenetv3s", "mobilevit", "mobilenetv2", "efficientnet_b0"])
+def test_networks_execute_no_more_transposes_than_the_original(network: str, tmp_path: Path) -> None:
+    path = zoo.save(network, tmp_path)
+    result = layoutopt.optimize(path, "gpu-hopper", dialect="ops", verify=False)
+    before, after = executed(path, tmp_path), executed(result.proto, tmp_path)
+    assert after["Transpose"] <= before["Transpose"]
+    assert after.total() <= before.total()
