@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layoutopt import api, onnx_io
+from layoutopt import api, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.files.pictures import write_picture
 from layoutopt.cli.rendering.progress import ProgressLine
@@ -90,7 +90,7 @@ class _FirstGraph:
     def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
-            self.reports = graph_report(graph, sized(self.cost_model, onnx_io.measure(graph, self.sizes))).ops
+            self.reports = graph_report(graph, sized(self.cost_model, inference.measure(graph, self.sizes))).ops
 
 
 def inspect_model(
@@ -167,7 +167,10 @@ def _recorded(path: Path) -> StampedModel | None:
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
     return StampedModel(
-        path_text(path), stamp, is_intact, [_recorded_op(op) for each in onnx_io.lift(model).nest() for op in each.ops]
+        path_text(path),
+        stamp,
+        is_intact,
+        [_recorded_op(op) for each in inference.lift(model).nest() for op in each.ops],
     )
 
 

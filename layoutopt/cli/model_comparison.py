@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cli.exit_codes import NotVerifiedError
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.errors import VerificationError
@@ -99,7 +99,7 @@ def compare_models(
     with ProgressLine() as progress:
         progress("reading")
         models = [onnx_io.read(path, strict=strict) for path in (original, rewritten)]
-        graphs = [onnx_io.lift(model, strict=strict) for model in models]  # an invalid model may crash onnxruntime
+        graphs = [inference.lift(model, strict=strict) for model in models]  # an invalid model may crash onnxruntime
         repairs = {path: graph.repairs for path, graph in zip((original, rewritten), graphs, strict=True)}
         samples, _ = prepare_inputs(original, graphs[0], dims, inputs)
         pins = recorded_pins(models[1].metadata_props)

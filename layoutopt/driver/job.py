@@ -9,7 +9,7 @@ from typing import TypeAlias
 import onnx
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference
 from layoutopt.cost import standard_operators
 from layoutopt.dialects import DIALECTS, Dialect
 from layoutopt.driver import arguments
@@ -120,10 +120,10 @@ class Job:
             is_foldable=is_foldable,
             evaluate=evaluate,
             defer=defer,
-            infer=onnx_io.infer_again,
+            infer=inference.infer_again,
             kernels=dialect.kernels,
             counts_moves=options.count_moves,
-            measure=onnx_io.measure,
+            measure=inference.measure,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
         )
         return cls(

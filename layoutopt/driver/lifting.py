@@ -5,7 +5,7 @@ from dataclasses import replace
 import onnx
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
 from layoutopt.driver.job import Job
 from layoutopt.driver.pins import pinned_format
@@ -88,12 +88,12 @@ def _lifted(job: Job, model: onnx_ir.Model) -> Graph:
     """The graph of a model; the functions of an earlier run and those without a layout rule are inlined."""
     inlined = onnx_io.inline(model, DOMAIN)
     if job.context.unchanged:
-        graph = onnx_io.lift(inlined, strict=job.options.strict)
+        graph = inference.lift(inlined, strict=job.options.strict)
         infer_axis_letters(graph)
         return graph
     without_functions = onnx_io.inline_functions(inlined, lambda kind: kind in rules())
     job.context.notes += [Note("inline", name, reason) for name, reason in without_functions.kept]
-    graph = onnx_io.lift(without_functions.model, strict=job.options.strict)
+    graph = inference.lift(without_functions.model, strict=job.options.strict)
     job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
     infer_axis_letters(graph)
     _pin(job, graph)

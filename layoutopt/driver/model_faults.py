@@ -9,7 +9,7 @@ from typing import TypeAlias
 import onnx
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.sizes import Dims
@@ -80,7 +80,7 @@ def is_fault_of(source: onnx_ir.Model, fault: ModelError) -> bool:
     Names and numbers may differ: the rewritten model has other ops and other formats.
     """
     try:
-        onnx_io.check(onnx_io.emit(onnx_io.lift(onnx_io.inline(source, DOMAIN))))
+        onnx_io.check(onnx_io.emit(inference.lift(onnx_io.inline(source, DOMAIN))))
     except ModelError as error:
         return _kind(error) == _kind(fault)
     return False
@@ -94,7 +94,7 @@ def _refusal(model: Model, dims: Dims) -> str:
     """Why ONNX Runtime refuses a model that is invalid; nothing if it runs, or cannot be judged."""
     try:
         if isinstance(model, onnx_ir.Model):
-            verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(onnx_io.lift(model), dims)))
+            verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(inference.lift(model), dims)))
         else:
             source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
             verdict = run_once(source, _inputs_for(dims, lambda: sample_inputs_for(source, dims)))

@@ -1,3 +1,10 @@
-"""Type inference: element types, shapes and symbolic extents of the values of a graph."""
+"""Type inference: element types, shapes and symbolic extents of the values of a graph; and lifting, whose last stage it is.
 
-import layoutopt.onnx_io  # noqa: F401  (lifting infers types, and inference reads the vocabulary of onnx_io: that one first)
+onnx_ir.Model --lift--> Graph
+"""
+
+from layoutopt.inference.declarations import infer_again
+from layoutopt.inference.lift import lift
+from layoutopt.inference.measure import measure
+
+__all__ = ["infer_again", "lift", "measure"]

@@ -17,7 +17,6 @@ from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.bodied_node import infer_bodied_node
 from layoutopt.inference.calls import Callee, Callees, bound
 from layoutopt.inference.merge import NOTHING, Type, describe, merged, without_names
-from layoutopt.inference.messages import model_error
 from layoutopt.inference.one_node import MISTYPED, REFUSALS, Found, as_found, small_array
 from layoutopt.inference.one_op import Record, infer_elements, infer_results
 from layoutopt.inference.regions import Boundary
@@ -25,6 +24,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
 from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS
 from layoutopt.onnx_io.converter.vocabulary import DimNames
+from layoutopt.onnx_io.onnx_messages import model_error
 from layoutopt.ops.region_ops import ControlFlow, region_rule
 from layoutopt.ops.shape_functions import MOST, Elements, Node, Operand, array_of, as_elements
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.inference.messages import is_tolerated
 from layoutopt.inference.one_node import (
     MISTYPED,
     REFUSALS,
@@ -17,6 +16,7 @@ from layoutopt.inference.one_node import (
     only_types,
 )
 from layoutopt.ir.types import OpaqueType, TensorType
+from layoutopt.onnx_io.onnx_messages import is_tolerated
 from layoutopt.ops.shape_functions import (
     ContradictionError,
     Dims,

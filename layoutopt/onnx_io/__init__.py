@@ -1,13 +1,10 @@
 """Files and messages of ONNX: read, convert, write.
 
-file --read--> onnx_ir.Model --lift--> Graph --emit--> onnx_ir.Model --write--> file
+file --read--> onnx_ir.Model    Graph --emit--> onnx_ir.Model --write--> file
 """
 
-from layoutopt.inference.declarations import infer_again
-from layoutopt.inference.measure import measure
 from layoutopt.onnx_io.converter.emit import emit, forget_output_shapes
 from layoutopt.onnx_io.converter.inline import inline, inline_functions
-from layoutopt.onnx_io.converter.lift import lift
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.interface import declared_inputs, inputs_of
 from layoutopt.onnx_io.one_op import one_op
@@ -29,12 +26,9 @@ __all__ = [
     "from_message",
     "has_external_data",
     "has_training",
-    "infer_again",
     "inline",
     "inline_functions",
     "inputs_of",
-    "lift",
-    "measure",
     "one_op",
     "parse_message",
     "read",

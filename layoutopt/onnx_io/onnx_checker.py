@@ -5,7 +5,7 @@ import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
-from layoutopt.inference.messages import NODE, is_tolerated, model_error
+from layoutopt.onnx_io.onnx_messages import NODE, is_tolerated, model_error
 from layoutopt.onnx_io.schema import find_schema
 
 _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
@@ -129,7 +129,7 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     """
     progress("reading")
     model = onnx_io.read(path)
-    onnx_io.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
+    inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
     packed = _packed(node.name or "" for node in model.graph)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))

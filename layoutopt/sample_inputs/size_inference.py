@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TypeAlias
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes
@@ -57,8 +57,8 @@ def sample_inputs_for(model: Source, dims: Dims | None = None, given: Given | No
 
 def _lifted(model: Source) -> Graph:
     if isinstance(model, bytes):
-        return onnx_io.lift(onnx_io.from_message(onnx_io.parse_message(model)))
-    return onnx_io.lift(onnx_io.read(model))
+        return inference.lift(onnx_io.from_message(onnx_io.parse_message(model)))
+    return inference.lift(onnx_io.read(model))
 
 
 def trial_runner(model: Source, inputs: SampleInputs) -> Runner:

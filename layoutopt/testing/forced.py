@@ -8,11 +8,12 @@ import onnx_ir as ir
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format, Part, Shape, pack, unpack
+from layoutopt.inference import lift
 from layoutopt.ir.cast import insert_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
-from layoutopt.onnx_io import check, emit, lift, to_bytes
+from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.ops import Inapplicable, canonical_signature, rule_of
 from layoutopt.passes import InsertCasts, PretransformWeights
 from layoutopt.passes.assign_formats import assign

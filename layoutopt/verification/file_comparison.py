@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.formats.shapes import static_shape
@@ -59,7 +59,7 @@ def verify_files(
         ModelError: a file cannot be read.
         DimensionError: the original has no such symbolic dimension.
     """
-    graphs = graphs or [onnx_io.lift(onnx_io.read(path)) for path in (original, rewritten)]
+    graphs = graphs or [inference.lift(onnx_io.read(path)) for path in (original, rewritten)]
     request = request or Request(inputs=prepare_inputs(original, graphs[0])[0])
     if mismatch := interface_mismatch(*graphs):
         return Verification("failed", mismatch)

@@ -10,9 +10,9 @@ from os import PathLike
 import onnx
 
 from layoutopt.errors import ModelError
+from layoutopt.inference.lift import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Value
-from layoutopt.onnx_io.converter.lift import lift
 from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.ops import rule_of
 from layoutopt.ops.interfaces.numerics import QuantizedOp

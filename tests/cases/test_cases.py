@@ -33,7 +33,7 @@ import onnx.parser
 import onnx_ir
 import pytest
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.dialects import DIALECTS
 from layoutopt.driver.pipeline import with_lowering
 from layoutopt.formats import Format
@@ -174,7 +174,7 @@ def test_case(path: Path, update_golden: bool) -> None:
     places = [place for place, step in enumerate(passes) if step.name == name]
     place = places[0] if places else len(passes)
     assert places or name == "pipeline", f"there is no pass {name}"
-    graph = onnx_io.lift(onnx_ir.serde.deserialize_model(model))
+    graph = inference.lift(onnx_ir.serde.deserialize_model(model))
     pins = case.formats("pins")
     context = PassContext(
         PreferenceCosts(case.formats("wants")),
@@ -183,7 +183,7 @@ def test_case(path: Path, update_golden: bool) -> None:
         None,
         is_foldable,
         evaluate,
-        onnx_io.infer_again,
+        inference.infer_again,
         frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
         defer=defer,

@@ -7,8 +7,9 @@ import pytest
 from onnx import parser
 
 from layoutopt.errors import ModelError
+from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io import lift, read
+from layoutopt.onnx_io import read
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'
 

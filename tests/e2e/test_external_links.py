@@ -11,7 +11,8 @@ from onnx import numpy_helper, parser
 
 from layoutopt import optimize
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io import lift, read, weights
+from layoutopt.inference import lift
+from layoutopt.onnx_io import read, weights
 
 SIZE = 32 * 16 * 3 * 3 * 4
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference
 from layoutopt.cost.size_growth import Growth
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.packed import Packed
@@ -155,7 +155,7 @@ def test_parameters_that_are_trained_stay_separate() -> None:
 
 
 def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
-    graph = onnx_io.lift(ir.from_proto(shared_weights.by_many_layers()))
+    graph = inference.lift(ir.from_proto(shared_weights.by_many_layers()))
     context = PassContext(load_target("gpu-hopper"), growth=Growth(1.0, 1 << 10))
     AssignFormats().run(graph, context)
     value = graph.value("w")

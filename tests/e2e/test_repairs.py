@@ -17,9 +17,9 @@ from layoutopt import cli, optimize
 from layoutopt.driver import model_faults, rewriting
 from layoutopt.errors import ModelError
 from layoutopt.formats import Extent, as_shape
-from layoutopt.inference import declarations
+from layoutopt.inference import declarations, lift
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io import check, emit, from_message, lift, read, to_bytes
+from layoutopt.onnx_io import check, emit, from_message, read, to_bytes
 
 Damage = Callable[[onnx.ModelProto], None]
 

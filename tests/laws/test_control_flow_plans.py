@@ -13,7 +13,7 @@ import onnx_ir
 import pytest
 from test_planner_graphs import RandomCosts
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
@@ -61,7 +61,7 @@ class Costs(RandomCosts):
 
 
 def lifted(name: str) -> Graph:
-    return onnx_io.lift(onnx_ir.serde.deserialize_model(control_flow_models.load(name)))
+    return inference.lift(onnx_ir.serde.deserialize_model(control_flow_models.load(name)))
 
 
 def passes_of(mode: Mode, *, whole: bool) -> Pipeline:
@@ -71,7 +71,7 @@ def passes_of(mode: Mode, *, whole: bool) -> Pipeline:
 
 
 def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassContext:
-    context = PassContext(Costs(seed), mode, is_foldable=is_foldable, evaluate=evaluate, infer=onnx_io.infer_again)
+    context = PassContext(Costs(seed), mode, is_foldable=is_foldable, evaluate=evaluate, infer=inference.infer_again)
     passes_of(mode, whole=whole).run(graph, context)
     return context
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost import SizedCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Sizes
@@ -95,7 +95,7 @@ class OnlySmall:
 
 def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:
     text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
-    graph = onnx_io.lift(onnx_io.from_message(parser.parse_model(text)))
+    graph = inference.lift(onnx_io.from_message(parser.parse_model(text)))
     small = Sizes.of(graph.inputs, {"H": 5, "W": 5})
     large = Sizes.of(graph.inputs, {"H": 50, "W": 50})
     model, guard = SizedCostModel(OnlySmall(), small), SizedCostModel(OnlySmall(), large)

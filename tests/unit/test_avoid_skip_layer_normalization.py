@@ -4,7 +4,7 @@ import onnx
 import onnx.parser
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import AvoidSkipLayerNormalization
 from layoutopt.ir.graph import Graph
@@ -23,7 +23,7 @@ g (float[1,5,8] x, float[1,5,8] r, float[8] scale, float[8] bias) => (float[1,5,
 
 def lifted() -> tuple[onnx.ModelProto, Graph]:
     model = onnx.parser.parse_model(MODEL)
-    return model, onnx_io.lift(onnx_ir.serde.deserialize_model(model))
+    return model, inference.lift(onnx_ir.serde.deserialize_model(model))
 
 
 def test_a_residual_is_a_sum_and_a_bias_is_not() -> None:

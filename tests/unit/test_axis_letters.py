@@ -10,7 +10,7 @@ import zoo
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format, lookup
@@ -95,7 +95,7 @@ def model_of(text: str) -> onnx.ModelProto:
 
 def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
     """The lifted graph, and the letters of its values by name, in bodies too."""
-    graph = onnx_io.lift(onnx_io.from_message(model))
+    graph = inference.lift(onnx_io.from_message(model))
     infer_axis_letters(graph)
     return graph, {value.name: value.axis_letters or "" for each in graph.nest() for value in each.values}
 

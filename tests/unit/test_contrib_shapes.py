@@ -5,7 +5,7 @@ import onnx.parser
 import onnx_ir
 import pytest
 
-from layoutopt import onnx_io
+from layoutopt import inference
 from layoutopt.formats import Extent, as_shape
 from layoutopt.ops import rules
 from layoutopt.runtime.session import Session
@@ -56,7 +56,7 @@ def message(body: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("body", LIKE_AN_INPUT.values(), ids=LIKE_AN_INPUT)
 def test_extents_are_those_of_the_input(body: str) -> None:
     model = message(body)
-    (y,) = onnx_io.lift(onnx_ir.from_proto(model)).outputs
+    (y,) = inference.lift(onnx_ir.from_proto(model)).outputs
     assert y.shape == as_shape(("N", "H*W", 4))
     session = Session(model.SerializeToString(), threads=1)
     for sizes in SIZES:
@@ -80,7 +80,7 @@ def test_every_operator_whose_output_is_like_an_input_is_tried() -> None:
 
 def test_a_product_keeps_the_rows_of_its_input() -> None:
     body = "w = ConstantOfShape <value = float[1] {1}> (k) k2 = Identity (w) y = com.microsoft.FusedMatMul (a, w)"
-    (y,) = onnx_io.lift(onnx_ir.from_proto(message(f"k = Constant <value_ints = [4, 7]> () {body}"))).outputs
+    (y,) = inference.lift(onnx_ir.from_proto(message(f"k = Constant <value_ints = [4, 7]> () {body}"))).outputs
     assert y.shape == as_shape(("N", "H*W", 7))
 
 
@@ -97,5 +97,5 @@ def test_functions_of_the_model_are_walked_into(name: str, text: str) -> None:
     model = message(f"y = com.microsoft.own.f {'<axis = -1>' if name == 'with an attribute' else ''} (a)")
     model.opset_import.add(domain="com.microsoft.own", version=1)
     model.functions.append(onnx.parser.parse_function(f'<domain: "com.microsoft.own", opset_import: ["" : 17]> {text}'))
-    (y,) = onnx_io.lift(onnx_ir.from_proto(model)).outputs
+    (y,) = inference.lift(onnx_ir.from_proto(model)).outputs
     assert y.shape == as_shape(("N", "H*W", 4))

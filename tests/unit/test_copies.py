@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 
@@ -101,7 +101,7 @@ def test_a_result_that_was_left_alone(copied: Copy, tmp_path: Any) -> None:
 
 @COPIES
 def test_a_chain_of_ops_needs_no_recursion(copied: Copy) -> None:
-    graph = onnx_io.lift(onnx_ir.from_proto(chain(3000)))
+    graph = inference.lift(onnx_ir.from_proto(chain(3000)))
     assert_same(graph, copied(graph))
 
 
@@ -117,12 +117,12 @@ def test_a_long_chain_of_ops_needs_no_recursion(copied: Copy) -> None:
 
 @COPIES
 def test_a_copy_can_be_changed_alone(copied: Copy) -> None:
-    graph = onnx_io.lift(onnx_ir.from_proto(chain(3)))
+    graph = inference.lift(onnx_ir.from_proto(chain(3)))
     twin = copied(graph)
     twin.remove_unread(twin.ops[0])
     twin.rename(twin.value("v1"), "other")
     assert graph.find("other") is None
-    assert_same(graph, onnx_io.lift(onnx_ir.from_proto(chain(3))))
+    assert_same(graph, inference.lift(onnx_ir.from_proto(chain(3))))
 
 
 @COPIES
@@ -132,7 +132,7 @@ def test_attributes_that_are_not_understood(copied: Copy) -> None:
     proto = onnx.parser.parse_model(text)
     for output in proto.graph.output:
         output.ClearField("type")
-    graph = onnx_io.lift(onnx_ir.from_proto(proto))
+    graph = inference.lift(onnx_ir.from_proto(proto))
     twin = copied(graph)
     assert_same(graph, twin)
     assert onnx_io.to_bytes(onnx_io.emit(twin))

@@ -7,8 +7,8 @@ import pytest
 from onnx import parser
 
 from layoutopt.errors import ModelError
+from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io import lift
 from layoutopt.runtime.evaluate import evaluate, is_foldable
 
 BODY = """g (float[2,3] x, bool c) => (float[2,3] y) <float[3] w = {1, 2, 3}, string[2] t = {"a", "b"}> {

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.onnx_io.converter.inline import Inlined
 from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS, kept_calls, large_calls
 from layoutopt.onnx_io.writer.weightless import stand_in
@@ -49,7 +49,7 @@ def test_calls_stay_where_inlining_would_lead_to_too_many_ops(depth: int) -> Non
 
 @pytest.mark.parametrize("depth", [30])
 def test_a_model_with_such_calls_is_lifted(depth: int) -> None:
-    graph = onnx_io.lift(inlined(depth).model)
+    graph = inference.lift(inlined(depth).model)
     assert len(graph.ops) <= 2**11
 
 

@@ -13,10 +13,11 @@ from onnx import TensorProto, helper, parser
 
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.formats import as_shape
+from layoutopt.inference import lift
 from layoutopt.ir.functions import Function, Reference
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
-from layoutopt.onnx_io import check, emit, fingerprint, lift, read, to_bytes
+from layoutopt.onnx_io import check, emit, fingerprint, read, to_bytes
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1]>\n'

@@ -14,8 +14,9 @@ from onnx import helper, numpy_helper
 
 from layoutopt import optimize
 from layoutopt.errors import LayoutoptError, OutputError
+from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
-from layoutopt.onnx_io import emit, lift, read, to_bytes, write
+from layoutopt.onnx_io import emit, read, to_bytes, write
 from layoutopt.onnx_io.writer.weights_file import write_tensor
 
 SIZE = 4096

@@ -8,7 +8,7 @@ import onnx_ir
 import pytest
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.driver.pipeline import with_lowering
@@ -55,7 +55,7 @@ class DropRepeats(Pass):
 
 @pytest.fixture
 def graph() -> Graph:
-    return onnx_io.lift(onnx_ir.serde.deserialize_model(onnx.parser.parse_model(MODEL)))
+    return inference.lift(onnx_ir.serde.deserialize_model(onnx.parser.parse_model(MODEL)))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import onnx_ir
 import pytest
 from onnx import numpy_helper
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead
@@ -44,7 +44,7 @@ def activation(body: str, *, opset: int = 18, **constants: object) -> onnx.Model
 
 def fused(proto: onnx.ModelProto) -> Graph:
     """The graph after the pass, for the dialect that has all kernels; what it computes is checked."""
-    graph = onnx_io.lift(onnx_ir.serde.deserialize_model(proto))
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(
         None,  # type: ignore[arg-type]
         is_foldable=is_foldable,

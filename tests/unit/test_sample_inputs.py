@@ -9,7 +9,7 @@ from onnx import helper
 from sized_models import HEADS, POSITIONS, VOCABULARY, audio, decoder, written
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError
 from layoutopt.ir.sizes import Sizes
@@ -29,7 +29,7 @@ from layoutopt.verification.original_runs import Budget, run_original
 
 def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
     content = model.SerializeToString()
-    return prepare_inputs(content, onnx_io.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
+    return prepare_inputs(content, inference.lift(onnx_io.from_message(onnx_io.parse_message(content))), **options)
 
 
 def runs_at_once(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
@@ -248,7 +248,7 @@ def test_values_are_those_that_the_graph_allows(name: str) -> None:
     declared, body, (kind, low, high) = VALUES[name]
     model = written(declared, body)
     content = model.SerializeToString()
-    graph = onnx_io.lift(onnx_io.from_message(onnx_io.parse_message(content)))
+    graph = inference.lift(onnx_io.from_message(onnx_io.parse_message(content)))
     assert value_ranges(graph)["x"].kind is kind
     inputs, session = SampleInputs.of(graph), Session(content)
     for seed in range(20):
@@ -420,7 +420,7 @@ def test_an_operator_of_another_domain_with_a_known_name_says_nothing() -> None:
         '<ir_version: 8, opset_import: ["" : 17, "custom" : 1]> g (float[N,3] x) => (float[N,3] y) {{ y = {op} (x) }}'
     )
     for op in ("custom.Conv", "custom.MatMul", "custom.Reshape", "custom.Expand"):
-        graph = onnx_io.lift(onnx_io.from_message(onnx.parser.parse_model(text.format(op=op))))
+        graph = inference.lift(onnx_io.from_message(onnx.parser.parse_model(text.format(op=op))))
         assert SampleInputs.of(graph).planned.keys() == {"N"}
 
 

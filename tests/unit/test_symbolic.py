@@ -11,7 +11,7 @@ import onnx_ir
 import onnxruntime
 import pytest
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.extend import Node, type_function
 from layoutopt.formats import Extent, as_shape, is_unknown
 from layoutopt.inference import one_op
@@ -27,7 +27,7 @@ def lifted(text: str, header: str = HEADER) -> tuple[onnx.ModelProto, Graph]:
     model = onnx.parser.parse_model(f"{header} {text}")
     for output in model.graph.output:
         output.ClearField("type")
-    return model, onnx_io.lift(onnx_ir.from_proto(model))
+    return model, inference.lift(onnx_ir.from_proto(model))
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def shape_of(body: str, value: str = "y", inputs: str = "float[N,4,H,W] x", outp
     model = onnx.parser.parse_model(f"{HEADER} net ({inputs}) => ({output}) {{ {body} }}")
     if output == "float[?] y":
         model.graph.output[0].ClearField("type")
-    graph = onnx_io.lift(onnx_ir.from_proto(model))
+    graph = inference.lift(onnx_ir.from_proto(model))
     return ",".join(map(str, graph.value(value).shape or ("none",)))
 
 
@@ -324,7 +324,7 @@ def test_the_names_that_outputs_are_given_are_no_proof() -> None:
     body = filter_of(8, 4, 3, 3) + "c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, f) y = Relu (c)"
     assert shape_of(body, output="float[N,8,H,W] y") == "N,8,(H+1)//2,(W+1)//2"
     model = onnx.parser.parse_model(f"{HEADER} net (float[N,4,H,W] x) => (float[N,8,H,W] y) {{ {body} }}")
-    emitted = onnx_io.emit(onnx_io.lift(onnx_ir.from_proto(model)))
+    emitted = onnx_io.emit(inference.lift(onnx_ir.from_proto(model)))
     assert str(emitted.graph.outputs[0].shape) == "[N,8,H,W]"
     inner = next(node for node in emitted.graph if node.op_type == "Conv").outputs[0]
     assert inner.shape is not None
@@ -338,7 +338,7 @@ def test_odd_names_go_in_and_out_as_they_are() -> None:
         )
         model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = name
         model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = name
-        emitted = onnx_io.emit(onnx_io.lift(onnx_ir.from_proto(model)))
+        emitted = onnx_io.emit(inference.lift(onnx_ir.from_proto(model)))
         values = (*emitted.graph.inputs, *emitted.graph.outputs, *next(iter(emitted.graph)).outputs)
         assert [getattr(value.shape[0], "value", None) for value in values if value.shape] == [name] * 3
 
@@ -354,7 +354,7 @@ def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
         text = f"{HEADER} {signature} {{ {constants}{arithmetic}{pool}{use}{read} }}"
         model = onnx.parser.parse_model(text)
         model.graph.output[0].ClearField("type")
-        graph = onnx_io.lift(onnx_ir.from_proto(model))
+        graph = inference.lift(onnx_ir.from_proto(model))
         assert (graph.value("y").shape == as_shape(("(H//2)-4",))) == known
         assert is_unknown((graph.value("y").shape or ("",))[0]) != known
 
@@ -368,11 +368,11 @@ def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.M
     asked: list[str] = []
     infer = one_op.infer_node
     monkeypatch.setattr(one_op, "infer_node", lambda node: asked.append(node.op_type) or infer(node))
-    onnx_io.infer_again(graph)
+    inference.infer_again(graph)
     assert asked == []
     target = graph.new_value("known", TensorType(DType.INT64, (2,)), data=ArrayData(np.array([-1, 8])))
     graph.replace_uses(graph.value("t"), target)
-    onnx_io.infer_again(graph)
+    inference.infer_again(graph)
     assert asked == ["Reshape", "Relu"]
     assert graph.value("y").shape == as_shape(("(H*N*W)//2", 8))
 
@@ -385,7 +385,7 @@ def test_sizes_of_unknown_dimensions_are_measured() -> None:
     )
     height = (graph.value("p").shape or ())[2]
     assert is_unknown(height)
-    sizes = onnx_io.measure(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
+    sizes = inference.measure(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
     assert [sizes.at(height, point) for point in sizes.points] == [5, 9, 17]
 
 

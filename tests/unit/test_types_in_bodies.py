@@ -6,9 +6,10 @@ import pytest
 from onnx import parser
 
 from layoutopt.errors import ModelError
+from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.onnx_io import emit, lift, to_bytes
+from layoutopt.onnx_io import emit, to_bytes
 
 HEADER = '<ir_version: 8, opset_import: ["" : {}]>\n'
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
 from layoutopt.dialects.onnxruntime.passes.winograd import Speeds, Winograd, choose, tilings
@@ -137,7 +137,7 @@ def convolution(
 
 
 def lifted(model: onnx.ModelProto) -> Graph:
-    return onnx_io.lift(onnx_ir.serde.deserialize_model(model))
+    return inference.lift(onnx_ir.serde.deserialize_model(model))
 
 
 def run(model: onnx.ModelProto, level: str = "ORT_ENABLE_ALL", images: int = 2) -> np.ndarray[Any, Any]:

@@ -9,7 +9,8 @@ import pytest
 
 import layoutopt
 from layoutopt.cli import main
-from layoutopt.onnx_io import from_message, lift
+from layoutopt.inference import lift
+from layoutopt.onnx_io import from_message
 from layoutopt.ops import OPS_WITHOUT_RULE
 from layoutopt.ops.without_signature import NO_RULE, why_without_signature
 

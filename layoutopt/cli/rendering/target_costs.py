@@ -13,8 +13,9 @@ from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.kernel_matching import has_operand
 from layoutopt.cost_models.roofline import Estimate
 from layoutopt.errors import ModelError
+from layoutopt.inference import lift
 from layoutopt.ir.types import ArrayData, Op, Slot
-from layoutopt.onnx_io import lift, one_op
+from layoutopt.onnx_io import one_op
 from layoutopt.ops import rule_of
 from layoutopt.ops.view import View
 
