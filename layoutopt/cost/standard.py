@@ -21,8 +21,8 @@ class StandardOperators(CostModelWrapper, Emulating):
 
     @property
     def dialect(self) -> str:
-        """Standard operators."""
-        return "ops"
+        """The dialect of standard operators."""
+        return "standard"
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """None: canonical formats, and those of neighbours, are candidates anyway."""

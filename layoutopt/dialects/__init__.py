@@ -6,12 +6,14 @@ from layoutopt.dialects.lower import Lower
 from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops
+from layoutopt.dialects.standard import Standard
 from layoutopt.registry import EntryPoints, Registry, instance_of
 
 _NEEDS = "it has to derive from layoutopt.extend.Dialect"
 EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of(Dialect, _NEEDS))
 """Dialects of installed packages."""
 
-DIALECTS = Registry({dialect.name: dialect for dialect in (Functions(), Ascend(), OnnxRuntime(), Ops())}, EXTENSIONS)
+_BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), Standard(), Ops())
+DIALECTS = Registry({dialect.name: dialect for dialect in _BUILT_IN}, EXTENSIONS)
 
-__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops"]
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops", "Standard"]

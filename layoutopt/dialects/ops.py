@@ -1,4 +1,4 @@
-"""The dialect `ops`: standard ONNX operators only, for every runtime; plans use the formats that these operators express."""
+"""The dialect `ops`: expands ops and layout conversions to standard ONNX ops, for runtimes without model-local functions."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,12 @@ from layoutopt.passes import HoistFromQdqGroups
 
 
 class Ops(Dialect):
-    """Relu in NHWC  -->  Relu on an array of that shape; Conv in NHWC  -->  Transpose, Conv, Transpose.
+    """Conv in NHWC  -->  Transpose, Conv, Transpose.
 
-    A convolution has another format than ONNX's only where it is pinned. Conversions are written outside of QDQ groups, on
-    integers, since runtimes match a group by adjacent ops.
+    The conversions are written outside of QDQ groups, on integers, since runtimes match a group by adjacent ops.
     """
 
     name = "ops"
-    is_standard = True
     passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=False), SimplifyReshapes(), *COMPACT)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:

@@ -1,4 +1,4 @@
-"""Plans in the dialect `ops` use only formats that standard operators express: no more Transposes than ONNX Runtime leaves."""
+"""Plans in the dialect `standard` use formats that standard operators express: no more Transposes than onnxruntime leaves."""
 
 from collections import Counter
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_channels_last_model_has_transposes_at_its_ends_only(target: str) -> N
     filters = {name: generator.normal(size=(8, 8, 3, 3)).astype(np.float32) for name in "vw"}
     constants = {**filters, "axes": np.array([1, 2])}
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    result = layoutopt.optimize(model, target, dialect="ops")
+    result = layoutopt.optimize(model, target, dialect="standard")
     kinds = Counter(node.op_type for node in result.proto.graph.node)
     assert kinds["Transpose"] == 2 and result.report.verification.status == "passed"
     assert {domain.domain for domain in result.proto.opset_import} == {""} and not result.proto.functions
@@ -58,7 +58,7 @@ def test_a_channels_last_model_has_transposes_at_its_ends_only(target: str) -> N
 @pytest.mark.parametrize("network", ["keras_mobilenetv3s", "mobilevit", "mobilenetv2", "efficientnet_b0"])
 def test_networks_execute_no_more_transposes_than_the_original(network: str, tmp_path: Path) -> None:
     path = zoo.save(network, tmp_path)
-    result = layoutopt.optimize(path, "gpu-hopper", dialect="ops", verify=False)
+    result = layoutopt.optimize(path, "gpu-hopper", dialect="standard", verify=False)
     before, after = executed(path, tmp_path), executed(result.proto, tmp_path)
     assert after["Transpose"] <= before["Transpose"]
     assert after.total() <= before.total()

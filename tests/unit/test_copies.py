@@ -139,7 +139,7 @@ def test_attributes_that_are_not_understood(copied: Copy) -> None:
 
 
 def test_each_repr_is_one_line() -> None:
-    result = layoutopt.optimize(network(), "ascend-910b", verify=False)
+    result = layoutopt.optimize(network(), "ascend-910b", dialect="ops", verify=False)
     for each in (result, result.plan, result.graph):
         assert "\n" not in repr(each)
         assert len(repr(each)) < 200

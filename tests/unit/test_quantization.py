@@ -253,7 +253,7 @@ def test_the_rest_of_the_model_is_planned() -> None:
         "u": generator.normal(size=(64, 64, 3, 3)).astype(np.float32),
     }
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
-    result = layoutopt.optimize(model, "cpu-avx512", dialect="onnxruntime", verify=False)
+    result = layoutopt.optimize(model, "cpu-avx512", dialect="ops", verify=False)
     kinds = [op.op_type for op in result.graph.ops if op.op_type in ("QuantizeLinear", "DequantizeLinear")]
     assert kinds == [node.op_type for node in model.graph.node if node.op_type in kinds]
     blocked = [op.name for op in result.graph.ops if op.op_type == "Conv" and "16c" in str(op.signature)]
@@ -309,13 +309,15 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
         assert np.abs(want - got).max() < (1e-4 * np.abs(want).max() if name == "c" else step), name
 
 
-def test_so_is_int8_of_any_size_and_a_result_that_is_planned_again() -> None:
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
+def test_so_is_int8_of_any_size_and_a_result_that_is_planned_again(dialect: str) -> None:
     text = AT_OUTPUTS.replace("OPSET", "21").replace("[1,40,8,9]", "[N,40,H,W]").replace("[1,40,4,4]", "[N,40,P,Q]")
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((40, 40, 3, 3), np.int8), "v"))
-    dims = {"N": 1, "H": 56, "W": 56}
-    first = layoutopt.optimize(model, "ascend-310", dialect="functions", dims=dims, verify=False)
-    second = layoutopt.optimize(first.proto, "gpu-turing", dialect="functions", dims=dims, verify=False)
+    first = layoutopt.optimize(model, "ascend-310", dialect=dialect, dims={"N": 1, "H": 56, "W": 56}, verify=False)
+    second = layoutopt.optimize(
+        first.proto, "gpu-turing", dialect="functions", dims={"N": 1, "H": 56, "W": 56}, verify=False
+    )
     assert first.report.changed and second.report.changed
     assert "Flatten" not in {node.op_type for node in second.proto.graph.node}, "what it was put in for is gone"
     for size in ((1, 40, 8, 9), (3, 40, 5, 12)):

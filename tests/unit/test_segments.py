@@ -135,7 +135,7 @@ def test_values_before_a_final_op_are_compared_too() -> None:
     assert {each.name for each in verdict.comparisons} == {"y", "z", "q3"}
 
 
-@pytest.mark.parametrize("dialect", ["functions", "ascend"])
+@pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_whole_models_are_cut(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "verify_models", lambda *_, **__: DIFFERS)
     verification = layoutopt.optimize(chain(end="Sigmoid"), "ascend-910b", dialect=dialect).report.verification

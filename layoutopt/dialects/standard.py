@@ -1,0 +1,13 @@
+"""The dialect `standard`: standard ONNX operators only, for every runtime. Plans use the formats that these express."""
+
+from layoutopt.dialects.ops import Ops
+
+
+class Standard(Ops):
+    """Relu in NHWC  -->  Relu on an array of that shape; Conv stays in NCHW.
+
+    A convolution has another format only where it is pinned, and then Transposes around it, as in the dialect `ops`.
+    """
+
+    name = "standard"
+    is_standard = True
