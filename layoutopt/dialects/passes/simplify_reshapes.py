@@ -11,7 +11,9 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
 from layoutopt.ops import Inapplicable, X, Y, rule_of
-from layoutopt.ops.elementwise import Elementwise
+from layoutopt.ops.nary import Nary
+from layoutopt.ops.unary import Unary
+from layoutopt.ops.unary_with_parameters import Cast, Clip
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -63,7 +65,7 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
         reader = next(graph.readers(value))
         if _is_fixed(reader):
             break
-        if not _is_elementwise(reader) or reader.inputs[0] is not value:
+        if reader.inputs[0] is not value or not _is_elementwise(reader, source.rank or 0):
             return
         chain.append(reader)
         assert reader.outputs[0] is not None
@@ -80,14 +82,14 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
     graph.touch()
 
 
-def _is_elementwise(op: Op) -> bool:
-    """Whether an op computes one tensor from its first operand element by element; all others are scalars."""
+def _is_elementwise(op: Op, rank: int) -> bool:
+    """Whether an op computes one tensor from its first operand, of that rank, element by element; all others are scalars."""
     rule = rule_of(op)
-    axes = rule.axes(op) if isinstance(rule, Elementwise) and len(op.outputs) == 1 else Inapplicable("")
+    axes = rule.axes(op) if isinstance(rule, Unary | Cast | Clip | Nary) and len(op.outputs) == 1 else Inapplicable("")
     if isinstance(axes, Inapplicable):
         return False
     others = (op.operand(slot) for slot in axes.keys() - {X, Y})
-    return all(value is not None and value.shape in ((), (1,)) for value in others)
+    return all(value is not None and value.shape in ((), (1,)[:rank]) for value in others)
 
 
 def _is_fixed(op: Op) -> bool:
