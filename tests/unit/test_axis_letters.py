@@ -13,7 +13,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cli.model_comparison import recorded_pins
 from layoutopt.errors import FormatError
-from layoutopt.formats import Format, lookup
+from layoutopt.formats import Format, as_shape, lookup
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.inference.same_axes import kept_axes
 from layoutopt.ir.graph import Graph
@@ -207,7 +207,7 @@ def test_a_keras_model_is_channels_last_before_and_after_planning() -> None:
 
 def same_axes(before: tuple[int | str, ...], after: tuple[int | str, ...]) -> list[tuple[int, int]]:
     """The pairs of `kept_axes`, sorted."""
-    return sorted(kept_axes(before, after))
+    return sorted(kept_axes(as_shape(before), as_shape(after)))
 
 
 def test_a_reshape_keeps_axes_of_equal_extent_and_weight() -> None:

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import layoutopt
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cli import entry, exit_codes
 from layoutopt.driver import arguments
 from layoutopt.passes.base import Pass, Pipeline
@@ -163,7 +163,7 @@ def test_exit_codes_of_memory_and_bugs(
         def fails(*args: object, raised: Exception = error, **options: object) -> None:
             raise raised
 
-        monkeypatch.setattr(onnx_io, "lift", fails)
+        monkeypatch.setattr(inference, "lift", fails)
         assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
         said = capsys.readouterr().err
         assert text in said and said.count("\n") == 1
