@@ -624,3 +624,19 @@ def test_an_input_whose_default_value_is_a_constant_of_another_shape() -> None:
     assert [where for where, _ in graph.repairs] == ["w", "w"]
     assert "another shape" in graph.repairs[1][1]
     np.testing.assert_array_equal(run(to_bytes(emit(graph)))["y"], expected["y"])
+
+
+def test_an_operator_that_only_onnxruntime_has_at_the_opset_of_a_function() -> None:
+    """ai.onnx has LayerNormalization from opset 17 on, onnxruntime always (1.31 crashes if `stash_type` is missing)."""
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18, "made.up" : 1]>
+        g (float[2,8,16] x) => (float[2,8,16] y) <float[16] s, float[16] b, float[16,16] w>
+        { a = made.up.norm (x, s, b) y = MatMul (a, w) }
+        <opset_import: ["" : 15], domain: "made.up">
+        norm (x, s, b) => (y) { y = LayerNormalization <axis = -1, stash_type = 1> (x, s, b) }"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"s": (16,), "b": (16,), "w": (16, 16)}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    assert optimize(model, "ascend-910b").report.verification.status == "passed"

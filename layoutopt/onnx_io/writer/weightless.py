@@ -55,26 +55,26 @@ def hide_undeclared(proto: onnx.ModelProto) -> None:
 
 
 def hide_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
-    """Drop functions with an operator that has changed between their opset and the model's, which onnx's checker refuses.
+    """Drop functions with an operator that differs between their opset and the model's, which onnx's checker refuses.
 
     ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain without schemas in onnx.
     """
     ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
-    kept = [function for function in proto.functions if not _has_changed(function, ours)]
+    kept = [function for function in proto.functions if not _differs(function, ours)]
     if len(kept) < len(proto.functions):
         copies = [onnx.FunctionProto.FromString(function.SerializeToString()) for function in kept]
         del proto.functions[:]
         proto.functions.extend(copies)
 
 
-def _has_changed(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
+def _differs(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
     theirs = opsets_of({opset.domain: opset.version for opset in function.opset_import})
     inner = (node for graph in nested(inner_graphs(function.node)) for node in graph.node)
     for node in (*function.node, *inner):
         domain = "" if node.domain == "ai.onnx" else node.domain
         if ours.get(domain, 0) != theirs.get(domain, 0) and domain in ours and domain in theirs:
-            there, here = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
-            if there is not None and (here is None or there.since_version != here.since_version):
+            schemas = (find_schema(node.op_type, domain, each[domain]) for each in (theirs, ours))
+            if len({None if schema is None else schema.since_version for schema in schemas}) > 1:
                 return True
     return False
 
