@@ -59,13 +59,15 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
     """Move a Reshape behind the element-wise ops of one tensor between it and another Reshape, which then makes it needless."""
     source, reshaped = op.inputs[0], op.outputs[0]
     assert source is not None and reshaped is not None
+    if source.rank is None:
+        return
     chain: list[Op] = []
     value = reshaped
     while graph.is_private(value):
         reader = next(graph.readers(value))
         if _is_fixed(reader):
             break
-        if reader.inputs[0] is not value or not _is_elementwise(reader, source.rank or 0):
+        if reader.inputs[0] is not value or not _is_elementwise(reader, source.rank):
             return
         chain.append(reader)
         assert reader.outputs[0] is not None
@@ -85,7 +87,9 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
 def _is_elementwise(op: Op, rank: int) -> bool:
     """Whether an op computes one tensor from its first operand, of that rank, element by element; all others are scalars."""
     rule = rule_of(op)
-    axes = rule.axes(op) if isinstance(rule, Unary | Cast | Clip | Nary) and len(op.outputs) == 1 else Inapplicable("")
+    if not isinstance(rule, Unary | Cast | Clip | Nary) or len(op.outputs) != 1 or rule.missing_rank(op) is not None:
+        return False
+    axes = rule.axes(op)
     if isinstance(axes, Inapplicable):
         return False
     others = (op.operand(slot) for slot in axes.keys() - {X, Y})
