@@ -60,7 +60,9 @@ class AssignFormats(Pass):
         for value, format in pins.items():
             if value in graph.inputs:
                 value.storage = Storage(format)
-            graph.promised |= {index: Storage(format) for index, output in enumerate(graph.outputs) if output is value}
+            graph.output_storages |= {
+                index: Storage(format) for index, output in enumerate(graph.outputs) if output is value
+            }
         kept = {value for value in pins if graph.is_output(value)}
         for each in region_tree(graph):
             for op in each.ops:
@@ -98,7 +100,7 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
         if place.slot.side == "in":
             _store(body, body.inputs[place.slot.index], storage, keeps_name=False)
         else:
-            body.promised[place.slot.index] = storage
+            body.output_storages[place.slot.index] = storage
 
 
 def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:

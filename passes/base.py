@@ -198,4 +198,4 @@ def _run(step: Pass, graph: Graph, context: PassContext) -> None:
 
 
 def _versions(graph: Graph) -> list[tuple[int, int]]:
-    return [(id(each), each.version) for each in graph.nest()]
+    return [(id(each), each.version) for each in graph.regions()]

@@ -30,34 +30,34 @@ class ConvertIntegers(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Readers and writers still disagree; what is cast follows from the formats that the steps have then."""
+        """Change signatures of Q/DQ ops before conversions are inserted, so that these are inserted on the integer side."""
         for op in graph.ops:
             if is_dequantizer(op):
-                _meet_readers(graph, op)
+                _dequantize_per_storage(graph, op)
             elif is_quantizer(op):
-                _read_what_is_handed_out(graph, op)
+                _quantize_output(graph, op)
 
 
-def _meet_readers(graph: Graph, step: Op) -> None:
-    """One dequantisation for every format that its result is wanted in."""
-    value = step.outputs[0]
-    if value is None or value.storage is None or step.signature is None:
+def _dequantize_per_storage(graph: Graph, qdq_op: Op) -> None:
+    """Copy a DequantizeLinear for every storage that readers and graph outputs require of its result."""
+    value = qdq_op.outputs[0]
+    if value is None or value.storage is None or qdq_op.signature is None:
         return
     uses, outputs = _unmet(graph, value)
-    for wanted in dict.fromkeys([*(wanted for _, wanted in uses), *(wanted for _, wanted in outputs)]):
-        signature = clean_signature(step, Y, wanted.format)
-        given = signature.outputs[0] if signature is not None else None
-        if signature is None or given is None or given.padding > wanted.padding:
+    for required in dict.fromkeys([*(required for _, required in uses), *(required for _, required in outputs)]):
+        signature = clean_signature(qdq_op, Y, required.format)
+        storage = signature.outputs[0] if signature is not None else None
+        if signature is None or storage is None or storage.padding > required.padding:
             continue
-        reads = [use for use, each in uses if each == wanted]
-        places = [place for place, each in outputs if each == wanted]
-        everybody = len(reads) == graph.use_count(value) and places == graph.output_places(value)
-        copy = value if everybody else _copied(graph, step, value)
-        _sign(graph, copy, signature)
+        reads = [use for use, each in uses if each == required]
+        positions = [position for position, each in outputs if each == required]
+        has_all_uses = len(reads) == graph.use_count(value) and positions == graph.output_positions(value)
+        copy = value if has_all_uses else _copied(graph, qdq_op, value)
+        _set_signature(graph, copy, signature)
         graph.replace_uses(value, copy, reads)
-        for place in places:
-            graph.set_output(place, copy)
-        if places and copy is not value and graph.root is graph:
+        for position in positions:
+            graph.set_output(position, copy)
+        if positions and copy is not value and graph.root is graph:
             _take_name(graph, copy, value)
 
 
@@ -65,39 +65,43 @@ def _unmet(graph: Graph, value: Value) -> tuple[list[tuple[Use, Storage]], list[
     """The reads and the outputs that require a value in another storage."""
     uses = []
     for use in graph.uses(value):
-        wanted = use.op.signature.inputs[use.index] if use.op.signature is not None else None
-        if wanted is not None and not satisfies(value, wanted):
-            uses.append((use, wanted))
-    places = [(place, graph.output_storage(place)) for place in graph.output_places(value)]
-    return uses, [(place, wanted) for place, wanted in places if wanted is not None and not satisfies(value, wanted)]
+        required = use.op.signature.inputs[use.index] if use.op.signature is not None else None
+        if required is not None and not satisfies(value, required):
+            uses.append((use, required))
+    outputs = []
+    for position in graph.output_positions(value):
+        required = graph.output_storage(position)
+        if required is not None and not satisfies(value, required):
+            outputs.append((position, required))
+    return uses, outputs
 
 
-def _copied(graph: Graph, step: Op, value: Value) -> Value:
-    """The result of another step like this one, right behind it."""
+def _copied(graph: Graph, qdq_op: Op, value: Value) -> Value:
+    """The result of a copy of a Q/DQ op."""
     copy = graph.new_value(value.name, value.type, tensor=value.tensor, origin=value.origin)
     copy.axis_letters = value.axis_letters
-    graph.add_copy(step, (copy,))
+    graph.add_copy(qdq_op, (copy,))
     return copy
 
 
-def _read_what_is_handed_out(graph: Graph, step: Op) -> None:
-    """Quantise an output of the graph as it is handed out."""
-    value, result = step.inputs[0], step.outputs[0]
+def _quantize_output(graph: Graph, qdq_op: Op) -> None:
+    """Let a QuantizeLinear read a graph output in the storage that the output is required to have."""
+    value, result = qdq_op.inputs[0], qdq_op.outputs[0]
     if value is None or result is None or not graph.is_output(value):
         return
-    wanted = graph.output_storage(graph.output_places(value)[0])
-    if wanted is None or not moves(value, wanted):
+    required = graph.output_storage(graph.output_positions(value)[0])
+    if required is None or not moves(value, required):
         return
-    signature = clean_signature(step, X, wanted.format)
+    signature = clean_signature(qdq_op, X, required.format)
     if signature is not None:
-        _sign(graph, result, signature)
+        _set_signature(graph, result, signature)
 
 
-def _sign(graph: Graph, result: Value, signature: Signature) -> None:
-    """Let the step that computes a value have a signature."""
-    step, storage = graph.producer(result), signature.outputs[0]
-    assert step is not None and storage is not None
-    step.signature, result.storage = signature, storage
+def _set_signature(graph: Graph, result: Value, signature: Signature) -> None:
+    """Set the signature of the Q/DQ op that computes a value."""
+    qdq_op, storage = graph.producer(result), signature.outputs[0]
+    assert qdq_op is not None and storage is not None
+    qdq_op.signature, result.storage = signature, storage
     name = storage_name(result, storage)
     if result.name not in (name, result.tensor):
         graph.rename(result, graph.fresh_name(name))

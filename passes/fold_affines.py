@@ -3,7 +3,7 @@
 before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...
 after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
 
-Also on the way into a convolution or a matrix product, as far as that pads no zeros.
+An affine of the input of a convolution or a matrix product is folded too, unless the convolution pads with zeros.
 """
 
 from collections.abc import Mapping
@@ -21,38 +21,40 @@ from layoutopt.ops import Affine, Side, View, canonical_signature, rounded, rule
 from layoutopt.ops.interfaces.affine import affine_of, folded_affine
 from layoutopt.passes.base import Pass, PassContext
 
-_HELD = 64 << 20  # bytes of folded constants that are held in memory; others are computed whenever they are read
+_IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
 
 
 @dataclass(frozen=True, slots=True)
 class FoldAffines(Pass):
-    """Fold per-channel affines into the weights of the op before or behind them."""
+    """Fold per-channel affines into the weights of the convolution or matrix product before or behind them."""
 
     name = "fold-affines"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Back in topological order, on against it: the next affine finds the op that took in the last one."""
+        """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
         if context.mode == "training":
             return
         budget = _Budget.of(graph, context, self.name)
-        left = [op for op in graph.ops if (affine := _affine(op)) and self._fold_back(graph, op, affine, budget)]
-        for op in reversed(left):
+        remaining = [
+            op for op in graph.ops if (affine := _affine(op)) and self._fold_backward(graph, op, affine, budget)
+        ]
+        for op in reversed(remaining):
             affine = _affine(op)
             assert affine is not None and op.outputs[0] is not None
-            reason = self._fold_on(graph, op, affine, budget)
+            reason = self._fold_forward(graph, op, affine, budget)
             if reason:
                 context.note(self, op.name or op.outputs[0].name, reason)
 
-    def _fold_back(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
-        """Into the op that computes the input. Returns why not; empty if done."""
+    def _fold_backward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
+        """Fold an affine into the op that computes its input. Returns why it stays; empty if it was folded."""
         value = op.inputs[affine.index]
         assert value is not None
-        axis, path = affine.axis, [value]
+        axis, values = affine.axis, [value]
         while True:
             producer = graph.producer(value)
             if producer is None:
                 return "its input is a graph input"
-            if not graph.is_private(value):
+            if not graph.has_one_use(value):
                 return f"{value.name} is read elsewhere too"
             rule = rule_of(producer)
             if not isinstance(rule, View):
@@ -63,16 +65,16 @@ class FoldAffines(Pass):
                 return f"{producer.kind} before it splits or merges the axis"
             axis = None if axis is None else axes[axis]
             value = before
-            path.append(value)
-        return _absorb(graph, op, producer, affine.moved(axis), "out", path[1:], budget)
+            values.append(value)
+        return _absorb(graph, op, producer, affine.moved(axis), "out", values[1:], budget)
 
-    def _fold_on(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
-        """Into the op that reads the output."""
+    def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
+        """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
         value = op.outputs[0]
         assert value is not None
-        axis, path = affine.axis, [value]
+        axis, values = affine.axis, [value]
         while True:
-            if not graph.is_private(value):
+            if not graph.has_one_use(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
             rule = rule_of(use.op)
@@ -86,48 +88,48 @@ class FoldAffines(Pass):
             after = use.op.outputs[0]
             assert after is not None
             value = after
-            path.append(value)
-        return _absorb(graph, op, use.op, affine.moved(axis), "in", path[1:], budget)
+            values.append(value)
+        return _absorb(graph, op, use.op, affine.moved(axis), "in", values[1:], budget)
 
 
 def _affine(op: Op) -> Affine | None:
-    """The affine that an op applies to one of its inputs; None if it is no affine."""
+    """The affine that an op applies to one of its inputs; None if the op is no affine."""
     affine = affine_of(op)
     return None if affine is None or op.outputs[0] is None or op.inputs[affine.index] is None else affine
 
 
 @dataclass(slots=True)
 class _Budget:
-    """The growth of the file by folded weights whose originals stay, because others read them or they are narrower.
+    """The limit of the growth of the file by folded weights whose originals stay in it.
 
     Attributes:
-        budget: the bytes.
-        cost_model: prices the ops that would be saved.
-        room: bytes of folded constants that may still be held in memory.
+        budget: the bytes that the file may still grow by.
+        cost_model: estimates the time of the affines that are removed.
+        memory: the bytes that folded constants may still take in memory.
     """
 
     budget: PassBudget
     cost_model: CostModel
-    room: int = _HELD
+    memory: int = _IN_MEMORY
 
     @classmethod
     def of(cls, graph: Graph, context: PassContext, name: str) -> Self:
         """The budget of a pass on one graph."""
-        remaining = context.growth.limit - stored_bytes(graph.root.nest())
+        remaining = context.growth.limit - stored_bytes(graph.root.regions())
         return cls(PassBudget(context.growth, name, remaining), sized(context.cost_model, context.sizes))
 
-    def held(self, array: Array) -> ArrayData | None:
-        """An array as a constant that is held; None if there is no room for it."""
-        if array.nbytes > self.room:
+    def in_memory(self, array: Array) -> ArrayData | None:
+        """An array as a constant in memory; None if it exceeds the bytes that are left."""
+        if array.nbytes > self.memory:
             return None
-        self.room -= array.nbytes
+        self.memory -= array.nbytes
         return ArrayData(array)
 
-    def allows(self, graph: Graph, op: Op, host: Op, numbers: Mapping[int, Array]) -> bool:
-        """Whether an op may be folded into other constants of its host."""
+    def allows(self, graph: Graph, op: Op, linear_op: Op, numbers: Mapping[int, Array]) -> bool:
+        """Whether an affine may be folded into the constants of an op, which `numbers` replaces by input index."""
         growth = 0
         for index, array in numbers.items():
-            old = host.inputs[index] if index < len(host.inputs) else None
+            old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
             is_alone = old is not None and graph.use_count(old) == 1 and not graph.is_output(old)
             growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
         if growth <= NOTABLE:
@@ -136,44 +138,56 @@ class _Budget:
         return self.budget.request(op.name or op.kind, growth, seconds)
 
 
-def _absorb(graph: Graph, op: Op, host: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget) -> str:
-    """Give `host` new constants and take `op` out. Returns why not; empty if done.
+def _absorb(
+    graph: Graph, op: Op, linear_op: Op, affine: Affine, side: Side, between: list[Value], budget: _Budget
+) -> str:
+    """Fold an affine into the constants of `linear_op`, and remove its op.
 
-    The values `between` them are other tensors from now on, so they get names of their own.
+    Args:
+        graph: the graph.
+        op: the op that applies the affine.
+        linear_op: the convolution or matrix product.
+        affine: the affine, along an axis of the input or output of `linear_op`.
+        side: whether it is applied to the input or to the output of `linear_op`.
+        between: the values between the two ops, which are renamed because they become other tensors.
+        budget: the limit of the growth of the file.
+
+    Returns:
+        The reason why the affine stays; empty if it was folded.
     """
-    constants = folded_affine(host, affine, side)
-    weight = host.inputs[1] if len(host.inputs) > 1 else None
+    constants = folded_affine(linear_op, affine, side)
+    weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
-        return f"{host.kind} cannot take it in"
+        return f"{linear_op.kind} cannot absorb it"
     dtype = weight.type.dtype
     numbers = rounded(constants, dtype)
     if numbers is None:
         return "the folded weights would overflow"
-    numbers = {index: array for index, array in numbers.items() if not _is_same(host, index, array)}
-    if not budget.allows(graph, op, host, numbers):
+    numbers = {index: array for index, array in numbers.items() if not _is_unchanged(linear_op, index, array)}
+    if not budget.allows(graph, op, linear_op, numbers):
         return "the file may not grow by other weights"
-    before = host.copy(host.inputs, host.outputs)
+    before = linear_op.copy(linear_op.inputs, linear_op.outputs)
     for index, array in numbers.items():
-        data = budget.held(array) or _Absorbed(before, affine, side, index, dtype, array.nbytes)
-        _set_constant(graph, host, index, data, TensorType(dtype, array.shape))
-    _take_out(graph, op, affine, side)
+        data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)
+        _set_constant(graph, linear_op, index, data, TensorType(dtype, array.shape))
+    _remove_affine(graph, op, affine, side)
     for value in between:
         graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
         value.tensor = value.name
     return ""
 
 
-def _is_same(host: Op, index: int, array: Array) -> bool:
-    """Whether a constant of the host stays what it is, as weights do where something is only added."""
-    old = host.constant(index)
+def _is_unchanged(linear_op: Op, index: int, array: Array) -> bool:
+    """Whether a folded constant equals the one it replaces, such as the weight if the affine only adds a shift."""
+    old = linear_op.constant(index)
     return old is not None and old.dtype == array.dtype and np.array_equal(old, array)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Absorbed:
-    """A constant into which an affine is folded whenever it is read."""
+class _FoldedConstant:
+    """A constant with a folded affine, which is computed whenever it is read."""
 
-    host: Op
+    linear_op: Op
     affine: Affine
     side: Side
     index: int
@@ -181,21 +195,21 @@ class _Absorbed:
     nbytes: int
 
     def numpy(self) -> Array:
-        """The elements, computed."""
-        constants = folded_affine(self.host, self.affine, self.side)
+        """The elements."""
+        constants = folded_affine(self.linear_op, self.affine, self.side)
         numbers = rounded({self.index: constants[self.index]}, self.dtype) if constants is not None else None
         assert numbers is not None
         return numbers[self.index]
 
 
-def _set_constant(graph: Graph, host: Op, index: int, data: Data, type: TensorType) -> None:
-    old = host.inputs[index] if index < len(host.inputs) else None
-    stem = old.tensor if old is not None else f"{host.name or host.kind}_bias"
+def _set_constant(graph: Graph, linear_op: Op, index: int, data: Data, type: TensorType) -> None:
+    old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+    stem = old.tensor if old is not None else f"{linear_op.name or linear_op.kind}_bias"
     new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=data)
-    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(host.inputs))
-    inputs = [*host.inputs, *padding]
+    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(linear_op.inputs))
+    inputs = [*linear_op.inputs, *padding]
     inputs[index] = new
-    graph.set_inputs(host, tuple(inputs))
+    graph.set_inputs(linear_op, tuple(inputs))
     if old is not None and not graph.is_used(old):
         name = old.name
         graph.remove_value(old)
@@ -203,8 +217,8 @@ def _set_constant(graph: Graph, host: Op, index: int, data: Data, type: TensorTy
         new.tensor = old.tensor
 
 
-def _take_out(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
-    """Let the readers of the affine's output read its input. Computed before it, the input is what the output was."""
+def _remove_affine(graph: Graph, op: Op, affine: Affine, side: Side) -> None:
+    """Remove the op of a folded affine; on side "out" its input takes the name of its output, whose elements it now has."""
     x, y = op.inputs[affine.index], op.outputs[0]
     assert x is not None and y is not None
     if side == "out":

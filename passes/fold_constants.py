@@ -80,7 +80,7 @@ class FoldConstants(Pass):
                 for body in op.bodies.values():
                     _own(body, body.inputs[index - len(op.inputs)], value)
             for index, _ in reversed(constants):
-                graph.release(op, index)
+                graph.remove_capture(op, index)
             found |= bool(constants)
         return found
 
@@ -99,7 +99,7 @@ class FoldConstants(Pass):
                 folded[value.name] = constant
             if folded:
                 # With what measured a shape for it alone, which to other passes would be a reader.
-                graph.remove_unread(op)
+                graph.remove_if_dead(op)
                 _take_names(graph, folded)
                 found = True
         return found

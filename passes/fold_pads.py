@@ -44,7 +44,7 @@ class FoldPads(Pass):
         between: list[tuple[Value, Pads]] = []
         while True:
             assert value is not None
-            if not graph.is_private(value):
+            if not graph.has_one_use(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
             rule = rule_of(use.op)

@@ -9,10 +9,11 @@ ops commute.
 
 from dataclasses import dataclass
 
+from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops.base import rule_of
-from layoutopt.ops.quantization.commute import Commuted, commuted
+from layoutopt.ops.quantization.commute import Commuted, commute
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.ops.view import View
 from layoutopt.passes.base import Pass, PassContext
@@ -20,10 +21,10 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class HoistFromQdqGroups(Pass):
-    """Move Transposes, Reshapes and the like out of QDQ groups, onto integers.
+    """Move Transposes, Reshapes, Pads and Slices out of QDQ groups, onto integers.
 
     Attributes:
-        only_views: whether ops stay that add or remove elements, such as Pad and Slice.
+        only_views: whether to move view ops only, and leave Pad and Slice where they are.
     """
 
     only_views: bool = True
@@ -32,83 +33,103 @@ class HoistFromQdqGroups(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Skip graphs whose QDQ groups stay as the model has them."""
+        """Move the ops, unless the context keeps QDQ groups as the model has them."""
         if not context.keeps_qdq_groups:
-            _move_behind(graph, self.only_views)
-            _move_before(graph, self.only_views)
+            _move_behind_quantizers(graph, self.only_views)
+            _move_before_dequantizers(graph, self.only_views)
 
 
-def _cross(step: Op, mover: Op, only_views: bool) -> Commuted | None:
-    return None if only_views and not isinstance(rule_of(mover), View) else commuted(step, mover)
+def _commuted(qdq_op: Op, data_movement: Op, only_views: bool) -> Commuted | None:
+    if only_views and not isinstance(rule_of(data_movement), View):
+        return None
+    return commute(qdq_op, data_movement)
 
 
-def _move_behind(graph: Graph, only_views: bool) -> None:
-    """Move ops in front of a quantisation behind it."""
+def _move_behind_quantizers(graph: Graph, only_views: bool) -> None:
+    """Move the data-movement ops in front of every QuantizeLinear behind it."""
     pending = [op for op in graph.ops if is_quantizer(op)]
     while pending:
-        step = pending.pop()
-        value, result = step.inputs[0], step.outputs[0]
-        mover = graph.producer(value) if value is not None else None
-        if mover is None or value is None or result is None or not isinstance(result.type, TensorType):
-            continue
-        there, source = _cross(step, mover, only_views), mover.inputs[0] if mover.inputs else None
-        if there is None or source is None or source.shape is None:
-            continue
-        inner = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
-        inputs = (source, *step.inputs[1:])
-        pending.append(graph.add_copy(step, (inner,), inputs, attributes=there.attributes, name=step.name))
-        outer = graph.new_value(f"{result.name}__moved", result.type)
-        name = mover.name if graph.is_private(value) else ""
-        graph.add_copy(mover, (outer,), _on_integers(mover, inner, there), name=name)
-        graph.replace_value(result, outer)
+        moved = _quantize_first(graph, pending.pop(), only_views)
+        if moved is not None:
+            pending.append(moved)
 
 
-def _move_before(graph: Graph, only_views: bool) -> None:
-    """Move ops behind a dequantisation in front of it."""
+def _quantize_first(graph: Graph, quantizer: Op, only_views: bool) -> Op | None:
+    """Exchange a QuantizeLinear and the op in front of it; the new QuantizeLinear, or None if the two do not commute."""
+    value, result = quantizer.inputs[0], quantizer.outputs[0]
+    data_movement = graph.producer(value) if value is not None else None
+    if data_movement is None or value is None or result is None or not isinstance(result.type, TensorType):
+        return None
+    commuted = _commuted(quantizer, data_movement, only_views)
+    source = data_movement.inputs[0] if data_movement.inputs else None
+    if commuted is None or source is None or source.shape is None:
+        return None
+    quantized = graph.new_value(f"{source.name}__quantized", TensorType(result.type.dtype, source.shape))
+    inputs = (source, *quantizer.inputs[1:])
+    moved = graph.add_copy(quantizer, (quantized,), inputs, attributes=commuted.attributes, name=quantizer.name)
+    new_result = graph.new_value(f"{result.name}__moved", result.type)
+    name = data_movement.name if graph.has_one_use(value) else ""
+    graph.add_copy(data_movement, (new_result,), _integer_inputs(data_movement, quantized, commuted), name=name)
+    graph.replace_value(result, new_result)
+    return moved
+
+
+def _move_before_dequantizers(graph: Graph, only_views: bool) -> None:
+    """Move the data-movement ops behind every DequantizeLinear in front of it."""
     pending = [op for op in graph.ops if is_dequantizer(op)]
     while pending:
-        step = pending.pop()
-        value, source = step.outputs[0], step.inputs[0]
-        if value is None or source is None or not isinstance(source.type, TensorType):
-            continue
-        for use in graph.uses(value):
-            result = use.op.outputs[0] if use.index == 0 and use.op.outputs else None
-            there = _cross(step, use.op, only_views) if result is not None else None
-            if result is None or there is None or result.shape is None:
-                continue
-            inner = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
-            name = step.name if graph.is_private(value) else ""
-            graph.add_copy(use.op, (inner,), _on_integers(use.op, source, there), name=use.op.name)
-            inputs: list[Value | None] = [inner, *step.inputs[1:]]
-            for index in there.numbers:
-                inputs[index] = _moved_numbers(graph, use.op, step.inputs[index])
-            outer = graph.new_value(f"{result.name}__dequantized", result.type)
-            pending.append(graph.add_copy(step, (outer,), tuple(inputs), attributes=there.attributes, name=name))
-            graph.replace_value(result, outer)
+        dequantizer = pending.pop()
+        value = dequantizer.outputs[0]
+        for use in graph.uses(value) if value is not None else ():
+            moved = _dequantize_last(graph, dequantizer, use, only_views)
+            if moved is not None:
+                pending.append(moved)
 
 
-def _on_integers(mover: Op, integers: Value, there: Commuted) -> tuple[Value | None, ...]:
-    """The inputs of a mover that moves integers."""
-    inputs = [integers, *mover.inputs[1:]]
-    if there.filling is not None:
-        index, value = there.filling
+def _dequantize_last(graph: Graph, dequantizer: Op, use: Use, only_views: bool) -> Op | None:
+    """Exchange a DequantizeLinear and an op that reads it; the new DequantizeLinear, or None if they do not commute."""
+    value, source, data_movement = dequantizer.outputs[0], dequantizer.inputs[0], use.op
+    result = data_movement.outputs[0] if use.index == 0 and data_movement.outputs else None
+    if value is None or source is None or result is None or not isinstance(source.type, TensorType):
+        return None
+    commuted = _commuted(dequantizer, data_movement, only_views)
+    if commuted is None or result.shape is None:
+        return None
+    moved_source = graph.new_value(f"{source.name}__moved", TensorType(source.type.dtype, result.shape))
+    name = dequantizer.name if graph.has_one_use(value) else ""
+    integers = _integer_inputs(data_movement, source, commuted)
+    graph.add_copy(data_movement, (moved_source,), integers, name=data_movement.name)
+    inputs: list[Value | None] = [moved_source, *dequantizer.inputs[1:]]
+    for index in commuted.moved_inputs:
+        inputs[index] = _moved_parameter(graph, data_movement, dequantizer.inputs[index])
+    new_result = graph.new_value(f"{result.name}__dequantized", result.type)
+    moved = graph.add_copy(dequantizer, (new_result,), tuple(inputs), attributes=commuted.attributes, name=name)
+    graph.replace_value(result, new_result)
+    return moved
+
+
+def _integer_inputs(data_movement: Op, integers: Value, commuted: Commuted) -> tuple[Value | None, ...]:
+    """The inputs of a data-movement op on integers, with the zero point as the fill value of a Pad."""
+    inputs = [integers, *data_movement.inputs[1:]]
+    if commuted.pad_value is not None:
+        index, value = commuted.pad_value
         inputs += [None] * (index + 1 - len(inputs))
         inputs[index] = value
     return tuple(inputs)
 
 
-def _moved_numbers(graph: Graph, rename: Op, numbers: Value | None) -> Value | None:
-    """Scales or zero points under the new names of their axes."""
-    rule = rule_of(rename)
-    assert isinstance(rule, View) and numbers is not None and numbers.shape is not None
-    assert isinstance(numbers.type, TensorType)
-    shape = list(numbers.shape)
-    for before, dim in enumerate(numbers.shape):
-        after = rule.axis_after(rename, before)
+def _moved_parameter(graph: Graph, view: Op, parameter: Value | None) -> Value | None:
+    """The result of a view op on the scale or the zero point of blocked quantisation."""
+    rule = rule_of(view)
+    assert isinstance(rule, View) and parameter is not None and parameter.shape is not None
+    assert isinstance(parameter.type, TensorType)
+    shape = list(parameter.shape)
+    for before, dim in enumerate(parameter.shape):
+        after = rule.axis_after(view, before)
         assert after is not None
         shape[after] = dim
-    result = graph.new_value(f"{numbers.name}__moved", TensorType(numbers.type.dtype, tuple(shape)))
-    graph.add_copy(rename, (result,), (numbers, *rename.inputs[1:]))
+    result = graph.new_value(f"{parameter.name}__moved", TensorType(parameter.type.dtype, tuple(shape)))
+    graph.add_copy(view, (result,), (parameter, *view.inputs[1:]))
     return result
 
 

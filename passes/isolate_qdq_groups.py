@@ -6,6 +6,7 @@ after:  q -> DequantizeLinear -> Conv ...       q -> DequantizeLinear -> Add ...
 A DequantizeLinear followed by a QuantizeLinear with the same parameters is removed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from layoutopt.cost import sized
@@ -25,32 +26,35 @@ class IsolateQdqGroups(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Change nothing if QDQ groups stay as they are."""
+        """Isolate the groups, unless the context keeps QDQ groups as the model has them."""
         if context.keeps_qdq_groups:
             return
         for op in graph.ops:
-            _drop_pair(graph, op)
+            _remove_round_trip(graph, op)
         groups = planned_qdq_groups([graph], sized(context.cost_model, context.sizes))
         for op in graph.ops:
             if is_dequantizer(op):
-                _split(graph, op, groups.integer)
+                _isolate(graph, op, groups.integer_ops)
 
 
-def _drop_pair(graph: Graph, op: Op) -> None:
-    """Remove a QuantizeLinear, and the DequantizeLinear before it, if they cancel."""
+def _remove_round_trip(graph: Graph, op: Op) -> None:
+    """Remove an op and its producer if they are a QuantizeLinear and a DequantizeLinear that cancel."""
     value, result = op.inputs[0] if op.inputs else None, op.outputs[0] if op.outputs else None
-    before = graph.producer(value) if value is not None else None
-    if before is None or result is None or value is None or not is_lossless_round_trip(op, before):
+    dequantizer = graph.producer(value) if value is not None else None
+    if dequantizer is None or result is None or value is None or not is_lossless_round_trip(op, dequantizer):
         return
-    source = before.inputs[0]
+    source = dequantizer.inputs[0]
     if source is None or graph.is_output(result):
         return
     graph.replace_uses(result, source)
-    graph.remove_unread(op)
+    graph.remove_if_dead(op)
 
 
-def _split(graph: Graph, dequantizer: Op, integer: dict[Op, Op]) -> None:
-    """Copy a DequantizeLinear for every QDQ group except the first reader."""
+def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None:
+    """Copy a DequantizeLinear for every op of a QDQ group that reads it.
+
+    If nothing else reads it, the first of these ops keeps the original.
+    """
     value = dequantizer.outputs[0]
     if value is None:
         return
@@ -58,7 +62,7 @@ def _split(graph: Graph, dequantizer: Op, integer: dict[Op, Op]) -> None:
     for use in graph.uses(value):
         uses.setdefault(use.op, []).append(use)
     readers = list(uses)
-    grouped = [reader for reader in readers if reader in integer]
+    grouped = [reader for reader in readers if reader in grouped_ops]
     if len(grouped) == len(readers) and not graph.is_output(value):
         grouped = grouped[1:]
     for reader in grouped:

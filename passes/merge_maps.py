@@ -3,7 +3,7 @@
 before: x -> MatMul(a) -> Add(b) -> Transpose -> Conv 1x1(w) -> y
 after:  x -> Transpose -> Conv 1x1(w a, bias w b) -> y
 
-Only where that is less work: a bottleneck, few channels between many, stays what it is.
+The pass merges two maps if that takes fewer operations; a bottleneck, with few channels between the two maps, stays.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from layoutopt.ops import LinearMap
 from layoutopt.ops.interfaces.affine import affine_of
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of, with_linear_map
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.passes.paths import Step, is_rename, map_by, replay, step_to
+from layoutopt.passes.op_chains import TracedOp, apply_map, is_view, rebuild_chain, trace_backward
 
-MARGIN = 1.3  # so many times less work, or it is left as it is
+MARGIN = 1.3  # two maps are merged if that takes so many times fewer operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class MergeMaps(Pass):
     name = "merge-maps"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order, so that a chain collapses onto its last map."""
+        """Merge in topological order, so that a chain of maps becomes its last map."""
         if context.mode == "training":
             return
         for op in graph.ops:
@@ -36,23 +36,27 @@ class MergeMaps(Pass):
 
 
 def _merge(graph: Graph, op: Op, axis: int) -> str:
-    """With the map before it. Returns why not; empty if done, or if there is none."""
+    """Merge a map with the map before it.
+
+    Returns:
+        The reason why they stay two; empty if they were merged, or if there is no map before it.
+    """
     value, y = op.inputs[0], op.outputs[0]
     assert value is not None and y is not None and y.shape is not None
-    steps: list[Step] = []
+    views: list[TracedOp] = []
     affines: list[Op] = []
     at = axis
     while True:
-        first = graph.producer(value) if graph.is_private(value) else None
+        first = graph.producer(value) if graph.has_one_use(value) else None
         if first is None:
             return ""
         if mapped_axis_of(first) == at:
             break
-        step = step_to(first, at) if is_rename(first) else None
+        view = trace_backward(first, at) if is_view(first) else None
         affine = affine_of(first)
-        if step is not None:
-            steps.append(step)
-            value, at = step.source, step.before
+        if view is not None:
+            views.append(view)
+            value, at = view.source, view.input_axis
         elif affine is not None and affine.axis in (None, at) and (before := first.inputs[affine.index]) is not None:
             affines.append(first)
             value = before
@@ -60,15 +64,15 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
             return ""
     source = first.inputs[0]
     assert source is not None and source.shape is not None and value.shape is not None
-    outside, between, inside = y.shape[axis], value.shape[at], source.shape[at]
-    if not (isinstance(outside, int) and isinstance(between, int) and isinstance(inside, int)):
+    out_channels, between, in_channels = y.shape[axis], value.shape[at], source.shape[at]
+    if not (isinstance(out_channels, int) and isinstance(between, int) and isinstance(in_channels, int)):
         return "an extent is unknown"
-    if inside * outside * MARGIN > between * (inside + outside):
+    if in_channels * out_channels * MARGIN > between * (in_channels + out_channels):
         return "one map in the place of two would not be much less work"
     whole = _product(op, affines, first)
     if whole is None or with_linear_map(op, whole) is None:
         return f"{op.kind} cannot be the product"
-    result = map_by(graph, op, whole, replay(graph, steps[::-1], source))
+    result = apply_map(graph, op, whole, rebuild_chain(graph, views[::-1], source))
     if result is None:
         return "the numbers of the product are too large"
     graph.replace_value(y, result)
@@ -76,7 +80,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
 
 
 def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
-    """The map that the chain is."""
+    """The composition of two maps and the affines between them."""
     last, start = linear_map_of(op), linear_map_of(first)
     if last is None or start is None:
         return None

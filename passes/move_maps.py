@@ -5,7 +5,8 @@ before: a -> Resize -> \
 after:  a -> Conv 1x1 -> Resize -> \
         b -> Conv 1x1 ----------> Add -> y                  x -> AveragePool -> Conv 1x1 -> y
 
-Both are linear and act on different axes, so they commute: see `ops.linear_map`. Decided by counting operations.
+Both are linear and act on different axes, so they commute: see `ops.interfaces.linear_map`. The pass moves a map if that takes
+fewer operations.
 """
 
 from collections.abc import Sequence
@@ -19,38 +20,47 @@ from layoutopt.ops.interfaces.concatenation import ConcatenationOp
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of
 from layoutopt.ops.interfaces.resampling import averaged_axes_of
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.passes.paths import (
-    Step,
-    climb,
+from layoutopt.passes.op_chains import (
+    TracedOp,
+    apply_map,
+    concatenate,
     is_average,
-    is_rename,
-    join,
-    map_by,
-    replay,
-    step_from,
+    is_view,
+    rebuild_chain,
+    trace_chain,
+    trace_forward,
 )
 
-MARGIN = 1.3  # so many times less work, or it is left as it is: counts are not times
-TOUCH = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
+MARGIN = 1.3  # a map is moved if that takes so many times fewer operations: operations are only an estimate of time
+ACCESS_COST = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
+
+_NOT_LESS_WORK = "to move it before what enlarges its input would not be much less work"
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A piece of what a map reads, and the steps to it from the place with the fewest places, first step first."""
+    """A tensor that a map reads, whole or as a piece of a Concat, and the chain of ops to it, first op first.
+
+    Attributes:
+        value: the tensor.
+        extent: its extent along the mapped axis.
+        start: the index of its first channel among the channels of the map.
+        chain: the ops that the map is moved across.
+    """
 
     value: Value
     extent: int
     start: int
-    steps: tuple[Step, ...]
+    chain: tuple[TracedOp, ...]
 
     @property
     def source(self) -> Value:
-        """Where the map could work."""
-        return self.steps[0].source if self.steps else self.value
+        """The tensor that the moved map reads."""
+        return self.chain[0].source if self.chain else self.value
 
     @property
     def stop(self) -> int:
-        """Behind the last element of the mapped axis that is this piece's."""
+        """The index behind its last channel among the channels of the map."""
         return self.start + self.extent
 
 
@@ -61,11 +71,11 @@ class MoveMaps(Pass):
     name = "move-maps"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Every map, then those that were made on the way; a move makes the work less, so there is an end."""
+        """Move every map, then the maps that a move creates; it terminates, because each move takes fewer operations."""
         if context.mode == "training":
             return
         for op in graph.ops:
-            _take_out_identity(graph, op)
+            _remove_identity(graph, op)
         seen: set[Op] = set()
         while new := [op for op in graph.ops if op not in seen]:
             seen.update(new)
@@ -73,43 +83,53 @@ class MoveMaps(Pass):
                 axis = mapped_axis_of(op) if op in graph else None
                 if axis is None:
                     continue
-                reason = _move_back(graph, op, axis, context.sizes) or (
-                    _move_on(graph, op, axis, context.sizes) if op in graph else ""
+                reason = _move_backward(graph, op, axis, context.sizes) or (
+                    _move_forward(graph, op, axis, context.sizes) if op in graph else ""
                 )
                 if reason:
                     context.note(self, op.name or op.kind, reason)
 
 
-def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
-    """To the sources of what it reads, apart if these are put together. Returns why not; empty if done or never."""
+def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
+    """Move a map in front of the resampling of its input, and split it into one map per input of a Concat.
+
+    Returns:
+        The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
+    """
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None and x.rank is not None
-    tail = list(climb(graph, x, axis, is_rename))
-    top, at = (tail[-1].source, tail[-1].before) if tail else (x, axis)
-    joiner = graph.producer(top) if graph.is_private(top) else None
-    rule = rule_of(joiner) if joiner is not None else None
-    if joiner is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(joiner) != at:
-        joiner, tail, top, at = None, [], x, axis
-    branches = _branches(graph, (top,) if joiner is None else joiner.inputs, at, (x.rank, axis), sizes)
-    moved = [branch for branch in branches if branch.steps]
-    rest = [branch for branch in branches if not branch.steps]
+    views = list(trace_chain(graph, x, axis, is_view))
+    top, at = (views[-1].source, views[-1].input_axis) if views else (x, axis)
+    concat = graph.producer(top) if graph.has_one_use(top) else None
+    rule = rule_of(concat) if concat is not None else None
+    if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
+        concat, views, top, at = None, [], x, axis
+    branches = _branches(graph, (top,) if concat is None else concat.inputs, at, (x.rank, axis), sizes)
+    moved = [branch for branch in branches if branch.chain]
+    rest = [branch for branch in branches if not branch.chain]
     if not moved:
         return ""
     map = linear_map_of(op)
-    if map is None or _work_apart(map, x, moved, rest, sizes) * MARGIN > _work_together(map, x, moved, joiner, sizes):
-        return "to move it before what enlarges its input would not be much less work"
+    if map is None:
+        return _NOT_LESS_WORK
+    split_work, one_work = (
+        _work_of_split_map(map, x, moved, rest, sizes),
+        _work_of_one_map(map, x, moved, concat, sizes),
+    )
+    if split_work * MARGIN > one_work:
+        return _NOT_LESS_WORK
     summands = []
     for branch in moved:
-        part = map_by(graph, op, map.of_pieces([(branch.start, branch.stop)]), branch.source)
+        part = apply_map(graph, op, map.of_pieces([(branch.start, branch.stop)]), branch.source)
         assert part is not None, "a piece of a map is a map"
-        summands.append(replay(graph, (*branch.steps, *reversed(tail)), part))
+        summands.append(rebuild_chain(graph, (*branch.chain, *reversed(views)), part))
     if rest:
         values = [branch.value for branch in rest]
-        value = values[0] if joiner is None or len(values) == 1 else join(graph, joiner, values, at)
+        value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, at)
         ranges = [(branch.start, branch.stop) for branch in rest]
-        part = map_by(graph, op, map.of_pieces(ranges), replay(graph, tail[::-1], value))
+        part = apply_map(graph, op, map.of_pieces(ranges), rebuild_chain(graph, views[::-1], value))
         assert part is not None, "some pieces of a map are a map"
-        # Last: what is computed in full can take the sum of the others in, where a kernel adds on the way.
+        # Last, because the kernel of this map may add the sum of the other maps to its result.
         summands.append(part)
     total, version = summands[0], graph.opsets.get("", 0)
     for each in summands[1:]:
@@ -121,104 +141,114 @@ def _move_back(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     return ""
 
 
-def _move_on(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
-    """Behind the average that reads the result. Returns why not; empty if done or never."""
+def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
+    """Move a map behind the average of its result.
+
+    Returns:
+        The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
+    """
     x, value, at = op.inputs[0], op.outputs[0], axis
     assert x is not None and value is not None
-    steps: list[Step] = []
-    while not (steps and is_average(steps[-1].op)):
-        use = graph.uses(value)[0] if graph.is_private(value) else None
-        if use is None or use.index or not (is_rename(use.op) or is_average(use.op)):
+    chain: list[TracedOp] = []
+    while not (chain and is_average(chain[-1].op)):
+        use = graph.uses(value)[0] if graph.has_one_use(value) else None
+        if use is None or use.index or not (is_view(use.op) or is_average(use.op)):
             return ""
-        step = step_from(use.op, at)
+        traced = trace_forward(use.op, at)
         value = use.op.outputs[0]
-        if step is None or value is None:
+        if traced is None or value is None:
             return ""
-        steps.append(step)
-        at = step.after
-    if at != axis or value.rank != x.rank or _places(value, at, sizes) >= _places(x, axis, sizes):
+        chain.append(traced)
+        at = traced.output_axis
+    if at != axis or value.rank != x.rank or _channel_size(value, at, sizes) >= _channel_size(x, axis, sizes):
         return ""
     map = linear_map_of(op)
     if map is None:
         return ""
-    outside, inside = map.extents
-    now = _map_work(map.extents, _places(x, axis, sizes)) + _work_of(steps, outside, sizes)
-    if (_map_work(map.extents, _places(value, at, sizes)) + _work_of(steps, inside, sizes)) * MARGIN > now:
+    out_channels, in_channels = map.extents
+    before = _map_work(map.extents, _channel_size(x, axis, sizes)) + _work_of(chain, out_channels, sizes)
+    after = _map_work(map.extents, _channel_size(value, at, sizes)) + _work_of(chain, in_channels, sizes)
+    if after * MARGIN > before:
         return "to move it behind the average of its result would not be much less work"
-    moved = map_by(graph, op, map, replay(graph, steps, x))
+    moved = apply_map(graph, op, map, rebuild_chain(graph, chain, x))
     assert moved is not None, "it was this map before"
     graph.replace_value(value, moved)
     return ""
 
 
 def _branches(
-    graph: Graph, pieces: Sequence[Value | None], axis: int, wanted: tuple[int, int], sizes: Sizes
+    graph: Graph, pieces: Sequence[Value | None], axis: int, rank_and_axis: tuple[int, int], sizes: Sizes
 ) -> list[Branch]:
-    """The pieces along an axis, each climbed to where a map of the wanted rank and axis has the fewest places."""
+    """The pieces along an axis, each with the chain from its smallest ancestor that has the rank and the mapped axis."""
     branches, start = [], 0
     for piece in pieces:
         extent = piece.shape[axis] if piece is not None and piece.shape is not None else None
         if piece is None or not isinstance(extent, int):
             return []
-        steps = list(climb(graph, piece, axis, lambda op: is_rename(op) or is_average(op)))
-        best, fewest = 0, _places(piece, axis, sizes)
-        for count, step in enumerate(steps, 1):
-            if (step.source.rank, step.before) == wanted and _places(step.source, step.before, sizes) < fewest:
-                best, fewest = count, _places(step.source, step.before, sizes)
-        branches.append(Branch(piece, extent, start, tuple(reversed(steps[:best]))))
+        chain = list(trace_chain(graph, piece, axis, lambda op: is_view(op) or is_average(op)))
+        best, fewest = 0, _channel_size(piece, axis, sizes)
+        for count, traced in enumerate(chain, 1):
+            size = _channel_size(traced.source, traced.input_axis, sizes)
+            if (traced.source.rank, traced.input_axis) == rank_and_axis and size < fewest:
+                best, fewest = count, size
+        branches.append(Branch(piece, extent, start, tuple(reversed(chain[:best]))))
         start += extent
     return branches
 
 
-def _work_together(map: LinearMap, x: Value, moved: Sequence[Branch], joiner: Op | None, sizes: Sizes) -> float:
-    """One map of all pieces, put together."""
-    copied = 0.0 if joiner is None else 2.0 * map.extents[1] * _places(x, map.axis, sizes)
-    resampled = sum(_work_of(branch.steps, branch.extent, sizes) for branch in moved)
-    return _map_work(map.extents, _places(x, map.axis, sizes)) + TOUCH * copied + resampled
+def _work_of_one_map(map: LinearMap, x: Value, moved: Sequence[Branch], concat: Op | None, sizes: Sizes) -> float:
+    """The operations of one map of the concatenated pieces."""
+    copied = 0.0 if concat is None else 2.0 * map.extents[1] * _channel_size(x, map.axis, sizes)
+    resampled = sum(_work_of(branch.chain, branch.extent, sizes) for branch in moved)
+    return _map_work(map.extents, _channel_size(x, map.axis, sizes)) + ACCESS_COST * copied + resampled
 
 
-def _work_apart(map: LinearMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes) -> float:
-    """A map of every piece that can be moved, one of all others, and a sum."""
-    outside, places = map.extents[0], _places(x, map.axis, sizes)
-    work = TOUCH * 3.0 * outside * places * (len(moved) + bool(rest) - 1)
+def _work_of_split_map(
+    map: LinearMap, x: Value, moved: Sequence[Branch], rest: Sequence[Branch], sizes: Sizes
+) -> float:
+    """The operations of a map per moved piece, of one map of the other pieces, and of their sum."""
+    out_channels, channel_size = map.extents[0], _channel_size(x, map.axis, sizes)
+    work = ACCESS_COST * 3.0 * out_channels * channel_size * (len(moved) + bool(rest) - 1)
     for branch in moved:
-        fewer = _places(branch.source, map.axis, sizes)
-        work += _map_work((outside, branch.extent), fewer) + _work_of(branch.steps, outside, sizes)
+        fewer = _channel_size(branch.source, map.axis, sizes)
+        work += _map_work((out_channels, branch.extent), fewer) + _work_of(branch.chain, out_channels, sizes)
     if rest:
-        inside = sum(branch.extent for branch in rest)
-        work += _map_work((outside, inside), places) + TOUCH * 2.0 * inside * places * (len(rest) > 1)
+        in_channels = sum(branch.extent for branch in rest)
+        work += _map_work((out_channels, in_channels), channel_size)
+        work += ACCESS_COST * 2.0 * in_channels * channel_size * (len(rest) > 1)
     return work
 
 
-def _map_work(extents: tuple[int, int], places: float) -> float:
-    """Operations of a map at so many places, and what it reads and writes."""
-    outside, inside = extents
-    return places * (2.0 * outside * inside + TOUCH * (outside + inside))
+def _map_work(extents: tuple[int, int], channel_size: float) -> float:
+    """The operations of a map of so many elements per channel, with the time of its reads and writes as operations."""
+    out_channels, in_channels = extents
+    return channel_size * (2.0 * out_channels * in_channels + ACCESS_COST * (out_channels + in_channels))
 
 
-def _work_of(steps: Sequence[Step], extent: int, sizes: Sizes) -> float:
-    """The same for averages of so many channels; renames are no work."""
+def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
+    """The operations of the averages of a chain at so many channels; view ops take none."""
     work = 0.0
-    for step in steps:
-        rule, result = rule_of(step.op), step.op.outputs[0]
-        if is_average(step.op) and rule is not None and result is not None and step.source.shape is not None:
-            own = step.source.shape[step.before]
+    for traced in chain:
+        rule, result = rule_of(traced.op), traced.op.outputs[0]
+        if is_average(traced.op) and rule is not None and result is not None and traced.source.shape is not None:
+            own = traced.source.shape[traced.input_axis]
             assert isinstance(own, int)
-            touched = _places(step.source, step.before, sizes) + _places(result, step.after, sizes)
-            bound = sizes.bound(step.op)
+            touched = _channel_size(traced.source, traced.input_axis, sizes)
+            touched += _channel_size(result, traced.output_axis, sizes)
+            bound = sizes.bound(traced.op)
             flops = sum(rule.flops(each) for each in bound) / len(bound)
-            work += extent * (flops / own + TOUCH * touched)
+            work += extent * (flops / own + ACCESS_COST * touched)
     return work
 
 
-def _places(value: Value, axis: int, sizes: Sizes) -> float:
-    """How many elements there are along the other axes."""
+def _channel_size(value: Value, axis: int, sizes: Sizes) -> float:
+    """The number of elements along all axes but one."""
     assert value.shape is not None
     return sizes.elements((*value.shape[:axis], *value.shape[axis + 1 :]))
 
 
-def _take_out_identity(graph: Graph, op: Op) -> None:
-    """Let what reads the average over no axes read what it was made from."""
+def _remove_identity(graph: Graph, op: Op) -> None:
+    """Remove an average over no axes."""
     x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
     if x is None or y is None or averaged_axes_of(op) != frozenset() or x.shape != y.shape:
         return

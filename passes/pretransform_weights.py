@@ -34,10 +34,10 @@ class PretransformWeights(Pass):
         """Every cast of a constant becomes a constant of its own; in training mode weights change, so nothing is done."""
         if context.mode == "training":
             return
-        nest = graph.nest()
-        casts = [_Cast(each, op, source) for each in nest for op in each.ops if (source := _constant_source(op))]
-        holders = Counter(value.data for each in nest for value in each.values if value.data is not None)
-        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(nest))
+        regions = graph.regions()
+        casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
+        holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
+        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(regions))
         prices = _seconds(graph, casts, context) if _total(casts) > budget.remaining else dict.fromkeys(casts, 1.0)
         for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
             if budget.request(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):

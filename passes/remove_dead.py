@@ -37,7 +37,7 @@ class RemoveDead(Pass):
         for index in reversed(range(op.own_inputs, len(op.inputs))):
             place = index - len(op.inputs)
             if not any(_is_read(body, body.inputs[place]) for body in op.bodies.values()):
-                graph.release(op, index)
+                graph.remove_capture(op, index)
 
 
 def _is_read(graph: Graph, value: Value) -> bool:

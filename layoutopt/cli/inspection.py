@@ -170,7 +170,7 @@ def _recorded(path: Path) -> StampedModel | None:
         path_text(path),
         stamp,
         is_intact,
-        [_recorded_op(op) for each in inference.lift(model).nest() for op in each.ops],
+        [_recorded_op(op) for each in inference.lift(model).regions() for op in each.ops],
     )
 
 

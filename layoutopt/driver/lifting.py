@@ -94,7 +94,7 @@ def _lifted(job: Job, model: onnx_ir.Model) -> Graph:
     without_functions = onnx_io.inline_functions(inlined, lambda kind: kind in rules())
     job.context.notes += [Note("inline", name, reason) for name, reason in without_functions.kept]
     graph = inference.lift(without_functions.model, strict=job.options.strict)
-    job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.nest()))
+    job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.regions()))
     infer_axis_letters(graph)
     _pin(job, graph)
     return graph

@@ -39,7 +39,7 @@ def infer_again(graph: Graph) -> None:
     Raises:
         ModelError: shapes contradict each other.
     """
-    values = (value for each in graph.nest() for value in each.values)
+    values = (value for each in graph.regions() for value in each.values)
     infer_with_declarations(graph, DimNames(_names(values)))
 
 
@@ -76,7 +76,7 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """
     everything = _declared(graph)
     found, declared = _infer_without_shapes(graph, names)
-    outputs = {value for each in graph.nest() for value in each.outputs} - _formals(graph)
+    outputs = {value for each in graph.regions() for value in each.outputs} - _formals(graph)
     known = _names(graph.inputs)
     claims = _claims({value: type for value, type in declared.items() if value not in outputs}, found, known)
     found = _infer_with_claims(found, names, claims)
@@ -163,8 +163,8 @@ def _declared(graph: Graph) -> dict[Value, Type]:
 
 def _computed(graph: Graph) -> Iterator[Value]:
     """The values of a graph and its bodies whose types are inferred."""
-    given = set(graph.inputs) | {value for each in graph.nest() for value in _captured(each)}
-    return (value for each in graph.nest() for value in each.values if value.data is None and value not in given)
+    given = set(graph.inputs) | {value for each in graph.regions() for value in _captured(each)}
+    return (value for each in graph.regions() for value in each.values if value.data is None and value not in given)
 
 
 def _captured(graph: Graph) -> Iterator[Value]:
@@ -175,12 +175,12 @@ def _captured(graph: Graph) -> Iterator[Value]:
 
 
 def _formals(graph: Graph) -> set[Value]:
-    return {value for each in graph.nest()[1:] for value in each.inputs}
+    return {value for each in graph.regions()[1:] for value in each.inputs}
 
 
 def _without_schema(graph: Graph) -> Iterator[Value]:
     """The results of operators without an onnx schema."""
-    for op in (op for each in graph.nest() for op in each.ops):
+    for op in (op for each in graph.regions() for op in each.ops):
         if find_schema(op.op_type, op.domain, op.version) is None:
             yield from (value for value in op.outputs if value is not None)
 

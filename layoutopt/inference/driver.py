@@ -120,7 +120,7 @@ class Inference:
     def commit(self) -> None:
         """Give the values of the graph the types that were found, and the elements of lists and numbers."""
         given = set(self.graph.inputs)
-        for graph in self.graph.nest():
+        for graph in self.graph.regions():
             for value in graph.values:
                 if value.data is not None or value in given:
                     continue

@@ -17,7 +17,7 @@ def measure(graph: Graph, sizes: Sizes) -> Sizes:
 
     A point at which the shapes of the model contradict each other is ignored.
     """
-    shapes = {value: value.shape for each in graph.nest() for value in each.values if value.shape is not None}
+    shapes = {value: value.shape for each in graph.regions() for value in each.values if value.shape is not None}
     named = {dim for value in graph.inputs for dim in value.shape or ()}
     unknown = {dim for shape in shapes.values() for dim in shape if is_unknown(dim) and dim not in named}
     if not unknown:

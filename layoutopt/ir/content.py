@@ -66,9 +66,9 @@ def share(values: Iterable[Value]) -> None:
 
 def share_constants(graph: Graph) -> None:
     """Store equal constants of a main graph and of its bodies once: as one value in each graph, with the same data in all."""
-    nest = graph.nest()
-    share(value for each in nest for value in each.values)
-    for each in nest:
+    regions = graph.regions()
+    share(value for each in regions for value in each.values)
+    for each in regions:
         _merge(each)
 
 

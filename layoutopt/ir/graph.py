@@ -1,4 +1,4 @@
-"""The graph of a model, of a body or of a function: its interface and the ways to edit it.
+"""The graph of a model, of a body or of a function: its inputs, outputs and attributes, and its editing operations.
 
 Graph inputs are values that no op computes; graph outputs are listed by position. The ops and values are the nodes of a
 networkx MultiDiGraph (`ir.def_use`).
@@ -10,31 +10,31 @@ from typing import Any, Literal, TypeAlias
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.def_use import DefUseNet, Use
+from layoutopt.ir.def_use import DefUseGraph, Use
 from layoutopt.ir.functions import Function
 from layoutopt.ir.types import Op, OpaqueType, Operands, Signature, Storage, TensorType, Value
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
-"""How far a graph is: no formats yet; formats assigned; casts inserted, so that formats agree everywhere; arrays, which have no
-formats."""
+"""The compilation stage of a graph: before formats are assigned; with formats; with the casts between them; with arrays of
+physical shape, which have no formats."""
 
-_FEW = 16  # outputs that are searched one by one; more have an index
+_SCANNED_OUTPUTS = 16  # with as many outputs or more, a graph has an index from output to positions
 
 
-class Graph(DefUseNet):
+class Graph(DefUseGraph):
     """A model's main graph, the body of an op, or the body of a function.
 
     Args:
         name: the graph's name.
         opsets: the version of every operator domain in use.
-        origin: what the graph was lifted from; carries everything that the IR does not model.
+        origin: the onnx_ir object that the graph was lifted from, which has the fields that the IR does not model.
         root: for the body of an op, the main graph, whose opsets and functions it shares.
 
     Attributes:
-        promised: the storage of an output, by position, where that is not the canonical one.
+        output_storages: the required storages of outputs, by position; canonical for positions that are missing.
         repairs: the faults of the model that the reader has repaired, as (name, reason).
-        contradiction: the op, by name, whose operands contradict each other, with the fault: such a graph is not to be
-            rewritten.
+        contradiction: the name of an op whose operands have contradictory types, and the fault; None if types agree. A graph
+            with a contradiction is not rewritten.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Graph(DefUseNet):
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.functions: list[Function] = [] if root is None else root.functions
-        self.promised: dict[int, Storage] = {}
+        self.output_storages: dict[int, Storage] = {}
         self.metadata: dict[str, str] = {}
         self.repairs: list[tuple[str, str]] = []
         self.contradiction: tuple[str, str] | None = None
@@ -60,21 +60,21 @@ class Graph(DefUseNet):
         self._counter = 0
         self._indexed: list[Value] = []
         self._indexed_count = 0
-        self._output_places: dict[Value, list[int]] = {}
+        self._positions_by_output: dict[Value, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Without the origin: doc strings and all else that the IR does not model are not copied."""
+        """The state for pickle and copy, without the origin: fields that the IR does not model are not copied."""
         return {**super().__getstate__(), "origin": None}
 
-    # --- reading -------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     @property
     def root(self) -> "Graph":
-        """The main graph that this graph is a body in; the graph itself if it is one."""
+        """The main graph that contains this body; the graph itself if it is a main graph."""
         return self if self._root is None else self._root
 
     @root.setter
@@ -83,55 +83,55 @@ class Graph(DefUseNet):
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
-        if len(self.outputs) < _FEW:
+        if len(self.outputs) < _SCANNED_OUTPUTS:
             return any(output is value for output in self.outputs)
-        return bool(self._places().get(value))
+        return bool(self._outputs_with_positions().get(value))
 
     def is_used(self, value: Value) -> bool:
         """Whether an op reads the value or it is an output of the graph."""
         return self.is_read(value) or self.is_output(value)
 
-    def is_private(self, value: Value) -> bool:
-        """Whether one op reads the value and nobody else knows it."""
+    def has_one_use(self, value: Value) -> bool:
+        """Whether the value has exactly one use and is no output of the graph."""
         return self.use_count(value) == 1 and not self.is_output(value)
 
-    def output_places(self, value: Value) -> list[int]:
+    def output_positions(self, value: Value) -> list[int]:
         """The positions at which `value` is an output of the graph, in ascending order."""
-        return sorted(self._places().get(value, ()))
+        return sorted(self._outputs_with_positions().get(value, ()))
 
-    def _places(self) -> dict[Value, list[int]]:
-        """The positions of every output; `set_output` keeps them, another list of outputs has others."""
+    def _outputs_with_positions(self) -> dict[Value, list[int]]:
+        """The positions of every output, computed again if another list of outputs has been assigned."""
         if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
-            self._indexed, self._indexed_count, self._output_places = self.outputs, len(self.outputs), {}
+            self._indexed, self._indexed_count, self._positions_by_output = self.outputs, len(self.outputs), {}
             for index, output in enumerate(self.outputs):
-                self._output_places.setdefault(output, []).append(index)
-        return self._output_places
+                self._positions_by_output.setdefault(output, []).append(index)
+        return self._positions_by_output
 
     def output_storage(self, index: int) -> Storage | None:
-        """How output `index` is to be handed out: as promised, else canonical; None if its rank is unknown."""
+        """The storage that output `index` is required to have; None if its rank is unknown."""
         rank = self.outputs[index].rank
-        return None if rank is None else self.promised.get(index, Storage(Format.canonical(rank)))
+        return None if rank is None else self.output_storages.get(index, Storage(Format.canonical(rank)))
 
-    def nest(self) -> "list[Graph]":
-        """This graph and every body in it, however deep, each behind the graph that its op is in."""
+    def regions(self) -> "list[Graph]":
+        """This graph and all bodies in it, at every depth, each behind the graph of its op."""
         found = [self]
-        for graph in found:  # it grows on the way
+        for graph in found:  # extended in the loop
             found += [body for op in graph._all_ops() for body in op.bodies.values()]
         return found
 
-    # --- changing ------------------------------------------------------------------------------------------------
+    # --- edits --------------------------------------------------------------------------------------------------
 
     def fresh_name(self, stem: str) -> str:
-        """`stem`, or `stem_2`, `stem_3`... until no value has that name."""
+        """An unused name: `stem`, or else the first of `stem_2`, `stem_3`... that no value has."""
         name, count = stem, self._suffixes.get(stem, 1)
         while name in self._names:
             count += 1
             name = f"{stem}_{count}"
-        self._suffixes[stem] = max(count - 1, 1)  # where to go on looking: a weight may have thousands of copies
+        self._suffixes[stem] = max(count - 1, 1)  # the next search starts here: a weight may have thousands of copies
         return name
 
     def add_value(self, value: Value) -> Value:
-        """Take in a value; its name must be free."""
+        """Add a value, whose name no other value has."""
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._insert_value(value)
@@ -139,11 +139,11 @@ class Graph(DefUseNet):
         return value
 
     def new_value(self, stem: str, type: TensorType | OpaqueType, **fields: Any) -> Value:
-        """Make a value under a fresh name."""
+        """Add a new value with an unused name."""
         return self.add_value(Value(self.fresh_name(stem), type, **fields))
 
     def add_op(self, op: Op, near: Op | None = None, *, first: bool = False) -> Op:
-        """Take in an op whose operands are in the graph; `near` places it right behind another, `first` before all."""
+        """Add an op whose operands are in the graph: right behind the op `near`, or before all ops if `first`."""
         self._counter += 1
         if not op.order:
             anchor = near.order if near is not None else (-1,) if first else ()
@@ -165,7 +165,7 @@ class Graph(DefUseNet):
         return self.add_op(op.copy(op.inputs if inputs is None else inputs, outputs, **changes), op)
 
     def remove_op(self, op: Op) -> None:
-        """Take out an op and its outputs; nothing may read them any more."""
+        """Remove an op and its outputs, which have no uses."""
         for value in op.outputs:
             if value is None:
                 continue
@@ -175,25 +175,25 @@ class Graph(DefUseNet):
         self._delete_op(op)
         self.version += 1
 
-    def remove_unread(self, op: Op) -> None:
-        """Take out an op if nothing reads its outputs, then those before it that nothing else reads."""
-        doomed = [op]
-        while doomed:
-            each = doomed.pop()
+    def remove_if_dead(self, op: Op) -> None:
+        """Remove an op if its outputs are unused, then the producers of its inputs that become dead."""
+        pending = [op]
+        while pending:
+            each = pending.pop()
             if each not in self or any(value is not None and self.is_used(value) for value in each.outputs):
                 continue
             self.remove_op(each)
-            doomed += self.producers(each)
+            pending += self.producers(each)
 
     def remove_value(self, value: Value) -> None:
-        """Take out a value that no op computes or reads."""
+        """Remove a value that no op computes or reads."""
         if self.producer(value) is not None or self.is_used(value):
             raise ValueError(f"{value.name!r} is still in use")
         self._delete_value(value)
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value another name, which must be free. The order of `values` does not keep its place."""
+        """Give a value another name, which no other value has. The value becomes the last of `values`."""
         if name in self._names:
             raise ValueError(f"duplicate value name {name!r}")
         del self._names[value.name]
@@ -206,7 +206,7 @@ class Graph(DefUseNet):
         self.change_inputs(op, {index: value})
 
     def change_inputs(self, op: Op, values: Mapping[int, Value | None]) -> None:
-        """Let some inputs of `op`, by index, read other values; one copy of the list of inputs, however many change."""
+        """Let inputs of `op`, by index, read other values. It copies the list of inputs once, however many change."""
         inputs = list(op.inputs)
         for index, value in values.items():
             old, inputs[index] = inputs[index], value
@@ -227,7 +227,7 @@ class Graph(DefUseNet):
         self.version += 1
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
-        """Give an op another list of outputs; what it computed before is without a source then."""
+        """Give an op another list of outputs; the values that it computed before have no producer then."""
         self._unlink_outputs(op)
         op.outputs = outputs
         self._link_outputs(op)
@@ -235,32 +235,32 @@ class Graph(DefUseNet):
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:
         """Let every listed use of `old` (all of them, by default) read `new`; graph outputs stay."""
-        places: dict[Op, list[int]] = {}
+        positions: dict[Op, list[int]] = {}
         for use in self.uses(old) if uses is None else uses:
-            places.setdefault(use.op, []).append(use.index)
-        for op, indices in places.items():
+            positions.setdefault(use.op, []).append(use.index)
+        for op, indices in positions.items():
             self.change_inputs(op, dict.fromkeys(indices, new))
 
     def capture(self, op: Op, value: Value) -> list[Value]:
-        """Let the bodies of an op read a value; what it is in each of them, in the order of the bodies."""
-        formals = []
+        """Let the bodies of an op read a value. Returns the new input of each body, in the order of the bodies."""
+        captured = []
         for body in op.bodies.values():
-            formal = body.new_value(value.name, value.type, storage=value.storage, tensor=value.tensor)
-            formal.axis_letters = value.axis_letters
-            body.inputs.append(formal)
-            formals.append(formal)
+            body_input = body.new_value(value.name, value.type, storage=value.storage, tensor=value.tensor)
+            body_input.axis_letters = value.axis_letters
+            body.inputs.append(body_input)
+            captured.append(body_input)
         self.set_inputs(op, (*op.inputs, value))
         op.captured += 1
         if op.signature is not None:
             op.signature = Signature((*op.signature.inputs, value.storage), op.signature.outputs)
-        return formals
+        return captured
 
-    def release(self, op: Op, index: int) -> None:
-        """Take back that the bodies of an op read its input `index`; none of them does any more."""
+    def remove_capture(self, op: Op, index: int) -> None:
+        """Remove the captured input `index` of an op, which none of its bodies reads, from the op and its bodies."""
         assert index >= op.own_inputs
         for body in op.bodies.values():
-            formal = body.inputs.pop(index - len(op.inputs))
-            body.remove_value(formal)
+            body_input = body.inputs.pop(index - len(op.inputs))
+            body.remove_value(body_input)
         op.captured -= 1
         self.set_inputs(op, (*op.inputs[:index], *op.inputs[index + 1 :]))
         if op.signature is not None:
@@ -269,19 +269,19 @@ class Graph(DefUseNet):
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
-        places = self._places()
-        places[self.outputs[index]].remove(index)
-        places.setdefault(value, []).append(index)
+        positions = self._outputs_with_positions()
+        positions[self.outputs[index]].remove(index)
+        positions.setdefault(value, []).append(index)
         self.outputs[index] = value
         self.version += 1
 
     def replace_output(self, old: Value, new: Value) -> None:
-        """Let `new` be every output of the graph that `old` is."""
-        for index in self.output_places(old):
+        """Let `new` replace `old` at every position of the graph's outputs."""
+        for index in self.output_positions(old):
             self.set_output(index, new)
 
     def replace_value(self, old: Value, new: Value) -> None:
-        """Let `new` take the place and the name of `old`, which is removed; ops that only `old` needed are removed with it."""
+        """Replace all uses of `old` by `new`, which takes its name; remove `old` and the ops that become dead."""
         name, producer = old.name, self.producer(old)
         self.replace_uses(old, new)
         self.replace_output(old, new)
@@ -293,7 +293,7 @@ class Graph(DefUseNet):
         self.rename(new, name)
         if producer is not None and self.is_used(new):  # if not, `new` would be removed as well
             for before in self.producers(producer):
-                self.remove_unread(before)
+                self.remove_if_dead(before)
 
     def bypass(self, op: Op, index: int = 0) -> None:
         """Let the readers of an op's first output, which is no output of the graph, read its input `index`; remove the op."""

@@ -1,4 +1,4 @@
-"""The text form of a graph, for people and for golden tests: one line per op, formats where they matter.
+"""The text form of a graph, for people and for golden tests: one line per op, with formats that are not canonical.
 
     graph net(x: float32[1,8,4,4]) -> (y)
       const w: float32[8,8,1,1] OHWI
@@ -6,7 +6,7 @@
       y__NHWC: float32[1,8,4,4] NHWC = Conv(x__NHWC, w) {strides=[1, 1]}
       y: float32[1,8,4,4] = CastData(y__NHWC)
 
-A canonical format is not written. The bodies of an op stand below it; behind the bar is what they read of the graph around:
+Below an op follow its bodies. The operands behind `|` are the values of the outer graph that they capture:
 
       y: float32[1,8,4,4] = If(c | a)
         then_branch yes(a: float32[1,8,4,4]) -> (t)
@@ -21,49 +21,49 @@ from layoutopt.ir.types import Attribute, Op, Opaque, Value
 
 
 def to_text(graph: Graph) -> str:
-    """The graph as text, in topological order; the same graph gives the same text."""
+    """The graph as text, with ops in topological order; equal graphs have equal texts."""
     return "\n".join(_lines(graph)) + "\n"
 
 
 def _lines(graph: Graph) -> Iterator[str]:
-    pending: list[tuple[str, str | Op | Graph]] = [("", graph)]  # how far to the right, and what
+    pending: list[tuple[str, str | Op | Graph]] = [("", graph)]  # indentation and item; the last one is the next
     while pending:
-        margin, item = pending.pop()
+        indent, item = pending.pop()
         if isinstance(item, Op):
-            yield margin + _op(item)
-            bodies = [(f"{margin}  {name} ", body) for name, body in sorted(item.bodies.items())]
+            yield indent + _op_text(item)
+            bodies = [(f"{indent}  {name} ", body) for name, body in sorted(item.bodies.items())]
             pending += reversed(bodies)
         elif isinstance(item, Graph):
-            yield _head(margin or "graph ", item)
-            inner = " " * (len(margin) - len(margin.lstrip()) + 2)
-            inside = [f"const {_typed(value)}" for value in item.values if value.is_constant]
-            pending += reversed([*((inner, line) for line in inside), *((inner, op) for op in item.ops)])
+            yield _header(indent or "graph ", item)
+            body_indent = " " * (len(indent) - len(indent.lstrip()) + 2)
+            constants = [f"const {_declaration(value)}" for value in item.values if value.is_constant]
+            pending += reversed([*((body_indent, line) for line in constants), *((body_indent, op) for op in item.ops)])
         else:
-            yield margin + item
+            yield indent + item
 
 
-def _head(title: str, graph: Graph) -> str:
-    inputs = ", ".join(_typed(value) for value in graph.inputs)
+def _header(title: str, graph: Graph) -> str:
+    inputs = ", ".join(_declaration(value) for value in graph.inputs)
     outputs = ", ".join(value.name for value in graph.outputs)
     return f"{title}{graph.name}({inputs}) -> ({outputs})"
 
 
-def _op(op: Op) -> str:
-    results = ", ".join("_" if value is None else _typed(value) for value in op.outputs)
+def _op_text(op: Op) -> str:
+    results = ", ".join("_" if value is None else _declaration(value) for value in op.outputs)
     names = ["_" if value is None else value.name for value in op.inputs]
     own, captured = ", ".join(names[: op.own_inputs]), ", ".join(names[op.own_inputs :])
     operands = f"{own} | {captured}".lstrip() if captured else own
-    attributes = ", ".join(f"{name}={_attribute(value)}" for name, value in sorted(op.attributes.items()))
+    attributes = ", ".join(f"{name}={_attribute_text(value)}" for name, value in sorted(op.attributes.items()))
     kind = op.op_type if op.domain in ("", "layoutopt") else op.kind
     return f"{results} = {kind}({operands})" + (f" {{{attributes}}}" if attributes else "")
 
 
-def _typed(value: Value) -> str:
+def _declaration(value: Value) -> str:
     storage = "" if value.storage is None or value.storage.format.is_canonical else f" {value.storage_text}"
     return f"{value.name}: {value.type}{storage}"
 
 
-def _attribute(value: Attribute) -> str:
+def _attribute_text(value: Attribute) -> str:
     if isinstance(value, Opaque):
         return f"@{value.payload.name}" if isinstance(value.payload, Reference) else f"<{value.kind}>"
     return str(list(value)) if isinstance(value, tuple) else repr(value)

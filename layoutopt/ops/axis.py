@@ -127,7 +127,7 @@ class OneAxis(AxiswiseRule):
         return op.integer("axis", self.default_axis) % rank_of(op.inputs[0])
 
     @override
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         return f"axis {axis} is the axis of the op and cannot be blocked" if axis == self.axis(op) else ""
 
     @override

@@ -64,8 +64,8 @@ class AxiswiseRule(LayoutRule):
         """The axes, or the reason why there are none, for any op."""
         return self.missing_rank(op) or self.axes(op)
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why an iteration axis must not be blocked; empty if it may be."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The reason why an iteration axis cannot be blocked; empty if it can be."""
         del op, axis, order
         return ""
 
@@ -88,7 +88,7 @@ class AxiswiseRule(LayoutRule):
             return Inapplicable(f"{format_text(op, lead, known[lead])} blocks an axis of {lead} that has one element")
         order = IterationOrder.of(known[lead], axes[lead])
         for part in order.parts:
-            if part.block and (reason := self.may_block(op, part.axis, order)):
+            if part.block and (reason := self.unblockable_reason(op, part.axis, order)):
                 return Inapplicable(reason)
         formats = {}
         for slot, operand_axes in axes.items():

@@ -7,7 +7,7 @@ from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.elementwise import Elementwise, met
+from layoutopt.ops.elementwise import Elementwise, broadcast_padding
 from layoutopt.ops.operands import chosen_signature
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import is_canonical
@@ -31,7 +31,7 @@ class BiasGelu(Elementwise):
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The transfer for the states that meet; two finite ones add up to any."""
-        states = tuple(met(op, signature, index, state) for index, state in enumerate(inputs))
+        states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
         has_one_addend = states.count(Padding.ZERO) >= len(states) - 1
         return super().transfer_padding(op, signature, states) if has_one_addend else (Padding.ANY,)
 

@@ -29,9 +29,9 @@ class CacheUpdate(OneAxis):
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {**axes, _UPDATE: axes[X]}
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the axis nor the batch may be blocked."""
-        return "the batch cannot be blocked" if axis == 0 else super().may_block(op, axis, order)
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Neither the axis of the op nor the batch can be blocked."""
+        return "the batch cannot be blocked" if axis == 0 else super().unblockable_reason(op, axis, order)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The projection, if the batch is the outermost axis."""

@@ -28,8 +28,8 @@ class CenterCrop(AxiswiseRule):
         rank = rank_of(op.inputs[0])
         return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that keep their extent may be blocked."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Axes that are cut or padded cannot be blocked."""
         return "an axis that is cut or padded cannot be blocked" if axis in self.chosen(op) else ""
 
     def lower(self, op: Op, build: Builder) -> None:

@@ -52,8 +52,8 @@ class Pieces(OneAxis):
         """The pieces in order."""
         raise NotImplementedError
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """All other axes; this one if every piece but the last fills its blocks."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The concatenated axis can be blocked only if every piece but the last fills its blocks."""
         return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
 
     @override

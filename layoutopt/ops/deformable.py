@@ -35,7 +35,7 @@ class DeformableConvolution(AxiswiseRule, AxisLetters):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     @override
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         return "only channels can be blocked" if axis != 1 else ""
 
     @override

@@ -64,7 +64,7 @@ class Expand(Elementwise, PureBroadcast):
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The state of x, and its elements where they are broadcast over a block."""
-        return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
+        return super().transfer_padding(op, signature, (broadcast_padding(op, signature, 0, inputs[0]),))
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
@@ -76,8 +76,11 @@ class Expand(Elementwise, PureBroadcast):
         build.set_output(0, result)
 
 
-def met(op: Op, signature: Signature, index: int, state: Padding) -> Padding:
-    """The state of operand `index` where the result has padding: of its padding, and of its elements where it broadcasts."""
+def broadcast_padding(op: Op, signature: Signature, index: int, state: Padding) -> Padding:
+    """The padding state that operand `index` contributes to the result.
+
+    It is the state of its own padding and, if it is broadcast over padding of the result, that of its elements.
+    """
     value, y = present(op.inputs[index]), op.outputs[0]
     offset = rank_of(y) - rank_of(value)
     own = {axis + offset for axis in padded_axes_of(value, signature.inputs[index])}

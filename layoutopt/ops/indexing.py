@@ -100,11 +100,11 @@ class _ElementsAlongAxis(OneAxis):
     default_axis = 0
     ranks = MappingProxyType({X: 1, INDICES: 1})
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the axis nor an axis on which indices and array differ may be blocked."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Neither the indexed axis nor an axis whose extents differ in indices and data can be blocked."""
         if shape_of(op.inputs[0])[axis] != shape_of(op.inputs[1])[axis]:
             return "the indices have a part of a blocked axis only"
-        return super().may_block(op, axis, order)
+        return super().unblockable_reason(op, axis, order)
 
 
 @register

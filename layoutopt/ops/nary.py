@@ -8,7 +8,7 @@ from typing_extensions import override
 from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
-from layoutopt.ops.elementwise import Elementwise, met
+from layoutopt.ops.elementwise import Elementwise, broadcast_padding
 from layoutopt.ops.interfaces.affine import Affine, AffineOp, along_one_axis, float_constant
 from layoutopt.ops.interfaces.broadcasting import BroadcastingOp
 from layoutopt.ops.padding_state import has_padding
@@ -100,7 +100,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
         divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
         if divides and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
             return None
-        states = tuple(met(op, signature, index, state) for index, state in enumerate(inputs))
+        states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
         if op.op_type == "Where":
             return (max(states[1:]),)
         if max(states) is FINITE and _keeps_finite(op.op_type, states):

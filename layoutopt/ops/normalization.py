@@ -143,8 +143,8 @@ class LayerNormalization(AxiswiseRule):
         """The first normalised axis."""
         return op.integer("axis", -1) % rank_of(op.inputs[0])
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Padding elements would count in the mean."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Normalised axes cannot be blocked, because their padding elements would count in the mean."""
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

@@ -34,8 +34,8 @@ class OneHot(AxiswiseRule):
         every = tuple(range(rank_of(op.inputs[0]) + 1))
         return {X: tuple(axis for axis in every if axis != self.axis(op)), Y: every}
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The new axis has as many elements as the operand `depth`, so it must not be blocked."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The new axis cannot be blocked, because its extent is the operand `depth`."""
         return "the new axis cannot be blocked" if axis == self.axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

@@ -67,8 +67,8 @@ class Pad(AxiswiseRule, ZeroPadOp):
             return Inapplicable("the pads are computed")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are not padded."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Padded axes cannot be blocked."""
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

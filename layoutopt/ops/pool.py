@@ -29,8 +29,8 @@ class Spatial(AxiswiseRule, AxisLetters):
             return Inapplicable("an output beyond the first is used")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Batch and channels; windows cross the blocks of spatial axes."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Spatial axes cannot be blocked, because windows cross the boundaries of blocks."""
         return "a spatial axis cannot be blocked" if axis > 1 else ""
 
     @override

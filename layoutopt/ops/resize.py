@@ -83,8 +83,8 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
             return Inapplicable("elements outside of the crop are extrapolated")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that keep their extent, if the sizes of the result can be rewritten."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Only axes that keep their extent can be blocked, and only if the sizes of the result can be rewritten."""
         before, after = shape_of(op.inputs[0])[axis], shape_of(op.outputs[0])[axis]
         scales, sizes = self.scales(op), op.constant(3)
         if self._keeps_ratio(op):

@@ -36,8 +36,8 @@ class Sampling(AxiswiseRule):
             return Inapplicable("the input and the result differ in rank")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Channels; every other axis is indexed by coordinates."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Only channels can be blocked, because coordinates index every other axis."""
         return "only channels can be blocked" if axis != 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

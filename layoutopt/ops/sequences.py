@@ -27,8 +27,8 @@ class ReverseSequence(AxiswiseRule):
             return Inapplicable("the input is not known to have batch and time")
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """All axes but batch and time."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Batch and time cannot be blocked."""
         return "batch and time cannot be blocked" if axis < 2 else ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

@@ -14,7 +14,7 @@ from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.bias_gelu import is_last_axis_innermost
 from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.elementwise import met
+from layoutopt.ops.elementwise import broadcast_padding
 from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, X, is_canonical
@@ -40,14 +40,14 @@ class SkipNormalization(AxiswiseRule):
         rank = rank_of(op.inputs[0])
         return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Padding elements would count in the mean."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The normalised axis cannot be blocked, because its padding elements would count in the mean."""
         return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
         """Padding elements are rows of their own, which an epsilon keeps finite; those of s are sums."""
         addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
-        states = [met(op, signature, index, inputs[index]) for index in addends]
+        states = [broadcast_padding(op, signature, index, inputs[index]) for index in addends]
         added = max(states) if states.count(Padding.ZERO) >= len(states) - 1 else Padding.ANY
         finite = max(inputs) is not Padding.ANY and op.attributes.get("epsilon", 1e-12) != 0
         others = (Padding.ZERO, Padding.ZERO, added) if len(op.outputs) > 3 else ()

@@ -68,8 +68,8 @@ class Slice(AxiswiseRule):
             return Inapplicable("the sliced axes are computed")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are not sliced, or sliced at block boundaries."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """A sliced axis can be blocked only if it is sliced at block boundaries."""
         if axis not in (self.sliced(op) or ()):
             return ""
         found, block = self.range_of(op, axis), block_of(order, axis)

@@ -38,11 +38,13 @@ class FourierTransform(OneAxis):
             return Inapplicable("the axis is computed")
         return super().axes(op)
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the axis nor the last axis may be blocked."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Neither the axis of the op nor the last axis can be blocked."""
         is_last = axis == rank_of(op.inputs[0]) - 1
         return (
-            "the axis of real and imaginary parts cannot be blocked" if is_last else super().may_block(op, axis, order)
+            "the axis of real and imaginary parts cannot be blocked"
+            if is_last
+            else super().unblockable_reason(op, axis, order)
         )
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

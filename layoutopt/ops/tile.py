@@ -1,4 +1,4 @@
-"""Tile: a tensor repeated along its axes. Repeated axes must not be blocked, unless they have one element."""
+"""Layout rule of Tile, which repeats a tensor along its axes. A repeated axis is not blocked unless it has one element."""
 
 from types import MappingProxyType
 
@@ -8,7 +8,7 @@ from layoutopt.ir.types import Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
-from layoutopt.ops.elementwise import met
+from layoutopt.ops.elementwise import broadcast_padding
 from layoutopt.ops.interfaces.broadcasting import PureBroadcast
 from layoutopt.ops.operands import shape_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
@@ -17,7 +17,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 @register
 class Tile(AxiswiseRule, PureBroadcast):
-    """The repeats are an input, and have to be constant."""
+    """Repeats a tensor along its axes. The input `repeats` has to be constant."""
 
     family = "rearrangement"
     ops = ("Tile",)
@@ -29,12 +29,12 @@ class Tile(AxiswiseRule, PureBroadcast):
     is_always_agnostic = True
 
     def repeats(self, op: Op) -> tuple[int, ...] | None:
-        """The number of repetitions along each axis; None if computed."""
+        """The number of repetitions along each axis; None if it is computed."""
         array = op.constant(1)
         return None if array is None else tuple(int(number) for number in array)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; the repeats do not take part."""
+        """Axes of x and y correspond by position; the input `repeats` has no format."""
         if self.repeats(op) is None:
             return Inapplicable("the repeats are computed")
         x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
@@ -42,18 +42,18 @@ class Tile(AxiswiseRule, PureBroadcast):
             return Inapplicable("an extent of the result is unknown")
         return dict.fromkeys((X, Y), tuple(range(len(x))))
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are not repeated, or have one element."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """Repeated axes of more than one element cannot be blocked."""
         repeats = self.repeats(op)
         is_kept = (repeats is not None and repeats[axis] == 1) or shape_of(op.inputs[0])[axis] == 1
         return "" if is_kept else "a repeated axis cannot be blocked"
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The state of x, and its elements where they are broadcast over a block."""
-        return super().transfer_padding(op, signature, (met(op, signature, 0, inputs[0]),))
+        """The padding state of x; the elements of x count too if they are broadcast over a block."""
+        return super().transfer_padding(op, signature, (broadcast_padding(op, signature, 0, inputs[0]),))
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the arrays; a single element is repeated as often as a physical axis has elements."""
+        """Tile on the physical arrays; an axis of one element is repeated to the extent of each physical axis of y."""
         x, target, axes, repeats = shape_of(op.inputs[0]), build.output_type(0), self.axes(op), self.repeats(op)
         assert repeats is not None and not isinstance(axes, Inapplicable)
         counts: list[int] = []

@@ -92,7 +92,7 @@ def fusion_patterns() -> list[FusionPattern]:
 
 def only_reader(graph: Graph, value: Value) -> Op | None:
     """The op that is the only reader of a value, reads it once, and the value is no output; None otherwise."""
-    return next(graph.readers(value)) if graph.is_private(value) else None
+    return next(graph.readers(value)) if graph.has_one_use(value) else None
 
 
 def number(value: Value | None) -> float | None:

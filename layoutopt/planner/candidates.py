@@ -163,7 +163,7 @@ class _Spread:
     def _complete_kernels(self, op: Op) -> None:
         """Add the signatures of the target's kernels."""
         if rule_of(op) is not None:
-            for formats in self.cost_model.preferred_formats(self.groups.priced(op)):
+            for formats in self.cost_model.preferred_formats(self.groups.kernel_op(op)):
                 self._complete(op, dict(formats))
 
     def _complete_canonical(self, op: Op) -> None:

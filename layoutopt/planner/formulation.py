@@ -122,8 +122,8 @@ class Formulation:
             )
 
         price = 0.0
-        if isinstance(unit, Op) and unit not in self.groups.free:
-            price = self.cost_model.kernel_seconds(self.groups.priced(unit), signature) * self.tree.op_weight(unit)
+        if isinstance(unit, Op) and unit not in self.groups.fused:
+            price = self.cost_model.kernel_seconds(self.groups.kernel_op(unit), signature) * self.tree.op_weight(unit)
         return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
 
     def packed(self, choice: Sequence[int]) -> list[int]:
@@ -136,7 +136,7 @@ class Formulation:
             values = [value for value in unit.inputs if value is not None]
             is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
             if len(alike) > 1 and is_packed and isinstance(unit, Op):
-                preferred = self.cost_model.preferred_formats(self.groups.priced(unit))
+                preferred = self.cost_model.preferred_formats(self.groups.kernel_op(unit))
                 signatures = self.signatures[unit]
                 native = (number for each in preferred for number in alike if _has(unit, signatures[number], each))
                 for number in native:
@@ -163,7 +163,7 @@ class Formulation:
         """The tensors that are dequantised from constants for one reader, free in any format, and the units that do so."""
         found = {}
         for place, unit in enumerate(self.tree.units):
-            if not isinstance(unit, Op) or unit not in self.groups.free or not is_dequantizer(unit):
+            if not isinstance(unit, Op) or unit not in self.groups.fused or not is_dequantizer(unit):
                 continue
             value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
             if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:

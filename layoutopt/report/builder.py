@@ -115,8 +115,8 @@ def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport
     op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in groups.free or region_rule(op) is not None
-    seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.priced(op), signature)
+    is_free = op in groups.fused or region_rule(op) is not None
+    seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
     return OpReport(

@@ -71,7 +71,7 @@ def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRol
     """The inferred role of every symbolic dimension, by its text in shapes."""
     found: dict[str, InferredRole] = {}
     names = {each.dim for each in symbols}
-    for each in graph.nest():
+    for each in graph.regions():
         for op in each.ops:
             for name, role in _votes(each, op):
                 old = found.get(name)

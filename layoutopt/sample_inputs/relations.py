@@ -63,7 +63,7 @@ class Relation:
 def relations_of(graph: Graph) -> list[Relation]:
     """The relations of all ops of a graph and its subgraphs without duplicates, those of the main graph first."""
     found: dict[str, Relation] = {}
-    for each in graph.nest():
+    for each in graph.regions():
         for op in each.ops:
             for left, kind, right in _required(each, op):
                 one, other = Extent.of(left), Extent.of(right)

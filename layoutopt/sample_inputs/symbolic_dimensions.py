@@ -65,7 +65,7 @@ class Dimensions:
         texts = [each.dim for each in found]
         fixed = {each.dim for each in found if each.name in given}
         main = [each for each in relations if not each.is_conditional]
-        shapes = {value.shape for each in graph.nest() for value in each.values if is_symbolic(value.shape or ())}
+        shapes = {value.shape for each in graph.regions() for value in each.values if is_symbolic(value.shape or ())}
         return cls(
             tuple(found),
             given,

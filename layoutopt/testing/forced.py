@@ -33,7 +33,7 @@ def lifted(model: onnx.ModelProto) -> Graph:
 
 def clone(graph: Graph) -> tuple[Graph, Op]:
     """A copy of a graph of one op, and its op."""
-    if graph.nest() != [graph]:
+    if graph.regions() != [graph]:
         assert isinstance(graph.origin, ir.Model)
         result = lift(graph.origin)
         return result, result.ops[0]
@@ -69,7 +69,7 @@ def forced(graph: Graph, signature: Signature) -> Graph:
             alike = [storage.padding for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
     promised = ((index, value.storage) for index, value in enumerate(graph.outputs))
-    graph.promised = {index: storage for index, storage in promised if storage is not None}
+    graph.output_storages = {index: storage for index, storage in promised if storage is not None}
     for index, (operand, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
         if operand is not None and storage is not None and operand.storage != storage:
             _cast(graph, op, index, operand, storage)

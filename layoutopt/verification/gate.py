@@ -74,7 +74,7 @@ class CutCandidates:
             optional=floating_point_values(graph),
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *truncated_integers(graph)}),
-            has_float16=any(value.dtype is DType.FLOAT16 for each in graph.nest() for value in each.values),
+            has_float16=any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values),
         )
 
     def cuts(self, present: Sequence[ObservedValue]) -> Cuts:

@@ -50,14 +50,14 @@ def numeric_profile(model: bytes | str | PathLike[str]) -> NumericProfile:
 
 
 def _is_quantised(graph: Graph) -> bool:
-    rules = (rule_of(op) for each in graph.nest() for op in each.ops)
+    rules = (rule_of(op) for each in graph.regions() for op in each.ops)
     return any(isinstance(rule, QuantizedOp) for rule in rules)
 
 
 def _coarsest_types(graph: Graph) -> dict[str, str]:
     coarsest: dict[Value, int] = {}
     for op in graph.ops:
-        inside = [value for body in op.bodies.values() for each in body.nest() for value in each.values]
+        inside = [value for body in op.bodies.values() for each in body.regions() for value in each.values]
         read = [coarsest.get(value, 0) for value in op.inputs if value is not None]
         computed = [_coarseness(value) for value in (*op.outputs, *inside) if value is not None]
         coarsest.update(

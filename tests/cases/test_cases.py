@@ -203,7 +203,7 @@ def test_case(path: Path, update_golden: bool) -> None:
         assert current is context.lowered
         verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(current)), pins=pins)
         assert verdict.status == "passed", f"{dialect.name}: {verdict.reason}"
-    sources = [op.inputs[0] for each in graph.nest() for op in each.ops if is_cast(op)]
+    sources = [op.inputs[0] for each in graph.regions() for op in each.ops if is_cast(op)]
     of_weights = sum(source is not None and source.is_constant for source in sources)
     assert [str(of_weights)] == case.options.get("weight_casts", ["0"])
     assert case.options.get("casts", [str(len(sources) - of_weights)]) == [str(len(sources) - of_weights)]

@@ -221,7 +221,7 @@ def test_functions_are_inlined(way: tuple[str, str | None], block: int) -> None:
     result = layoutopt.optimize(calling(block), way[0], dialect=way[1])
     assert result.report.changed and result.report.verification.status == "passed"
     assert {function.name for function in result.proto.functions if function.domain == "my"} <= {"unused"}
-    assert Counter(op.kind for graph in result.graph.nest() for op in graph.ops)["Conv"] == 3
+    assert Counter(op.kind for graph in result.graph.regions() for op in graph.ops)["Conv"] == 3
     assert result.report.after.casts == 2
 
 

@@ -163,11 +163,11 @@ def test_copies_in_other_formats_are_declined_where_there_is_no_room() -> None:
     for op, storage in zip([use.op for use in graph.uses(value)], wanted, strict=False):
         graph.set_input(op, 1, insert_cast(graph, value, storage))
     ShareCasts().run(graph, context)
-    before = stored_bytes(graph.nest())
+    before = stored_bytes(graph.regions())
     context.growth.source_bytes = before
     context.growth.max_growth = 1.0 - (SLACK // 2) / before
     PretransformWeights().run(graph, context)
-    assert stored_bytes(graph.nest()) == before
+    assert stored_bytes(graph.regions()) == before
     assert sum(is_cast(op) for op in graph.ops) == 2
     assert [each.is_accepted for each in context.growth.requests] == [False, False]
 

@@ -97,7 +97,7 @@ def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
     """The lifted graph, and the letters of its values by name, in bodies too."""
     graph = inference.lift(onnx_io.from_message(model))
     infer_axis_letters(graph)
-    return graph, {value.name: value.axis_letters or "" for each in graph.nest() for value in each.values}
+    return graph, {value.name: value.axis_letters or "" for each in graph.regions() for value in each.values}
 
 
 def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transposes() -> None:
@@ -180,7 +180,7 @@ def test_a_value_that_keeps_no_axis_has_no_letters() -> None:
 @pytest.mark.parametrize("name", zoo.NAMES)
 def test_letters_are_distinct_and_as_many_as_axes(name: str) -> None:
     graph, _ = letters_of(zoo.load(name))
-    named = [value for each in graph.nest() for value in each.values if value.axis_letters]
+    named = [value for each in graph.regions() for value in each.values if value.axis_letters]
     assert named
     for value in named:
         assert value.axis_letters is not None

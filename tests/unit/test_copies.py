@@ -54,7 +54,7 @@ def content(result: layoutopt.Result) -> bytes:
 
 def assert_same(one: Graph, other: Graph) -> None:
     assert to_text(one) == to_text(other)
-    for before, after in zip(one.nest(), other.nest(), strict=True):
+    for before, after in zip(one.regions(), other.regions(), strict=True):
         assert [value.name for value in before.values] == [value.name for value in after.values]
         for old, new in zip(before.values, after.values, strict=True):
             assert (old.tensor, old.type, old.storage, old.elements) == (
@@ -85,8 +85,8 @@ def test_a_result_of_equal_content(copied: Copy, target: str) -> None:
     assert {op.name: str(signature) for op, signature in twin.plan.signatures.items()} == {
         op.name: str(signature) for op, signature in result.plan.signatures.items()
     }
-    planned = {op for graph in twin.graph.nest() for op in graph.ops}
-    original = {op for graph in result.graph.nest() for op in graph.ops}
+    planned = {op for graph in twin.graph.regions() for op in graph.ops}
+    original = {op for graph in result.graph.regions() for op in graph.ops}
     assert len(planned & set(twin.plan.signatures)) == len(original & set(result.plan.signatures)) > 0
 
 
@@ -119,7 +119,7 @@ def test_a_long_chain_of_ops_needs_no_recursion(copied: Copy) -> None:
 def test_a_copy_can_be_changed_alone(copied: Copy) -> None:
     graph = inference.lift(onnx_ir.from_proto(chain(3)))
     twin = copied(graph)
-    twin.remove_unread(twin.ops[0])
+    twin.remove_if_dead(twin.ops[0])
     twin.rename(twin.value("v1"), "other")
     assert graph.find("other") is None
     assert_same(graph, inference.lift(onnx_ir.from_proto(chain(3))))

@@ -69,7 +69,7 @@ def test_every_change_counts_and_no_reading_does(graph: Graph) -> None:
         lambda: graph.set_inputs(mul, (x, x)),
         lambda: graph.rename(a, "b"),
         lambda: graph.capture(branch, a),
-        lambda: graph.release(branch, 2),
+        lambda: graph.remove_capture(branch, 2),
         lambda: graph.set_output(0, a),
         lambda: graph.new_value("c", FLOATS),
         lambda: graph.remove_value(graph.value("c")),
@@ -93,14 +93,14 @@ def test_bodies_are_closed(graph: Graph) -> None:
     branch = graph.ops[1]
     body = branch.bodies["then_branch"]
     assert (branch.captured, branch.own_inputs) == (1, 1)
-    assert body.root is graph and body.opsets is graph.opsets and graph.nest() == [graph, body]
+    assert body.root is graph and body.opsets is graph.opsets and graph.regions() == [graph, body]
     (other,) = graph.capture(branch, graph.value("a"))
     assert [value.name for value in body.inputs] == ["x", "a"] and branch.inputs[1:] == (
         graph.value("x"),
         graph.value("a"),
     )
     body.set_input(body.ops[0], 0, other)
-    graph.release(branch, 1)
+    graph.remove_capture(branch, 1)
     assert body.inputs == [other] and branch.inputs == (graph.value("a"), graph.value("a"))
     assert list(violations(graph)) == []
 
@@ -129,12 +129,12 @@ def test_what_nothing_reads_goes_with_what_only_that_has_read() -> None:
     pairs = ((x, s), (s, t), (t, f), (s, other))
     shape, _, cast, reader = (graph.add_op(Op("Any", (source,), (result,))) for source, result in pairs)
     graph.inputs, graph.outputs = [x], [other]
-    graph.remove_unread(shape)
+    graph.remove_if_dead(shape)
     assert len(graph) == 4
-    graph.remove_unread(cast)
+    graph.remove_if_dead(cast)
     assert graph.ops == [shape, reader] and [value.name for value in graph.values] == ["x", "s", "other"]
     graph.outputs = [x]
-    graph.remove_unread(reader)
+    graph.remove_if_dead(reader)
     assert graph.ops == [] and graph.values == [x]
 
 
@@ -242,7 +242,7 @@ def test_a_value_that_one_op_reads_twice_is_not_private() -> None:
     graph.inputs, graph.outputs = [x], [z]
     graph.add_op(Op("Mul", (x, x), (y,), version=18))
     graph.add_op(Op("Relu", (y,), (z,), version=18))
-    assert [graph.is_private(value) for value in (x, y, z)] == [False, True, False]
+    assert [graph.has_one_use(value) for value in (x, y, z)] == [False, True, False]
 
 
 def test_a_value_takes_the_place_and_the_name_of_another() -> None:

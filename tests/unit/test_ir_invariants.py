@@ -99,7 +99,7 @@ def promise_another_output(graph: Graph) -> None:
     graph.stage = "cast"
     for op in graph.ops:
         op.signature = canonical_signature(op)
-    graph.promised[0] = Storage(NHWC)
+    graph.output_storages[0] = Storage(NHWC)
 
 
 def change_the_storage_of_a_body(graph: Graph) -> None:
@@ -112,7 +112,7 @@ def change_the_storage_of_a_body(graph: Graph) -> None:
     for op in graph.ops:
         op.signature = canonical_signature(op)
     for body in bodies.values():
-        body.inputs[0].storage = body.promised[0] = Storage(NHWC)
+        body.inputs[0].storage = body.output_storages[0] = Storage(NHWC)
 
 
 def forget_a_cast(graph: Graph) -> None:

@@ -152,7 +152,7 @@ class DropRepeats(Pass):
             first = graph.producer(x)
             if self.applies(op) and first is not None and self.applies(first) and not graph.is_output(y):
                 graph.replace_uses(y, x)
-                graph.remove_unread(op)
+                graph.remove_if_dead(op)
 
     def applies(self, op: Op) -> bool:
         return op.kind == "Relu"

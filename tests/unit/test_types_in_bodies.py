@@ -172,5 +172,5 @@ def test_types_do_not_change_when_a_model_is_lifted_again() -> None:
         first = lift(ir.from_proto(control_flow_models.load(name)))
         second = lift(emit(first))
         assert to_bytes(emit(second)) == to_bytes(emit(first)), name
-        for one, other in zip(first.nest(), second.nest(), strict=True):
+        for one, other in zip(first.regions(), second.regions(), strict=True):
             assert [plain(value) for value in other.values] == [plain(value) for value in one.values], name

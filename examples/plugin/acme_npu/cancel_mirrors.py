@@ -22,7 +22,7 @@ class CancelMirrors(Pass):
                 context.note(self, op.name, "the two Mirrors have different axes, or the result is an output")
                 continue
             graph.replace_uses(op.outputs[0], first.inputs[0])
-            graph.remove_unread(op)
+            graph.remove_if_dead(op)
 
 
 def is_mirror(op: Op | None) -> bool:

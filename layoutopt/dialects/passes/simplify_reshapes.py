@@ -63,7 +63,7 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
         return
     chain: list[Op] = []
     value = reshaped
-    while graph.is_private(value):
+    while graph.has_one_use(value):
         reader = next(graph.readers(value))
         if _is_fixed(reader):
             break

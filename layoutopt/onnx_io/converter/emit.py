@@ -69,7 +69,7 @@ class Emission:
                 must not see.
         """
         self._keeps_declarations = keeps_declarations
-        self._graphs = graph.nest()
+        self._graphs = graph.regions()
         self._values = {value: declare(value, value.name) for value in graph.values}
         self._captured: dict[Graph, int] = {}
         self._sharing = Sharing.of(self._graphs)

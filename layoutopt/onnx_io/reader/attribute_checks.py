@@ -13,7 +13,7 @@ def check_attributes(graph: Graph) -> None:
     Raises:
         ModelError: names the node.
     """
-    for each in graph.nest():
+    for each in graph.regions():
         for op in each.ops:
             wrong = _CHECKS[op.kind](op) if op.kind in _CHECKS else ""
             if wrong:

@@ -1,7 +1,7 @@
-"""Q/DQ ops commute with data-movement ops: a Q/DQ op as it is on the other side of a data-movement op.
+"""Commutes Q/DQ ops with adjacent data-movement ops.
 
-DequantizeLinear(axis = 0) -> Transpose(1, 0)      is      Transpose(1, 0) -> DequantizeLinear(axis = 1)
-DequantizeLinear(zero = 3) -> Pad(0)               is      Pad(3) -> DequantizeLinear(zero = 3)
+DequantizeLinear(axis = 0) -> Transpose(1, 0)      =       Transpose(1, 0) -> DequantizeLinear(axis = 1)
+DequantizeLinear(zero = 3) -> Pad(0)               =       Pad(3) -> DequantizeLinear(zero = 3)
 """
 
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from layoutopt.ops.view import View
 
 _BYTE = 8
 _EXACT_BITS = 16  # an integer of so many bits, times a float32 and divided by it, rounds to itself
-_MOVES_ALL = 21  # since this opset Transpose supports all quantised element types
+_TRANSPOSES_ALL_TYPES = 21  # since this opset Transpose supports all quantised element types
 _PADS_INTEGERS = 11
-_FILLING = 2  # the input of Pad with the constant
+_PAD_VALUE = 2  # the input of Pad with the constant
 
 
 @dataclass(frozen=True, slots=True)
 class Commuted:
-    """A Q/DQ op on the other side of a data-movement op.
+    """The changes to a Q/DQ op and a data-movement op that exchange places.
 
     Attributes:
-        attributes: the attributes of the Q/DQ op there.
-        numbers: the inputs of the Q/DQ op that have to be moved too.
-        filling: the index and value of an input of the data-movement op there: integers are padded with their zero point.
+        attributes: the new attributes of the Q/DQ op.
+        moved_inputs: the indices of the scale and zero point, if the data-movement op applies to them too.
+        pad_value: the index and the new value of an input of the data-movement op; Pad fills integers with their zero point.
     """
 
     attributes: dict[str, Attribute]
-    numbers: tuple[int, ...] = ()
-    filling: tuple[int, Value] | None = None
+    moved_inputs: tuple[int, ...] = ()
+    pad_value: tuple[int, Value] | None = None
 
 
-def commuted(qdq_op: Op, data_movement: Op) -> Commuted | None:
-    """A Q/DQ op on the other side of an adjacent data-movement op; None if the two do not commute."""
+def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
+    """The changes to a Q/DQ op and an adjacent data-movement op that exchange places; None if the two do not commute."""
     rule, other = rule_of(qdq_op), rule_of(data_movement)
     if not isinstance(rule, QdqOp) or other is None or not data_movement.inputs:
         return None
@@ -47,18 +47,18 @@ def commuted(qdq_op: Op, data_movement: Op) -> Commuted | None:
         return None
     integers = qdq_op.inputs[0] if isinstance(rule, Dequantize) else qdq_op.outputs[0]
     dtype = integers.dtype if integers is not None else None
-    if dtype is None or not _takes(data_movement, dtype):
+    if dtype is None or not _moves_type(data_movement, dtype):
         return None
     if isinstance(other, View):
-        return _behind_view(qdq_op, rule, data_movement, other)
+        return _commute_with_view(qdq_op, rule, data_movement, other)
     if rule.axis(qdq_op) is not None:
         return None
     if isinstance(other, Slice):
         return Commuted(dict(qdq_op.attributes))
-    return _padded(qdq_op, data_movement, dtype) if zero_pads_of(data_movement) is not None else None
+    return _commute_with_pad(qdq_op, data_movement, dtype) if zero_pads_of(data_movement) is not None else None
 
 
-def _behind_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
+def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
     """The Q/DQ op with its axis behind the view op; scales in blocks have all axes, so each axis has to stay one."""
     axis = rule.axis(qdq_op)
     if axis is None:
@@ -74,30 +74,30 @@ def _behind_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted
     axes = [view_rule.axis_after(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
-    numbers = tuple(
+    moved = tuple(
         index for index in (SCALE, ZERO_POINT) if index < len(qdq_op.inputs) and qdq_op.inputs[index] is not None
     )
-    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, numbers)
+    return Commuted({**qdq_op.attributes, "axis": axes[axis] or 0}, moved)
 
 
-def _padded(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
+def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
     """The Q/DQ op behind a Pad of 8-bit integers, which runtimes support."""
     if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
         return None
     if is_zero(qdq_op, ZERO_POINT):
-        empty = len(pad.inputs) > _FILLING and pad.inputs[_FILLING] is not None
+        empty = len(pad.inputs) > _PAD_VALUE and pad.inputs[_PAD_VALUE] is not None
         return None if empty else Commuted(dict(qdq_op.attributes))
     zero = qdq_op.inputs[ZERO_POINT]
     if zero is None or zero.rank != 0:
         return None
-    return Commuted(dict(qdq_op.attributes), (), (_FILLING, zero))
+    return Commuted(dict(qdq_op.attributes), (), (_PAD_VALUE, zero))
 
 
-def _takes(data_movement: Op, dtype: DType) -> bool:
+def _moves_type(data_movement: Op, dtype: DType) -> bool:
     """Whether every runtime has the data-movement op for integers of this type."""
     if dtype.bits >= _BYTE and not dtype.is_float:
         return True
-    return data_movement.op_type == "Transpose" and data_movement.version >= _MOVES_ALL
+    return data_movement.op_type == "Transpose" and data_movement.version >= _TRANSPOSES_ALL_TYPES
 
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:

@@ -140,7 +140,7 @@ class ChannelsAnywhere(Spatial, QuantizedOp):
         return feature_map_letters(op, X, Y, is_channels_last=self.is_last(op))
 
     @override
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
 
 

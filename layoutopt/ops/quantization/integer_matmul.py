@@ -243,7 +243,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         return {X: (*rows, rank), Y: (*rows, rank - 1)}
 
     @override
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         return "" if axis < rank_of(op.inputs[0]) - 1 else "the kernel reads and writes whole rows"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:

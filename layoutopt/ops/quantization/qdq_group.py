@@ -1,7 +1,7 @@
 """QDQ groups: DequantizeLinear -> op -> QuantizeLinear, which runtimes compute as one op on integers.
 
     q -> DequantizeLinear -> \\
-    w -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p         is         (q, w) -> Conv, Relu -> p
+    w -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p         =          (q, w) -> Conv, Relu -> p
 
 A runtime matches the group by adjacent ops, so no conversion may be inserted inside; conversions are inserted outside, where
 the values are integers. The group costs as much as the kernel on integers, and its Q/DQ ops cost nothing. A product without a
@@ -20,7 +20,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 from layoutopt.ops.view import View
 
 ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
-"""The activations that integer kernels apply to their sums before they round them."""
+"""The activations that integer kernels apply to their accumulators before they round them."""
 
 
 @dataclass(slots=True)
@@ -28,18 +28,18 @@ class QdqGroups:
     """The QDQ groups of some graphs.
 
     Attributes:
-        integer: for the op of a group, the same op on integers, as a kernel computes it; it is in no graph.
-        free: the ops that the kernels compute too: Q/DQ ops, activations.
-        inner: the reads inside of groups, each as an op and an input index.
+        integer_ops: the op on integers that a kernel computes, by the op of its group; it is in no graph.
+        fused: the Q/DQ ops and activations that the kernels compute too, at no cost of their own.
+        inner: the uses inside of groups, each as an op and an input index.
     """
 
-    integer: dict[Op, Op] = field(default_factory=dict)
-    free: set[Op] = field(default_factory=set)
+    integer_ops: dict[Op, Op] = field(default_factory=dict)
+    fused: set[Op] = field(default_factory=set)
     inner: set[tuple[Op, int]] = field(default_factory=set)
 
-    def priced(self, op: Op) -> Op:
-        """The op that a cost model prices in place of an op."""
-        return self.integer.get(op, op)
+    def kernel_op(self, op: Op) -> Op:
+        """The op on integers that the kernel of the op's QDQ group computes; the op itself if it is in no group."""
+        return self.integer_ops.get(op, op)
 
 
 def is_dequantizer(op: Op | None) -> bool:
@@ -84,25 +84,25 @@ def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqG
                 groups.inner.add((op, index))
         group = _group(graph, op)
         if group is not None and has_kernel(op, group.integer):
-            groups.integer[op] = group.integer
-            groups.free.update(group.behind)
-            groups.inner.update((each, 0) for each in group.behind)
+            groups.integer_ops[op] = group.integer
+            groups.fused.update(group.epilogue)
+            groups.inner.update((each, 0) for each in group.epilogue)
             taken.update((op, index) for index in group.reads)
     for op in graph.ops:
         result = op.outputs[0] if is_dequantizer(op) else None
         if result is not None and not graph.is_output(result):
             uses = graph.uses(result)
             if uses and all((use.op, use.index) in taken for use in uses):
-                groups.free.add(op)
+                groups.fused.add(op)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """An op on integers, the inputs that it reads as integers, and the ops behind it that belong to the group."""
+    """An op on integers, the inputs that it reads as integers, and the activations and QuantizeLinears behind it."""
 
     integer: Op
     reads: tuple[int, ...]
-    behind: tuple[Op, ...]
+    epilogue: tuple[Op, ...]
 
 
 def _group(graph: Graph, op: Op) -> _Group | None:
@@ -134,14 +134,14 @@ def _group(graph: Graph, op: Op) -> _Group | None:
 
 
 def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
-    """For every input, the op that dequantises it, or None."""
+    """The DequantizeLinear of every input, or None."""
     for value in op.inputs:
         producer = graph.producer(value) if value is not None else None
         yield producer if is_dequantizer(producer) else None
 
 
 def _ends(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
-    """For every output, the activations and the QuantizeLinear behind it; nothing if an output has another reader."""
+    """The index of every output, and its activations and QuantizeLinear; nothing if an output has another reader."""
     ends = []
     for number, value in enumerate(op.outputs):
         if value is None:
@@ -157,7 +157,7 @@ def _chain(graph: Graph, value: Value) -> list[Op] | None:
     """The ops from a value to its QuantizeLinear; None if a value between has another reader."""
     chain: list[Op] = []
     while True:
-        use: Use | None = graph.uses(value)[0] if graph.is_private(value) else None
+        use: Use | None = graph.uses(value)[0] if graph.has_one_use(value) else None
         if use is None or use.index != 0:
             return None
         chain.append(use.op)

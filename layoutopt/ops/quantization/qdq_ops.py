@@ -92,13 +92,13 @@ class QdqOp(AxiswiseRule, QuantizedOp):
             axes |= {Slot("in", index): own for index in given}
         return axes
 
-    def may_block(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """All axes but one with blocked quantisation."""
+    def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
+        """The axis of blocked quantisation cannot be blocked."""
         in_blocks = axis == self.axis(op) and not self.is_vector(op)
         return "an axis with blocked quantisation cannot be blocked" if in_blocks else ""
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Unless the scale runs along an axis of several physical parts."""
+        """False if the scale runs along an axis of several physical dimensions."""
         storage = signature.inputs[0]
         if storage is None or is_canonical(signature):
             return True

@@ -80,8 +80,8 @@ def _brought(graph: Graph, home: Graph, value: Value) -> Value:
         path.append((outer, op, home))
         home = outer
     for outer, op, body in reversed(path):
-        formals = outer.capture(op, value)
-        value = formals[list(op.bodies.values()).index(body)]
+        captured = outer.capture(op, value)
+        value = captured[list(op.bodies.values()).index(body)]
     return value
 
 

@@ -72,7 +72,7 @@ def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:
     producer = graph.producer(value) if value is not None else None
     if value is None or producer is None or producer.op_type != "Conv" or producer.domain != DOMAIN:
         return None
-    return producer if graph.is_private(value) and "activation" not in producer.attributes else None
+    return producer if graph.has_one_use(value) and "activation" not in producer.attributes else None
 
 
 def _fuse_residual(graph: Graph, add: Op) -> None:
@@ -120,7 +120,7 @@ def _private_reshape(graph: Graph, value: Value | None) -> Op | None:
     producer = graph.producer(value) if value is not None else None
     if value is None or producer is None or producer.kind != "Reshape":
         return None
-    return producer if graph.is_private(value) else None
+    return producer if graph.has_one_use(value) else None
 
 
 def _take_over(graph: Graph, own: Value, op: Op) -> None:

@@ -69,7 +69,7 @@ class Winograd(Pass):
             if (site := site_of(op, block)) is not None
             for option in _options(each, site, speeds, runs[each])
         ]
-        chosen = select(options, context.growth.limit - stored_bytes(graph.nest()))
+        chosen = select(options, context.growth.limit - stored_bytes(graph.regions()))
         record(context.growth, options, chosen)
         constants = {each: Constants(each, block) for each in dict.fromkeys(option.graph for option in chosen)}
         for option in chosen:
