@@ -4,7 +4,7 @@
     result = layoutopt.optimize("model.onnx", target="gpu-hopper")
     result.save("out.onnx")
 
-Names are loaded when they are first used, so importing the package, and `layoutopt --help`, costs nothing.
+Modules are imported when a name is first used, so that `import layoutopt` and `layoutopt --help` are fast.
 """
 
 from importlib import import_module
@@ -47,7 +47,7 @@ if not isdir(join(__path__[0], "passes")):  # a checkout: passes/ and cost_model
 
 switch_off()  # before any module of layoutopt imports onnxruntime
 
-_HOMES = {
+_MODULES = {
     "ArgumentError": "layoutopt.errors",
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
@@ -112,9 +112,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

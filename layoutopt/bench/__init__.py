@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from layoutopt.bench.bench_report import BenchReport
     from layoutopt.bench.benchmark import bench
 
-_HOMES = {"BenchReport": "layoutopt.bench.bench_report", "bench": "layoutopt.bench.benchmark"}
+_MODULES = {"BenchReport": "layoutopt.bench.bench_report", "bench": "layoutopt.bench.benchmark"}
 
 __all__ = ["BenchReport", "bench"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

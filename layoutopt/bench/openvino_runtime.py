@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, tuned for the latency of one run, in float32 as onnxruntime computes."""
+"""OpenVINO as a runtime of `bench`: on the CPU, configured for latency, in float32 like onnxruntime."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ class OpenVino:
     version = str(openvino.__version__).partition("-")[0]
 
     def __init__(self) -> None:
-        """Load the plugin once for all sessions."""
+        """Load the plugin, which all sessions share."""
         self._core = openvino.Core()
         self._core.get_property("CPU", "FULL_DEVICE_NAME")
 
@@ -33,7 +33,7 @@ class OpenVino:
 
 
 class OpenVinoSession:
-    """A compiled model with one request."""
+    """A compiled model with one inference request."""
 
     def __init__(self, core: Any, model: Path, config: dict[str, Any]) -> None:
         """Compile the model."""
@@ -47,9 +47,9 @@ class OpenVinoSession:
         return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
 
     def profile(self, skipped: int) -> Profile:
-        """The performance counters, which are means over all runs."""
-        ran = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
-        return profile_of(by_op(((each.node_type, each.real_time.total_seconds()) for each in ran), 1), self._runs)
+        """The seconds of each kind of op: performance counters, averaged over all runs. `skipped` has no effect."""
+        executed = [each for each in self._request.profiling_info if each.status == each.Status.EXECUTED]
+        return profile_of(by_op(((each.node_type, each.real_time.total_seconds()) for each in executed), 1), self._runs)
 
 
 def _config(threads: int) -> dict[str, Any]:
@@ -58,5 +58,5 @@ def _config(threads: int) -> dict[str, Any]:
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",
-        "ENABLE_CPU_PINNING": False,  # with one thread the process is pinned already
+        "ENABLE_CPU_PINNING": False,  # with one thread, `bench` pins the process itself
     }

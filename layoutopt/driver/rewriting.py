@@ -1,4 +1,4 @@
-"""The stage `rewrite`: passes, emission, baking and verification."""
+"""The stage `rewrite` of a job: passes, emission, baking and verification."""
 
 import onnx_ir
 
@@ -18,18 +18,18 @@ _UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE
 
 
 def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
-    """The rewritten model; None if the original is to stay unchanged, for the reason that the context has then.
+    """The rewritten model; None if the original stays unchanged, for the reason in `job.context.unchanged`.
 
     Args:
-        job: the call.
+        job: the call of `optimize`.
         source: the original.
-        graph: its graph, which is planned here.
+        graph: its graph, which the passes change.
         samples: the generator of the inputs for verification.
 
     Raises:
-        ModelError: the original is not valid, and ONNX Runtime does not run it either.
-        VerificationError: the model computes something else than the original, or ONNX Runtime loads the original alone.
-        UnverifiedError: the two could not be compared.
+        ModelError: the original is invalid, and ONNX Runtime does not run it either.
+        VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
+        UnverifiedError: the two models could not be compared.
     """
     context = job.context
     if context.unchanged:
@@ -54,10 +54,10 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
 
 
 def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
-    """The model of the lowered graph; None if onnx's checker refuses it for a fault of the original that ONNX Runtime runs.
+    """The model of the lowered graph; None if onnx's checker refuses it for a fault of the original, which ONNX Runtime runs.
 
     Raises:
-        ModelError: onnx's checker refuses it for another fault, or ONNX Runtime does not run the original either.
+        ModelError: onnx's checker refuses it for another fault, or ONNX Runtime does not run the original.
     """
     assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
     job.progress("writing ONNX")
@@ -76,29 +76,34 @@ def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
 
 
 def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model as ONNX Runtime's optimiser rewrites it for this machine; the model itself if it is for another one.
+    """The model as ONNX Runtime's optimiser rewrites it for this machine; the model itself if its target is another one.
 
     Raises:
-        VerificationError: ONNX Runtime loads the original, and not the rewritten model.
+        VerificationError: ONNX Runtime does not load the rewritten model, but loads the original.
     """
     block = job.context.block
     if not job.dialect.is_native or block not in (0, blocked_channels()):
         return model
     job.progress("baking")
     try:
-        # A model without blocks has no block-size check either, so it has to stay without.
+        # A model without blocks has no block-size check, so baking must not add blocks.
         return bake(model, packs=block > 0)
     except ModelError as error:
         if is_loadable(job.given):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
-        job.context.notes.append(Note("bake", error.where, error.what))  # an op of another library, perhaps
+        job.context.notes.append(Note("bake", error.where, error.what))  # the model may have an op of another library
         return model
 
 
 def _verified(
     job: Job, gate: EquivalenceGate, source: onnx_ir.Model, planned: Graph, emitted: onnx_ir.Model, final: onnx_ir.Model
 ) -> onnx_ir.Model:
-    """The baked model, once the gate has passed it; baked again without the declared shapes that turn out to be wrong."""
+    """The baked model, which the gate has passed; baked again without declared shapes if the gate finds wrong ones.
+
+    Raises:
+        VerificationError: the model is not equivalent to the original.
+        UnverifiedError: the two models could not be compared.
+    """
     assert job.context.lowered is not None
     job.progress("verifying")
     job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)

@@ -1,20 +1,20 @@
 """Letters of the axes of every value, by their roles: the axes of an image that an exporter declared as (N, H, W, C) are NHWC.
 
-Ops that define the roles of their operands' axes (`ops.interfaces.axis_letters`) name them. The letters spread, forward and
-backward, to the axes of other values that are the same axis:
+Ops that define the roles of their operands' axes (`ops.interfaces.axis_letters`) assign letters. The letters are propagated,
+forward and backward, to the axes of other values that are the same axis:
 
-    image (N,H,W,C)  <-  Transpose  ->  (N,C,H,W)  ->  Conv          the convolution names its input, the Transpose spreads
+    image (N,H,W,C)  <-  Transpose  ->  (N,C,H,W)  ->  Conv      the convolution assigns letters, the Transpose propagates them
 
-Each axis has the letter of the closest op that names it. A letter does not spread to a value that has another axis of that
-letter, nor from a constant, which ops of different roles may share.
+Each axis has the letter of the closest op that assigns one. A letter is not propagated to a value that has another axis of
+that letter, nor from a constant, which ops of different roles may share.
 
-Two axes of the sequence, T and S, are only in the scores of attention. Last, the axes that a product with a matrix sums over
-are C.
+The scores of attention are (N, H, S, T), with a second sequence axis T. Contracted axes of products with a matrix are C, if
+no other letter reaches them.
 
-An axis that no letter reaches is N if it is the first one, and else has an unused letter: in (N, ...) beside the letters of
-feature maps that of a spatial axis, beside those of sequences C in (N, S, C), H and D in (N, H, S, D), and in all other cases a
-letter from K on. A value has no letters if these do not suffice, if no letter reaches it, or if it has fewer than three
-axes. Its formats are then printed with the default letters (`Format.text`).
+An axis that no letter reaches is N if it is the first one. Otherwise it has an unused letter: that of a spatial axis if the
+other letters are those of feature maps; C in (N, S, C), H and D in (N, H, S, D) if they are those of sequences; and in all
+other cases a letter from K on. A value has no letters if these do not suffice, if no letter reaches it, or if it has fewer
+than three axes. Its formats are then printed with the default letters (`Format.text`).
 """
 
 from collections import deque
@@ -37,95 +37,94 @@ _SPARE_OF_SEQUENCES = {3: "C", 4: "HD"}
 _SPARE = "KLMPQRUVXYZ"
 _QUERIES, _KEYS, _SCORES = "NHSD", "NHDS", "NHST"
 _CHANNELS = "C"
-_NEAR = 4  # ops between a softmax and the products in front of it and behind it
+_MAX_DISTANCE = 4  # ops between a softmax and the products in front of it and behind it
 
 
 def infer_axis_letters(graph: Graph) -> None:
     """Set `axis_letters` of all values of known rank, in bodies too, that do not have any yet.
 
-    Letters that were inferred before stay and spread to new values, so that a value keeps its letters through all passes.
+    Letters that were inferred before stay and are propagated to new values, so that a value keeps its letters in all passes.
     """
-    spread = _Spread()
+    propagation = _LetterPropagation()
     for each in region_tree(graph):
         for value in each.values:
-            spread.name(value, value.axis_letters or "")
+            propagation.assign(value, value.axis_letters or "")
     for each in region_tree(graph):
         for op in each.ops:
-            spread.link(op)
-            for named, letters in _named(each, op):
-                spread.name(named, letters)
-    spread.run()
-    spread.name_summed_axes()
-    spread.run()
+            propagation.link(op)
+            for operand, letters in _assigned(each, op):
+                propagation.assign(operand, letters)
+    propagation.run()
+    propagation.assign_contracted()
+    propagation.run()
     for each in region_tree(graph):
         for value in each.values:
             if value.axis_letters is None and value.rank is not None:
-                value.axis_letters = _completed([spread.letters.get((value, axis)) for axis in range(value.rank)])
+                value.axis_letters = _completed([propagation.letters.get((value, axis)) for axis in range(value.rank)])
 
 
 @dataclass(slots=True)
-class _Spread:
-    """The letters so far, and the sets of axes that are one axis.
+class _LetterPropagation:
+    """A breadth-first propagation of letters through sets of corresponding axes.
 
     Attributes:
         letters: the letter of each axis that has one.
-        taken: the letters of each value.
-        groups: sets of axes, each of which is one axis of several values.
+        used: the letters of each value.
+        groups: the sets of axes of several values that are the same axis.
         groups_of: the indices of the sets that contain an axis.
-        queue: named axes whose sets are still to be named.
-        summed: the axes that products with a matrix sum over.
-        named: the indices of the sets that have a letter.
+        queue: the axes with a letter whose sets are still to be visited.
+        contracted: the contracted axes of products with a matrix.
+        visited: the indices of the sets that have a letter.
     """
 
     letters: dict[Axis, str] = field(default_factory=dict)
-    taken: dict[Value, set[str]] = field(default_factory=dict)
+    used: dict[Value, set[str]] = field(default_factory=dict)
     groups: list[Sequence[Axis]] = field(default_factory=list)
     groups_of: dict[Axis, list[int]] = field(default_factory=dict)
     queue: deque[Axis] = field(default_factory=deque)
-    summed: list[Axis] = field(default_factory=list)
-    named: set[int] = field(default_factory=set)
+    contracted: list[Axis] = field(default_factory=list)
+    visited: set[int] = field(default_factory=set)
 
-    def name(self, value: Value | None, letters: str) -> None:
-        """Give the axes of a value letters, if it has as many axes and they have none."""
+    def assign(self, value: Value | None, letters: str) -> None:
+        """Assign letters to the axes of a value, if it has as many axes; axes that have a letter keep it."""
         if value is not None and len(letters) == value.rank:
             for axis, letter in enumerate(letters):
-                self._name((value, axis), letter)
+                self._assign((value, axis), letter)
 
     def link(self, op: Op) -> None:
-        """Add the sets of axes that are one axis of several operands of an op and of its bodies."""
+        """Add the sets of axes of operands and bodies of an op that are the same axis."""
         for group in same_axes(op):
             for axis in group:
                 self.groups_of.setdefault(axis, []).append(len(self.groups))
             self.groups.append(group)
         if (product := product_with_matrix(op)) is not None and (data := op.operand(product.data)) is not None:
-            self.summed.append((data, product.axis))
+            self.contracted.append((data, product.axis))
 
-    def name_summed_axes(self) -> None:
-        """Name and spread the axes that products with a matrix sum over."""
-        for axis in self.summed:
-            self._name(axis, _CHANNELS)
-        self.run()
+    def assign_contracted(self) -> None:
+        """Assign C to the contracted axes of products with a matrix."""
+        for axis in self.contracted:
+            self._assign(axis, _CHANNELS)
 
     def run(self) -> None:
-        """Spread the letters, in the order of the distance to the op that names them."""
+        """Propagate the letters, in the order of the distance to the op that assigns them."""
         while self.queue:
             axis = self.queue.popleft()
             for index in self.groups_of.get(axis, ()):
-                if index not in self.named and not axis[0].is_constant:
-                    self.named.add(index)
+                if index not in self.visited and not axis[0].is_constant:
+                    self.visited.add(index)
                     for other in self.groups[index]:
-                        self._name(other, self.letters[axis])
+                        self._assign(other, self.letters[axis])
 
-    def _name(self, axis: Axis, letter: str) -> None:
-        taken = self.taken.setdefault(axis[0], set())
-        if axis not in self.letters and letter not in taken:
+    def _assign(self, axis: Axis, letter: str) -> None:
+        used = self.used.setdefault(axis[0], set())
+        if axis not in self.letters and letter not in used:
             self.letters[axis] = letter
-            taken.add(letter)
+            used.add(letter)
             self.queue.append(axis)
 
 
 def _completed(letters: Sequence[str | None]) -> str:
-    """The letters of a value, with letters for those that are missing; empty if there are not enough."""
+    """The letters of a value, with unused letters for axes that have none; empty if there are not enough."""
     known = {letter for letter in letters if letter is not None}
     if not known or len(letters) < _LEAST_RANK:
         return ""
@@ -140,8 +139,8 @@ def _completed(letters: Sequence[str | None]) -> str:
     return "".join(complete) if all(complete) else ""
 
 
-def _named(graph: Graph, op: Op) -> Iterator[tuple[Value | None, str]]:
-    """The values whose axes have letters by the definition of an op, or because the op is the softmax of attention."""
+def _assigned(graph: Graph, op: Op) -> Iterator[tuple[Value | None, str]]:
+    """The values to whose axes an op assigns letters, by its definition or because it is the softmax of attention."""
     rule = rule_of(op)
     if isinstance(rule, AxisLetters):
         yield from ((op.operand(slot), letters) for slot, letters in rule.axis_letters(op).items())
@@ -150,7 +149,7 @@ def _named(graph: Graph, op: Op) -> Iterator[tuple[Value | None, str]]:
 
 
 def _of_attention(graph: Graph, softmax: Op) -> Iterator[tuple[Value | None, str]]:
-    """The operands and results of the products in front of a softmax and behind it, if there are both."""
+    """The letters of the operands and results of the products in front of a softmax and behind it, if there are both."""
     first = _product_in_front(graph, softmax.inputs[0])
     second = _product_behind(graph, softmax.outputs[0])
     if first is not None and second is not None:
@@ -159,32 +158,32 @@ def _of_attention(graph: Graph, softmax: Op) -> Iterator[tuple[Value | None, str
 
 
 def _product_in_front(graph: Graph, value: Value | None) -> Op | None:
-    """The product of two computed tensors that a value is, up to ops that keep its shape: scale and mask."""
-    for _ in range(_NEAR):
+    """The product of two computed tensors in front of a value, past ops that keep the shape: scale and mask."""
+    for _ in range(_MAX_DISTANCE):
         producer = None if value is None else graph.producer(value)
         if producer is None or value is None:
             return None
         if isinstance(rule_of(producer), Contraction):
             return producer if all(each is not None and not each.is_constant for each in producer.inputs[:2]) else None
-        value = next((each for each in producer.inputs if each is not None and _is_like(each, value)), None)
+        value = next((each for each in producer.inputs if each is not None and _has_same_type(each, value)), None)
     return None
 
 
 def _product_behind(graph: Graph, value: Value | None) -> Op | None:
-    """The product whose first operand a value is, up to ops that keep its shape: dropout, and zeros in the place of NaN."""
-    for _ in range(_NEAR):
+    """The product that reads a value as its first operand, past ops that keep the shape: Dropout, replacement of NaN."""
+    for _ in range(_MAX_DISTANCE):
         if value is None:
             return None
-        readers = list(islice(graph.readers(value), _NEAR))
+        readers = list(islice(graph.readers(value), _MAX_DISTANCE))
         product = next((each for each in readers if isinstance(rule_of(each), Contraction)), None)
         if product is not None:
             return product if product.inputs[0] is value else None
         results = (result for each in readers for result in each.outputs if result is not None)
-        value = next((each for each in results if _is_like(each, value)), None)
+        value = next((each for each in results if _has_same_type(each, value)), None)
     return None
 
 
-def _is_like(one: Value, other: Value) -> bool:
+def _has_same_type(one: Value, other: Value) -> bool:
     """Whether two tensors have one type, and the first one is computed."""
     return one.type == other.type and not one.is_constant
 

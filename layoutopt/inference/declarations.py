@@ -1,8 +1,8 @@
-"""Types of computed values: inference first, declared shapes only where it finds nothing.
+"""Types of computed values: inferred, and completed by declared shapes for dimensions that inference does not find.
 
 A model declares shapes of computed values in `value_info` and for its outputs, and some exporters and graph editors leave
-wrong ones there. ONNX Runtime warns and goes on with the shapes that it infers; onnx's inference fails, or believes them. With
-element types it is different: where they contradict each other, ONNX Runtime refuses the model.
+wrong ones there. ONNX Runtime warns and uses the shapes that it infers; onnx's inference fails, or uses the declared shapes.
+If element types contradict each other, ONNX Runtime refuses the model.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -22,7 +22,7 @@ from layoutopt.onnx_io.schema import find_schema
 
 
 def infer_with_declarations(graph: Graph, names: DimNames) -> None:
-    """Infer the types of the values of a graph; a wrong declared shape is an error.
+    """Infer and set the types of the values of a graph; a wrong declared shape is an error.
 
     Raises:
         ModelError: types contradict each other.
@@ -34,7 +34,7 @@ def infer_with_declarations(graph: Graph, names: DimNames) -> None:
 
 
 def infer_again(graph: Graph) -> None:
-    """Infer types after more constants have become known.
+    """Infer types again, after passes have added constants.
 
     Raises:
         ModelError: shapes contradict each other.
@@ -43,12 +43,12 @@ def infer_again(graph: Graph) -> None:
     infer_with_declarations(graph, DimNames(_names(values)))
 
 
-def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> Repair:
-    """Infer the types of a graph in which shapes contradict each other: nothing is known behind the op at which they do.
+def infer_leniently(graph: Graph, names: DimNames, contradiction: ModelError) -> Repair:
+    """Infer the types of a graph in which shapes contradict each other; values behind the contradiction have unknown shapes.
 
     Args:
         graph: the graph, whose `contradiction` is set.
-        names: for dimensions.
+        names: generates names of dimensions.
         contradiction: the error of `infer_before_declarations`.
 
     Raises:
@@ -62,21 +62,21 @@ def infer_despite(graph: Graph, names: DimNames, contradiction: ModelError) -> R
 
 
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
-    """Infer the types of a graph without the declared shapes; then add what only they say, as long as nothing contradicts it.
+    """Infer the types of a graph without declared shapes; then add the declared extents that inference does not find.
 
-    Of computed outputs of a graph nothing is added: their shapes are edited most often, and a plan gains nothing by them.
-    Emitted models declare the shapes of outputs that nothing contradicts, unless another declared shape is wrong: ONNX Runtime
-    fuses Reshapes by declared shapes.
+    No extents of the outputs of a graph are added: graph editors leave wrong ones there most often, and a plan gains nothing by
+    them. Emitted models declare the shapes of outputs that do not contradict inference, unless another declared shape is wrong:
+    ONNX Runtime fuses Reshapes by declared shapes.
 
     Returns:
-        The declared shapes that contradict what was inferred.
+        The declared shapes that contradict the inferred ones.
 
     Raises:
-        ModelError: types contradict each other without any declared shape, too.
+        ModelError: inferred types contradict each other even without declared shapes.
     """
     everything = _declared(graph)
     found, declared = _infer_without_shapes(graph, names)
-    outputs = {value for each in graph.regions() for value in each.outputs} - _formals(graph)
+    outputs = {value for each in graph.regions() for value in each.outputs} - _body_inputs(graph)
     known = _names(graph.inputs)
     claims = _claims({value: type for value, type in declared.items() if value not in outputs}, found, known)
     found = _infer_with_claims(found, names, claims)
@@ -87,8 +87,8 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
         if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
     }
     wrong |= _misdeclared_elements(everything)
-    doubted = {value for value in outputs & declared.keys() if wrong and not _covers(value.type, declared[value])}
-    for value in wrong.keys() | doubted:
+    unconfirmed = {value for value in outputs & declared.keys() if wrong and not _covers(value.type, declared[value])}
+    for value in wrong.keys() | unconfirmed:
         forget_declared_shape(value)
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
@@ -132,20 +132,20 @@ def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value,
 
 
 def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dict[Value, TensorType]]:
-    """Infer a graph without declared shapes; also the types that were declared.
+    """Infer a graph without declared shapes. Returns the inference and the declared types that it has not used.
 
-    Those of operators without a schema and of scalars that bodies are given are kept, since inference may know nothing else. If
-    they contradict the rest, they are forgotten, too.
+    It uses the declared shapes of the results of operators without a schema, and of scalar inputs of bodies, since inference
+    may not find these shapes. If they contradict the inferred ones, it does not use them either.
     """
     declared = _declared(graph)
     shaped = {
         value: type for value, type in declared.items() if isinstance(type, TensorType) and type.shape is not None
     }
-    formals, unknown = _formals(graph), set(_without_schema(graph))
-    inferred = {value for value in shaped if value not in unknown and (value not in formals or shaped[value].shape)}
+    body_inputs, unknown = _body_inputs(graph), set(_without_schema(graph))
+    inferred = {value for value in shaped if value not in unknown and (value not in body_inputs or shaped[value].shape)}
     contradiction = ModelError("")
-    for forgotten in (inferred, shaped.keys()):
-        bare = {value: TensorType(shaped[value].dtype, None) for value in forgotten}
+    for unused in (inferred, shaped.keys()):
+        bare = {value: TensorType(shaped[value].dtype, None) for value in unused}
         try:
             return infer(graph, names, declared | bare), {value: shaped[value] for value in shaped if value in bare}
         except ModelError as error:
@@ -163,18 +163,18 @@ def _declared(graph: Graph) -> dict[Value, Type]:
 
 def _computed(graph: Graph) -> Iterator[Value]:
     """The values of a graph and its bodies whose types are inferred."""
-    given = set(graph.inputs) | {value for each in graph.regions() for value in _captured(each)}
-    return (value for each in graph.regions() for value in each.values if value.data is None and value not in given)
+    inputs = set(graph.inputs) | {value for each in graph.regions() for value in _captured(each)}
+    return (value for each in graph.regions() for value in each.values if value.data is None and value not in inputs)
 
 
 def _captured(graph: Graph) -> Iterator[Value]:
-    """The inputs of bodies in a graph that are captured values or operands of the ops around them."""
+    """The inputs of bodies in a graph that are values captured from the graph."""
     for op in graph.ops:
         for body in op.bodies.values():
             yield from body.inputs[len(body.inputs) - op.captured :]
 
 
-def _formals(graph: Graph) -> set[Value]:
+def _body_inputs(graph: Graph) -> set[Value]:
     return {value for each in graph.regions()[1:] for value in each.inputs}
 
 
@@ -186,7 +186,7 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
 
 
 def _misdeclared_elements(declared: Mapping[Value, Type]) -> dict[Value, OpaqueType]:
-    """The declared types of sequences and optional values whose elements have other shapes, as inference has found."""
+    """The declared types of sequences and optional values whose elements have other inferred shapes."""
     opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
     return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
 
@@ -196,7 +196,7 @@ def _fault(value: Value, declared: Type) -> str:
 
 
 def _text(type: Type) -> str:
-    """A type for a message, that of a sequence with the shape of its elements."""
+    """A type as text for a message; the text of a sequence has the shape of its elements."""
     shape = type.origin[1] if isinstance(type, OpaqueType) and isinstance(type.origin, tuple) else None
     return f"{type} of shape {shape}" if shape is not None else str(type)
 
@@ -246,7 +246,7 @@ def _claim(declared: TensorType, found: Type, known: Set[str]) -> Type:
 
 
 def _covers(type: Type, claim: Type) -> bool:
-    """Whether the numbers of a claim have become part of a type."""
+    """Whether a type has all numbers of a claim."""
     if not isinstance(type, TensorType) or not isinstance(claim, TensorType) or claim.shape is None:
         return False
     if type.shape is None or len(type.shape) != len(claim.shape):

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
-from layoutopt.inference.declarations import infer_before_declarations, infer_despite, infer_with_declarations
+from layoutopt.inference.declarations import infer_before_declarations, infer_leniently, infer_with_declarations
 from layoutopt.inference.runtime_types import add_runtime_types
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.converter.emit import Emission
@@ -63,7 +63,7 @@ def _infer(graph: Graph, names: DimNames) -> list[Repair]:
         repairs = infer_before_declarations(graph, names)
         check_attributes(graph)
     except ModelError as error:
-        return [infer_despite(graph, names, error)]
+        return [infer_leniently(graph, names, error)]
     else:
         return repairs
 

@@ -1,4 +1,4 @@
-"""Element-wise ops of one tensor whose parameters take no part in the layout: Cast, Clip, Dropout."""
+"""Element-wise ops of one tensor, whose other operands have no format: Cast, Clip, Dropout."""
 
 from types import MappingProxyType
 
@@ -16,21 +16,21 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 @register
 class Cast(Elementwise):
-    """Conversion to another element type. An infinite padding element becomes some integer, which is finite."""
+    """Conversion to another element type. Converted to integers, an infinite padding element becomes finite."""
 
     ops = ("Cast", "CastLike")
     formats = "any"
     padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The tensor that CastLike takes its type from does not take part."""
+        """Axes of x and y correspond by position; the second operand of CastLike, which gives the type, has no format."""
         axes = super().axes(op)
         return axes if isinstance(axes, Inapplicable) else {slot: axes[slot] for slot in axes if slot != Slot("in", 1)}
 
 
 @register
 class Clip(Elementwise):
-    """The bounds are attributes (opset 6) or scalars, and do not take part."""
+    """Limits the elements to bounds, which are attributes (opset 6) or scalars."""
 
     ops = ("Clip",)
     formats = "any"
@@ -38,18 +38,18 @@ class Clip(Elementwise):
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The tensor takes part, the bounds do not."""
+        """Axes of x and y correspond by position; the bounds have no format."""
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        """Zero stays zero if the bounds are constants around it; otherwise it becomes one of them."""
+        """Zero stays zero if the bounds are constants with zero between them; otherwise it becomes a bound, which is finite."""
         low, high = self._bound(op, "min", 1), self._bound(op, "max", 2)
         if low is None or high is None:
             return (max(Padding.FINITE, inputs[0]),)
         return (max(inputs[0], state_of(np.minimum(np.maximum(0.0, low), high))),)
 
     def _bound(self, op: Op, name: str, index: int) -> float | None:
-        """A bound as a number, infinite if there is none; None if it is computed."""
+        """A bound as a number, infinite if it is absent; None if it is computed."""
         default = float("-inf") if name == "min" else float("inf")
         if index < len(op.inputs) and op.inputs[index] is not None:
             array = op.constant(index)
@@ -68,7 +68,7 @@ class Dropout(Elementwise):
     ranks = MappingProxyType({X: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The tensor takes part, the ratio does not."""
+        """Axes of x and y correspond by position; the ratio has no format."""
         if len([value for value in op.outputs if value is not None]) > 1:
             return Inapplicable("the mask is used")
         training = op.constant(2)

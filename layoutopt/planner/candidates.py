@@ -1,8 +1,8 @@
 """The candidates of the planner: the formats that kernels prefer, propagated through ops that take formats of neighbours.
 
 Anchors (convolutions, matrix products) propose the formats of the target's kernels. A format that is added to a value is
-offered to the other ops that read or write the value. An op that takes the formats of its neighbours propagates it to all its
-operands; a view op propagates it with other axes. Formats therefore spread in both directions until the next anchor.
+propagated to the other ops that read or write the value. A layout-agnostic op propagates it to all its operands; a view op
+propagates it with other axes. Formats are therefore propagated in both directions until the next anchor.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ from layoutopt.planner.deadline import NO_DEADLINE, Deadline
 from layoutopt.planner.qdq_groups import planned_qdq_groups, quantized_ops
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
 
-MAX_FORMATS = 8  # per value; more never helped on real networks, and the problem grows with the square
+MAX_FORMATS = 8  # per value; more never improved a plan of a real network, and the problem grows with their square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
 
 _KEPT = "it is part of a QDQ group, which stays as it is"
@@ -67,28 +67,44 @@ def propose(
     groups: QdqGroups | None = None,
     keeps_qdq_groups: bool = False,
     deadline: Deadline = NO_DEADLINE,
-    spreads: bool = True,
+    propagates: bool = True,
 ) -> Candidates:
     """Collect the candidates of a graph and its bodies.
 
     Args:
         tree: the graph, unplanned.
         cost_model: the target.
-        pins: formats that the caller requires, which are offered too.
+        pins: formats that the caller requires, which are candidates too.
         groups: the QDQ groups that are computed on integers; found by default.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning.
-        spreads: whether formats of kernels are collected; otherwise only canonical and pinned formats are.
+        propagates: whether formats of kernels are collected; otherwise only canonical and pinned formats are.
 
     Raises:
         OutOfTimeError: the deadline is over before all candidates are collected.
     """
     groups = groups or planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
-    return _Spread(tree, cost_model, groups, keeps_qdq_groups, deadline, spreads).run(pins)
+    return _FormatPropagation(tree, cost_model, groups, keeps_qdq_groups, deadline, propagates).run(pins)
 
 
-class _Spread:
-    """The worklist: pairs of a value and a format that are not yet offered to the readers and the writer of the value."""
+class _FormatPropagation:
+    """A fixed-point iteration over the formats of values and the signatures of ops.
+
+    Attributes:
+        tree: the graph and its regions.
+        cost_model: the target.
+        groups: the QDQ groups that are computed on integers.
+        deadline: the end of the time for planning.
+        propagates: whether formats of kernels are collected and propagated.
+        result: the candidates so far.
+        signatures: the signatures of every op and boundary value, by key.
+        queue: pairs of a value and a format that are still to be propagated to the readers and the writer of the value.
+        fixed: the ops that keep canonical formats, with the reason.
+        untransposable: the ops and boundary values with an operand whose element type no runtime transposes.
+        padding: the worst padding state of each value.
+        classes: the operand classes of each op.
+        completed: the pairs of an operand class and a format for which each op has a signature.
+    """
 
     def __init__(
         self,
@@ -97,65 +113,65 @@ class _Spread:
         groups: QdqGroups,
         keeps_qdq_groups: bool,
         deadline: Deadline,
-        spreads: bool,
+        propagates: bool,
     ) -> None:
         self.tree = tree
         self.cost_model = cost_model
         self.groups = groups
         self.deadline = deadline
-        self.spreads = spreads
+        self.propagates = propagates
         self.result = Candidates()
-        self.found: dict[Unit, dict[Key, Signature]] = {}
+        self.signatures: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
         self.fixed = dict.fromkeys(quantized_ops(tree.runs), _KEPT) if keeps_qdq_groups else {}
-        self.restricted: set[Unit] = set()
-        self.given: dict[Value, Padding] = {}
+        self.untransposable: set[Unit] = set()
+        self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
 
     def run(self, pins: dict[Value, Format]) -> Candidates:
         units = self.tree.units
         self.fixed = dict.fromkeys(_at_outputs(self.tree, pins), _AT_OUTPUT) | self.fixed
-        self.restricted = {unit for unit in units if has_untransposable_type(unit)}
+        self.untransposable = {unit for unit in units if has_untransposable_type(unit)}
         for value in self.tree.values:
             if value.rank is not None:
-                self._offer(value, Format.canonical(value.rank))
-        for value, format in pins.items() if self.spreads else ():
-            self._offer(value, format)
+                self._add_format(value, Format.canonical(value.rank))
+        for value, format in pins.items() if self.propagates else ():
+            self._add_format(value, format)
         for unit in units:
             self.deadline.check("candidates")
             if isinstance(unit, Op):
-                self._begin(unit)
+                self._add_initial(unit)
             else:
                 self._complete(unit, {})
-        if not self.spreads:
+        if not self.propagates:
             self.queue.clear()
-            self._begin_at(pins)
+            self._add_pinned(pins)
         while self.queue:
             self.deadline.check("candidates")
             value, format = self.queue.popleft()
-            self._around(value, format)
+            self._propagate(value, format)
         for unit in units:
             self.deadline.check("candidates")
             self.result.signatures[unit] = self._with_padding(unit)
         return self.result
 
-    def _begin(self, op: Op) -> None:
+    def _add_initial(self, op: Op) -> None:
         """Add the signatures of an op that do not depend on its neighbours."""
         rule = rule_of(op)
         if not isinstance(rule, View) or op in self.fixed:
-            self._take(op, canonical_signature(op))
+            self._add_signature(op, canonical_signature(op))
         if op in self.fixed:
             self.result.notes[op] = [self.fixed[op]]
-        elif self.spreads:
+        elif self.propagates:
             self._complete_kernels(op)
         else:
             self._complete_canonical(op)
 
-    def _begin_at(self, pins: dict[Value, Format]) -> None:
-        """Offer pinned formats, and add the kernels that may write them, if the formats of other kernels are not collected."""
+    def _add_pinned(self, pins: dict[Value, Format]) -> None:
+        """Add pinned formats, and the signatures of the kernels that write pinned values."""
         for value, format in pins.items():
-            self._offer(value, format)
+            self._add_format(value, format)
             writer = self.tree.writers[value][0] if value in self.tree.writers else None
             if isinstance(writer, Op) and writer not in self.fixed:
                 self._complete_kernels(writer)
@@ -167,25 +183,26 @@ class _Spread:
                 self._complete(op, dict(formats))
 
     def _complete_canonical(self, op: Op) -> None:
-        """Add the signature of a view op with canonical inputs, which the original graph needs."""
+        """Add the signature of a view op with a canonical input, which it has in the original graph."""
         first = op.inputs[0] if op.inputs else None
-        if op not in self.found and first is not None and first.rank is not None:
+        if op not in self.signatures and first is not None and first.rank is not None:
             self._complete(op, {Slot("in", 0): Format.canonical(first.rank)})
 
     def _with_padding(self, unit: Unit) -> list[Signature]:
         """The signatures of a unit for the padding states that its inputs can have after the units before it."""
-        signatures = list(self.found.get(unit, {}).values()) or [_canonical(unit)]
+        signatures = list(self.signatures.get(unit, {}).values()) or [_canonical(unit)]
         # By value and not by format: two formats may store the same bytes, and then they have the same padding.
-        worst = [self.given.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
+        worst = [self.padding.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
         padded = (_with_padding_states(unit, each, worst) for each in signatures)
         signatures = list(dict.fromkeys(signature for group in padded for signature in group))
         for signature in signatures:
             for value, storage in zip(unit.outputs, signature.outputs, strict=True):
                 if value is not None and storage is not None and storage.padding:
-                    self.given[value] = max(storage.padding, self.given.get(value, Padding.ZERO))
+                    self.padding[value] = max(storage.padding, self.padding.get(value, Padding.ZERO))
         return signatures
 
-    def _offer(self, value: Value, format: Format) -> None:
+    def _add_format(self, value: Value, format: Format) -> None:
+        """Add a format to the candidates of a value, unless one with the same bytes is there or `MAX_FORMATS` are."""
         if value.shape is None or value.is_constant:
             return
         known = self.result.formats.setdefault(value, {})
@@ -194,43 +211,45 @@ class _Spread:
             known[key] = format
             self.queue.append((value, format))
 
-    def _around(self, value: Value, format: Format) -> None:
+    def _propagate(self, value: Value, format: Format) -> None:
+        """Propagate a format of a value to the op that writes it and to the ops that read it."""
         if value in self.tree.writers:
             writer, index = self.tree.writers[value]
-            self._pass_on(writer, Slot("out", index), format)
+            self._propagate_to(writer, Slot("out", index), format)
         for reader, index in self.tree.readers.get(value, ()):
-            self._pass_on(reader, Slot("in", index), format)
+            self._propagate_to(reader, Slot("in", index), format)
 
-    def _pass_on(self, unit: Unit, slot: Slot, format: Format) -> None:
+    def _propagate_to(self, unit: Unit, slot: Slot, format: Format) -> None:
+        """Add the signatures of a unit with a format at a slot, unless the unit is an anchor or has no layout rule."""
         rule = rule_of(unit) if isinstance(unit, Op) else None
         if isinstance(unit, Op) and (rule is None or unit in self.fixed):
             return
         if isinstance(unit, Op) and rule is not None and rule.is_anchor:
             if isinstance(rule, PermutableChannels):
-                self._reorder(unit, rule, slot, format)
+                self._permute_channels(unit, rule, slot, format)
             return
-        if isinstance(unit, Op) and rule is not None and self._is_repeated(unit, rule, slot, format):
+        if isinstance(unit, Op) and rule is not None and self._is_known(unit, rule, slot, format):
             return
         self._complete(unit, {slot: format})
-        if self.spreads and rule is not None and rule.has_independent_operands:
+        if self.propagates and rule is not None and rule.has_independent_operands:
             self._combine(unit, slot, format)
 
-    def _is_repeated(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
-        """Whether an operand of the same class has had the format, so that the signature is the same; recorded for the next."""
+    def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
+        """Whether an operand of the same class already has the format, so that the signature is known; records the format."""
         if op not in self.classes:
             self.classes[op] = rule.operand_classes(op)
         operand_class = self.classes[op].get(slot)
         if operand_class is None:
             return False
         completed = self.completed.setdefault(op, set())
-        is_repeated = (operand_class, format) in completed
+        is_known = (operand_class, format) in completed
         completed.add((operand_class, format))
-        return is_repeated
+        return is_known
 
-    def _reorder(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
+    def _permute_channels(self, op: Op, rule: PermutableChannels, slot: Slot, format: Format) -> None:
         """Add the kernel's signatures with the channel order of a format, if the kernel is permutation-invariant."""
-        for signature in list(self.found.get(op, {}).values()):
-            if len(self.found[op]) >= MAX_COMBINATIONS:
+        for signature in list(self.signatures.get(op, {}).values()):
+            if len(self.signatures[op]) >= MAX_COMBINATIONS:
                 return
             base = {each: storage.format for each in op.slots() if (storage := signature[each]) is not None}
             known = rule.permuted_formats(op, base, slot, format)
@@ -239,19 +258,20 @@ class _Spread:
 
     def _combine(self, unit: Unit, slot: Slot, format: Format) -> None:
         """Add the signatures of a new format at a slot with all known formats of the other operands."""
-        rests = dict.fromkeys(
+        combinations = dict.fromkeys(
             tuple((each, storage.format) for each in unit.slots() if each != slot and (storage := signature[each]))
-            for signature in self.found[unit].values()
+            for signature in self.signatures[unit].values()
         )
-        for rest in rests:
-            if len(self.found[unit]) >= MAX_COMBINATIONS:
+        for rest in combinations:
+            if len(self.signatures[unit]) >= MAX_COMBINATIONS:
                 return
             self._complete(unit, {**dict(rest), slot: format})
 
     def _complete(self, unit: Unit, known: dict[Slot, Format]) -> None:
+        """Add the signature of a unit with known formats at some slots, or the reason why there is none."""
         signature = _completed(unit, known)
         rule = rule_of(unit) if isinstance(unit, Op) else None
-        if unit in self.restricted and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
+        if unit in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
             # A view op whose result is converted back at once is the op of the model, so it copies no more than the model.
             reason = untransposable(unit, signature)
             signature = Inapplicable(reason) if reason else signature
@@ -262,10 +282,10 @@ class _Spread:
             if signature.reason not in notes:
                 notes.append(signature.reason)
             return
-        self._take(unit, signature)
+        self._add_signature(unit, signature)
 
-    def _take(self, unit: Unit, signature: Signature) -> None:
-        signatures = self.found.setdefault(unit, {})
+    def _add_signature(self, unit: Unit, signature: Signature) -> None:
+        signatures = self.signatures.setdefault(unit, {})
         key = signature_key(unit, signature)
         if key in signatures:
             return
@@ -273,11 +293,11 @@ class _Spread:
         for slot in unit.slots():
             value, storage = unit.operand(slot), signature[slot]
             if value is not None and storage is not None:
-                self._offer(value, storage.format)
+                self._add_format(value, storage.format)
 
 
 def _at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
-    """The Q/DQ ops whose floating-point side is an output: a DequantizeLinear that nothing reads, or a QuantizeLinear of it."""
+    """The Q/DQ ops whose floating-point side is an output: unread DequantizeLinears, and QuantizeLinears of outputs."""
     for value in tree.graph.outputs:
         readers = tree.readers.get(value, ())
         writers = [tree.writers[value]] if value in tree.writers and not readers else []

@@ -32,7 +32,9 @@ def make_plan(request: PlanRequest) -> Plan:
         PinError: no plan meets a pin.
     """
     check_pins(request.graph, request.pins)
-    planning, stopped = within(request.deadline, lambda deadline, spreads: _Planning.of(request, deadline, spreads))
+    planning, stopped = within(
+        request.deadline, lambda deadline, propagates: _Planning.of(request, deadline, propagates)
+    )
     problems, start = planning.problems, planning.start
     agreement = least_regret(problems, start, NO_DEADLINE if stopped else request.deadline)
     if stopped:  # the bound is one of the few candidates that are left
@@ -80,18 +82,18 @@ class _Planning:
     problems: Sequence[Problem]
 
     @classmethod
-    def of(cls, request: PlanRequest, deadline: Deadline, spreads: bool) -> "_Planning":
+    def of(cls, request: PlanRequest, deadline: Deadline, propagates: bool) -> "_Planning":
         """Collect the candidates, and price them on every target.
 
         Args:
             request: the request.
             deadline: the end of the time for candidates and prices.
-            spreads: whether the formats of kernels are collected and spread through the graph.
+            propagates: whether the formats of kernels are collected and propagated through the graph.
         """
         model, pins = request.cost_model, dict(request.pins)
         tree = RegionTree(request.graph, by_runs=request.by_runs)
         groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
-        candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, spreads)
+        candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
         enforce_pins(tree, candidates, pins)
 
         def priced(each: CostModel) -> Formulation:

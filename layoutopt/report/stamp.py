@@ -1,6 +1,6 @@
-"""Stamp: the metadata of an optimised model, by which a second run recognises it and leaves it unchanged.
+"""Stamp: metadata of an optimised model, with the options of the run and a fingerprint of the result.
 
-It contains the options of the run and a fingerprint of the result, which an edited model does not match.
+A second run with the same options leaves a model with a matching stamp unchanged. An edited model has another fingerprint.
 """
 
 import json
@@ -18,11 +18,11 @@ class Stamp:
     """The options with which a model was optimised.
 
     Attributes:
-        target: the target.
-        dialect: the dialect.
-        mode: inference or training.
-        pins: the texts of pins, by the name of the tensor.
-        dims: sizes of symbolic dimensions.
+        target: the name of the target, or of several targets.
+        dialect: the name of the dialect.
+        mode: "inference" or "training".
+        pins: the formats of pins as text, by the name of the tensor.
+        dims: the smallest and the largest size of symbolic dimensions, by name.
         max_growth: the limit of the growth of constants.
         pin_axes: the letters of the axes under which pins were read, where these are not the default ones. They follow from
             the pins and the model that was optimised, which a second run does not have.
@@ -37,7 +37,7 @@ class Stamp:
     pin_axes: tuple[tuple[str, str], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
-        """Whether the metadata is that of a model with this fingerprint that was optimised with these options."""
+        """Whether metadata contains a stamp with this fingerprint and these options."""
         try:
             recorded = json.loads(metadata.get(KEY, "{}"))
         except ValueError:
@@ -48,7 +48,7 @@ class Stamp:
         return recorded == self._options(fingerprint)
 
     def text(self, fingerprint: str) -> str:
-        """The value in the model's metadata."""
+        """The stamp as JSON, the value of `KEY` in the model's metadata."""
         letters = {"pin_axes": dict(self.pin_axes)} if self.pin_axes else {}
         return json.dumps(self._options(fingerprint) | letters, sort_keys=True)
 

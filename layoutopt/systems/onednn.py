@@ -1,15 +1,15 @@
-"""oneDNN's memory descriptors: the fields of `dnnl_memory_desc_t` under the names of the C API.
+"""oneDNN's memory descriptors: the fields and queries of `dnnl_memory_desc_t`, with the names of the C API.
 
     md = MemoryDescriptor.with_tag((1, 17, 5, 4), "f32", "aBcd16b")
     md.padded_dims      (1, 32, 5, 4)
-    md.strides          (640, 320, 64, 16)      of the outer parts; blocks are within
+    md.strides          (640, 320, 64, 16)      of the outer dimensions
     md.size             2560                    bytes
 
 A descriptor is more general than a Format: strides may leave gaps, and a part of a tensor (`submemory`) has an offset.
-Zero padding is its convention: a primitive finds zeros in the padding of its inputs and leaves zeros in that of its
+By convention padding is zero: a primitive requires zeros in the padding of its inputs and writes zeros to that of its
 outputs.
 
-Source: oneDNN include/oneapi/dnnl/dnnl.h and dnnl_types.h; tests compare with what the library itself answers.
+Source: oneDNN include/oneapi/dnnl/dnnl.h and dnnl_types.h; tests compare the results with those of the library.
 """
 
 import re
@@ -38,21 +38,21 @@ DATA_TYPES: dict[str, np.dtype[Any]] = {
     "u8": np.dtype(np.uint8),
     "boolean": np.dtype(np.bool_),
 }
-"""dnnl_data_type_t by name, those of whole bytes."""
+"""The members of dnnl_data_type_t with at least 8 bits, by name."""
 
 _CANONICAL_TAG = re.compile(r"([a-lA-L]+)((?:[1-9][0-9]*[a-l])*)")
 _BLOCK = re.compile(r"([1-9][0-9]*)([a-l])")
-_AS_THE_HEADER_HAS_THEM = {"gIOhw2i8o16i2o": "aBCde2c8b16c2b", "gIOdhw2i8o16i2o": "aBCdef2c8b16c2b"}
+_TAGS_OF_HEADER = {"gIOhw2i8o16i2o": "aBCde2c8b16c2b", "gIOdhw2i8o16i2o": "aBCdef2c8b16c2b"}
 """Two tags whose letters contradict the order of O and I in dnnl_types.h."""
 
 
 def tag_format(tag: str) -> Format:
-    """The format of a tag, by dimensions (`aBcd16b`) or under one of its other names (`nChw16c`, `ldgOI16o4i`).
+    """The format of a tag, which is canonical (`aBcd16b`) or an alias (`nChw16c`, `ldgOI16o4i`).
 
     Raises:
-        FormatError: it is no tag.
+        FormatError: oneDNN has no such tag.
     """
-    tag = _AS_THE_HEADER_HAS_THEM.get(tag.removeprefix("dnnl_"), tag.removeprefix("dnnl_"))
+    tag = _TAGS_OF_HEADER.get(tag.removeprefix("dnnl_"), tag.removeprefix("dnnl_"))
     match = _CANONICAL_TAG.fullmatch(tag)
     if match is None or sorted(match[1].lower()) != [chr(ord("a") + axis) for axis in range(len(match[1]))]:
         return lookup(tag)
@@ -77,10 +77,10 @@ class MemoryDescriptor:
         dims: the logical extents.
         data_type: one of `DATA_TYPES`.
         padded_dims: the extents with padding, multiples of the blocks.
-        strides: elements from one outer part of each dimension to the next.
+        strides: the number of elements from one index of each outer dimension to the next.
         inner_blks: the extents of the inner blocks, the outermost first.
         inner_idxs: the dimension of each inner block.
-        offset0: where the first element is, in elements.
+        offset0: the offset of the first element, in elements.
     """
 
     dims: tuple[int, ...]
@@ -92,7 +92,7 @@ class MemoryDescriptor:
     offset0: int = 0
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Check the fields against each other."""
         if self.data_type not in DATA_TYPES:
             raise FormatError("no data type of oneDNN", where=self.data_type, hint=f"there are {', '.join(DATA_TYPES)}")
         if not len(self.dims) == len(self.padded_dims) == len(self.strides):
@@ -114,7 +114,7 @@ class MemoryDescriptor:
         """The descriptor of a packed tensor in a format.
 
         Raises:
-            FormatError: the format does not fit, or has blocks with a whole dimension inside of them.
+            FormatError: the format has another rank, or blocks that are not innermost.
         """
         format.check(tuple(dims))
         count = sum(not part.block for part in format.parts)
@@ -131,10 +131,10 @@ class MemoryDescriptor:
 
     @classmethod
     def with_strides(cls, dims: Sequence[int], data_type: str, strides: Sequence[int]) -> Self:
-        """`dnnl_memory_desc_create_with_strides`: a plain tensor, with gaps or without.
+        """`dnnl_memory_desc_create_with_strides`: a tensor without blocks.
 
         Raises:
-            FormatError: not one stride per dimension.
+            FormatError: the number of strides is not the number of dimensions.
         """
         return cls(tuple(dims), data_type, tuple(dims), tuple(strides))
 
@@ -153,10 +153,10 @@ class MemoryDescriptor:
     @property
     def blocks(self) -> tuple[int, ...]:
         """The product of the blocks of each dimension."""
-        found = [1] * self.ndims
+        products = [1] * self.ndims
         for size, axis in zip(self.inner_blks, self.inner_idxs, strict=True):
-            found[axis] *= size
-        return tuple(found)
+            products[axis] *= size
+        return tuple(products)
 
     @property
     def nelems(self) -> int:
@@ -169,9 +169,9 @@ class MemoryDescriptor:
         if not self.nelems:
             return 0
         outer = [dim // block for dim, block in zip(self.padded_dims, self.blocks, strict=True)]
-        reaches = (count * (stride if count > 1 else 1) for count, stride in zip(outer, self.strides, strict=True))
-        reach = max(reaches, default=1)
-        return (prod(self.inner_blks) if reach == 1 else reach) * self.itemsize
+        extents = (count * (stride if count > 1 else 1) for count, stride in zip(outer, self.strides, strict=True))
+        extent = max(extents, default=1)
+        return (prod(self.inner_blks) if extent == 1 else extent) * self.itemsize
 
     @property
     def is_plain(self) -> bool:
@@ -190,7 +190,7 @@ class MemoryDescriptor:
             coords: one integer or array per dimension, within the padded extents.
 
         Raises:
-            FormatError: not one per dimension, or outside.
+            FormatError: the number of coordinates is not the number of dimensions, or one is out of range.
         """
         arrays = [np.asarray(coord, np.int64) for coord in coords]
         if len(arrays) != self.ndims:
@@ -199,12 +199,12 @@ class MemoryDescriptor:
             raise FormatError(f"a coordinate is outside {self.padded_dims}", where=str(self.dims))
         total = np.full(np.broadcast_shapes(*(each.shape for each in arrays)), self.offset0, np.int64)
         step = 1
-        rest = list(arrays)
+        outer = list(arrays)
         for size, axis in zip(reversed(self.inner_blks), reversed(self.inner_idxs), strict=True):
-            total += rest[axis] % size * step
-            rest[axis] = rest[axis] // size
+            total += outer[axis] % size * step
+            outer[axis] = outer[axis] // size
             step *= size
-        for each, stride in zip(rest, self.strides, strict=True):
+        for each, stride in zip(outer, self.strides, strict=True):
             total += each * stride
         return total
 
@@ -214,7 +214,7 @@ class MemoryDescriptor:
         """`dnnl_memory_desc_create_submemory`: a view of a part of the tensor.
 
         Raises:
-            FormatError: it reaches outside, or cuts through a block.
+            FormatError: the part is out of range, or begins or ends inside of a block.
         """
         if not len(dims) == len(offsets) == self.ndims:
             raise FormatError("not one extent and offset per dimension", where=str(self.dims))
@@ -234,27 +234,27 @@ class MemoryDescriptor:
         """`dnnl_memory_desc_permute_axes`: dimension d becomes dimension `permutation[d]`; no byte moves.
 
         Raises:
-            FormatError: it is no permutation.
+            FormatError: `permutation` is none of the dimensions.
         """
         if sorted(permutation) != list(range(self.ndims)):
             raise FormatError("no permutation of the dimensions", where=str(tuple(permutation)))
-        back = np.argsort(permutation)
+        inverse = np.argsort(permutation)
 
-        def moved(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(values[axis] for axis in back)
+        def permuted(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(values[axis] for axis in inverse)
 
         return replace(
             self,
-            dims=moved(self.dims),
-            padded_dims=moved(self.padded_dims),
-            strides=moved(self.strides),
+            dims=permuted(self.dims),
+            padded_dims=permuted(self.padded_dims),
+            strides=permuted(self.strides),
             inner_idxs=tuple(permutation[axis] for axis in self.inner_idxs),
         )
 
     # --- arrays ----------------------------------------------------------------------------------------------------
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A new memory that holds an array of shape `dims`: flat, zeros in padding and gaps, from offset 0 on.
+        """A new flat memory with the elements of an array of shape `dims`, and zeros in padding and gaps.
 
         Raises:
             FormatError: the array has another shape.

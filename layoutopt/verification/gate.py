@@ -1,10 +1,10 @@
-"""Equivalence check that gates the output: chooses the values to compare before a rewrite, and compares them after it.
+"""The equivalence check that gates the output: chooses the values to compare before a rewrite, and compares them after it.
 
-1. Both models are compared as a whole, with the operands of a final Softmax or Sigmoid, which would hide a difference.
+1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, count as outputs.
 2. They are compared segment by segment (`segments`) where the first comparison is inconclusive: the difference is larger than
    the rounding spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
 
-A model whose weights do not fit into a message is compared through files: sessions map its weights, and only one model is
+A model with more than `IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only one model is
 loaded at a time.
 """
 
@@ -56,7 +56,7 @@ class CutCandidates:
         optional: the element types of the other floating-point values.
         required: the element types of rounded integers and operands of discontinuous ops; a model is cut at all of them.
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
-        has_float16: whether some value has the type float16.
+        has_float16: whether the graph or a body has a value of type float16.
     """
 
     before_saturation: Sequence[str]
@@ -136,9 +136,8 @@ class EquivalenceGate:
         with scratch_folder() as folder:
             half = self.candidates.has_float16
             is_file = self.path is not None and Path(self.path).stat().st_size <= IN_MEMORY
-            path = (
-                self.path if is_file else None
-            )  # weights in a larger file cannot be mapped, so they are written again
+            # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
+            path = self.path if is_file else None
             first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
             second = runnable(emitted, folder / "emitted.onnx", half)
             third = second if final is emitted else runnable(final, folder / "final.onnx", half)
@@ -187,24 +186,24 @@ def compare(
     only_optimised: bool = False,
     always_cuts: bool = False,
 ) -> Verification:
-    """Compare as a whole, and segment by segment where that is inconclusive, or always.
+    """Compare two models as a whole, and segment by segment if that is inconclusive.
 
     Args:
         models: the models.
         candidates: the values at which the original can be cut.
         request: pins, test inputs, seed and time limits.
-        only_optimised: skip the comparison as a whole without onnxruntime's optimisations.
-        always_cuts: compare segment by segment in any case.
+        only_optimised: whether to compare as a whole only with onnxruntime's optimisations, not without them too.
+        always_cuts: whether to compare segment by segment even if the comparison as a whole is conclusive.
     """
     names = computed_names(models.final.message()) if models.before_saturation else set()
-    shown = [each for each in models.computed(models.before_saturation) if each.rewritten in names]
+    observed = [each for each in models.computed(models.before_saturation) if each.rewritten in names]
     verdict = verify_models(
-        _with_outputs(models.original, [each.original for each in shown]),
-        _with_outputs(models.final, [each.rewritten for each in shown]),
-        request=replace(request, observed=shown),
+        _with_outputs(models.original, [each.original for each in observed]),
+        _with_outputs(models.final, [each.rewritten for each in observed]),
+        request=replace(request, observed=observed),
         only_optimised=only_optimised,
     )
-    is_enough = verdict.is_conclusive and verdict.sensitive and len(shown) == len(models.before_saturation)
+    is_enough = verdict.is_conclusive and verdict.sensitive and len(observed) == len(models.before_saturation)
     cannot_run = verdict.status == "failed" and not verdict.comparisons
     if (is_enough and not always_cuts) or cannot_run or verdict.status == "not verified":
         return verdict
@@ -235,7 +234,7 @@ def _with_outputs(model: Runnable, names: Sequence[str]) -> Runnable:
 
 
 def _is_baking_equivalent(models: Models, request: Request) -> bool:
-    """Whether the final model is equivalent to the emitted one, from which onnxruntime's optimisations made it."""
+    """Whether the final model is equivalent to the emitted one, which onnxruntime has optimised to it."""
     plain = replace(request, pins={}, observed=(), lazy=True)
     return verify_models(models.cuttable, models.final, request=plain, only_optimised=True).status == "passed"
 

@@ -16,7 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.onnx_io.converter.constant import NodeData
 from layoutopt.onnx_io.converter.shared_constants import Sharing
-from layoutopt.onnx_io.converter.values import declare, source, tensor_of, typed
+from layoutopt.onnx_io.converter.values import declare, set_type, source, tensor_of
 from layoutopt.onnx_io.converter.vocabulary import attribute_to_ir, graph_attributes, same_attribute
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.sidecar import inherit
@@ -205,7 +205,7 @@ class _Emitter:
         """The main graph."""
         inputs = [self._values[value] for value in self._graph.inputs]
         if ir_version < _FREE_INITIALIZERS:
-            inputs += [typed(self._values[value], value) for value in self._plain()]
+            inputs += [set_type(self._values[value], value) for value in self._plain()]
         result = ir.Graph(
             inputs,
             [self._output(value) for value in self._graph.outputs],
@@ -246,7 +246,7 @@ class _Emitter:
         return body
 
     def _output(self, value: Value) -> ir.Value:
-        return typed(self._values[value], value, interface=True, keeps_declarations=self._keeps_declarations)
+        return set_type(self._values[value], value, interface=True, keeps_declarations=self._keeps_declarations)
 
     def function(self, function: Function, opsets: dict[str, int]) -> ir.Graph:
         """The body of a function, which cannot have initializers: its constants are nodes."""
@@ -309,7 +309,7 @@ class _Emitter:
 
     def _constant(self, value: Value) -> ir.Node:
         """A Constant node, the original one if the value came from one."""
-        output = typed(self._values[value], value)
+        output = set_type(self._values[value], value)
         if not isinstance(value.data, NodeData):
             tensor = tensor_of(value, output.name or "")
             return ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[output], name="")

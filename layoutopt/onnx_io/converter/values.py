@@ -1,4 +1,4 @@
-"""Values and constants of the graph as those of onnx_ir."""
+"""Converts values and constants of the graph to those of onnx_ir."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,14 +34,17 @@ def source(value: Value) -> ir.Value | None:
 
 
 def forget_declared_shape(value: Value) -> None:
-    """Let emitted models declare the inferred shape of a value, even where inference does not know its numbers."""
+    """Let emitted models declare the inferred shape of a value, even if it has fewer known extents than the declared one."""
     origin = source(value)
     if origin is not None:
         origin.meta[_MISDECLARED] = True
 
 
 def declare(value: Value, name: str) -> ir.Value:
-    """A value under a name, with what the original says about it. A constant has its tensor's type."""
+    """A new onnx_ir value with a name, the type and shape, and the doc string and metadata of the original.
+
+    A constant has no type here, since its tensor has one.
+    """
     result = ir.Value(name=name)
     origin = source(value)
     if origin is not None:
@@ -50,13 +53,18 @@ def declare(value: Value, name: str) -> ir.Value:
         if _ANNOTATION in origin.meta:
             result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
         inherit_type(result, origin)
-    return result if value.data is not None else typed(result, value)
+    return result if value.data is not None else set_type(result, value)
 
 
-def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_declarations: bool = False) -> ir.Value:
-    """Set type and shape. At the model's interface declared dimensions stay, even if inference knows more.
+def set_type(result: ir.Value, value: Value, *, interface: bool = False, keeps_declarations: bool = False) -> ir.Value:
+    """Set the type and shape of an onnx_ir value, and return it.
 
-    If it `keeps_declarations`, so do the numbers and the rank that inference does not know.
+    Args:
+        result: the onnx_ir value.
+        value: the value of the graph.
+        interface: whether it is an input or output of the model: symbolic dimensions then stay as declared, even if inference
+            finds a number.
+        keeps_declarations: whether extents and ranks that inference does not find stay as declared.
     """
     origin = source(value)
     is_misdeclared = origin is not None and _MISDECLARED in origin.meta
@@ -66,7 +74,7 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_decl
         if origin is not None and origin.type is not None and not (is_misdeclared and inferred):
             result.type, result.shape = origin.type, origin.shape
         elif inferred is not None:
-            result.type, result.shape = inferred[0], _of_elements(inferred[1])
+            result.type, result.shape = inferred[0], _element_shape(inferred[1])
         return result
     result.type = ir.TensorType(TO_IR[value.type.dtype])
     if origin is not None and origin.type is not None and origin.type.denotation:
@@ -78,8 +86,8 @@ def typed(result: ir.Value, value: Value, *, interface: bool = False, keeps_decl
     return result
 
 
-def _of_elements(shape: ir.Shape | None) -> ir.Shape | None:
-    """The inferred shape of the elements of a sequence without the names of unknown dimensions."""
+def _element_shape(shape: ir.Shape | None) -> ir.Shape | None:
+    """The inferred shape of the elements of a sequence; dimensions without a name in the model are unknown."""
     return None if shape is None else ir.Shape([_declarable(_name(dim)) for dim in shape])
 
 
@@ -97,13 +105,13 @@ def _shape(dims: Shape, declared: ir.Shape | None, interface: bool, keeps_declar
         return ir.Shape(plain)
     pairs = list(zip(plain, declared, strict=True))
     if not all(
-        known == _name(said) or not isinstance(said, int) or (known is None and keeps_declarations)
-        for known, said in pairs
+        known == _name(old) or not isinstance(old, int) or (known is None and keeps_declarations)
+        for known, old in pairs
     ):
-        return ir.Shape(plain)  # no longer the shape that was declared: its denotations do not hold either
+        return ir.Shape(plain)  # another shape than the declared one, so the denotations do not apply
     kept = [
-        _name(said) if interface and not (isinstance(known, str) and _name(said) is None) else known
-        for known, said in pairs
+        _name(old) if interface and not (isinstance(known, str) and _name(old) is None) else known
+        for known, old in pairs
     ]
     return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
 
@@ -113,7 +121,7 @@ def _name(dim: int | ir.SymbolicDim) -> int | str | None:
 
 
 def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
-    """The elements of a constant under a name; computed ones are lazy, in memory only while they are written."""
+    """The tensor of a constant, with a name; elements that are computed are in memory only while they are written."""
     data = value.data
     if isinstance(data, TENSORS) and data.name == name:
         return data
@@ -145,7 +153,7 @@ class _StreamedTensor(ir.LazyTensor):
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
-    """The elements as a tensor. onnx_ir's own are passed on as they are, so that mapped ones stay mapped."""
+    """The elements as a tensor; a tensor of onnx_ir is returned itself, so that a mapped file stays mapped."""
     if isinstance(data, TENSORS):
         return data
     array = data.numpy()
