@@ -116,7 +116,7 @@ def test_biases_do_not_copy_a_shared_weight() -> None:
 def test_folded_weights_need_not_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     source = shared_weights.scaled_channels()
     held = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
-    monkeypatch.setattr(fold_affines._Budget, "held", lambda budget, array: None)
+    monkeypatch.setattr(fold_affines._Budget, "in_memory", lambda budget, array: None)
     computed = layoutopt.optimize(source, "cpu-avx512", dialect="ops", verify=False)
     assert "Mul" not in {node.op_type for node in held.proto.graph.node}
     assert computed.proto == held.proto
