@@ -18,7 +18,12 @@ class Ops(Dialect):
     """
 
     name = "ops"
-    passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=False), SimplifyReshapes(), *COMPACT)
+    passes = (
+        EqualizeMatmulRanks(),
+        HoistFromQdqGroups(only_views=False),
+        SimplifyReshapes(past_elementwise=True),
+        *COMPACT,
+    )
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """The recorded ops as they are."""

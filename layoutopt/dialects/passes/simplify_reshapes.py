@@ -19,7 +19,14 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class SimplifyReshapes(Pass):
-    """Skip a Reshape that another one reads, at most element-wise ops between, and remove those that change nothing."""
+    """Skip a Reshape that another one reads, and remove those that change nothing.
+
+    Attributes:
+        past_elementwise: whether element-wise ops may be between two Reshapes. The element-wise ops then have the shape on the
+            other side of the first Reshape, which the blocked kernels of onnxruntime would have to change back.
+    """
+
+    past_elementwise: bool = False
 
     name = "simplify-reshapes"
     is_reason = False
@@ -29,7 +36,7 @@ class SimplifyReshapes(Pass):
         for op in graph.ops:
             if op.kind == "Transpose" and _moves_nothing(op):
                 _reshape_instead(graph, op)
-        for op in graph.ops:
+        for op in graph.ops if self.past_elementwise else ():
             if _is_fixed(op):
                 _move_behind_elementwise(graph, op)
         for op in graph.ops:
