@@ -60,6 +60,13 @@ def initializers_and_a_constant(model: onnx.ModelProto) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.array([7, 8, 9], np.float32), "w"))
 
 
+def two_constants(model: onnx.ModelProto) -> None:
+    hidden_by_a_constant(model)
+    del model.graph.initializer[:]
+    other = helper.make_node("Constant", [], ["w"], "other", value=numpy_helper.from_array(np.ones(3, np.float32)))
+    model.graph.node.insert(0, other)
+
+
 def optional_input_twice(model: onnx.ModelProto) -> None:
     model.graph.input.extend([info("w", TensorProto.FLOAT, [3]), info("w", TensorProto.FLOAT, ["N"])])
 
@@ -187,6 +194,8 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "two more large initializers": (large(two_more_initializers), "w", "three initializers have this name"),
     "another large initializer": (large(another_initializer), "w", "two initializers have this name"),
     "large initializer and Constant": (large(hidden_by_a_constant), "w", "have this name"),
+    "Constants": (two_constants, "w", "'other' and 'const' have this name"),
+    "large Constants": (large(two_constants), "w", "'other' and 'const' have this name"),
     "initializers and Constant": (initializers_and_a_constant, "w", "two initializers and 'const' have this name"),
     "large initializers and Constant": (
         large(initializers_and_a_constant),

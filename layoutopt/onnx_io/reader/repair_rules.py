@@ -8,7 +8,7 @@ A repair needs a confirmation: ONNX Runtime has to load the original model (`Rep
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -137,36 +137,49 @@ def _unknown_operator(function: onnx.FunctionProto) -> str | None:
 
 
 def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
-    """Of several initializers of one name, and a Constant node perhaps, keep the one that ONNX Runtime uses."""
+    """Of several initializers and Constant nodes of one name, keep the one that ONNX Runtime uses.
+
+    It counts initializers before Constant nodes.
+    """
     for graph in graphs(draft.proto):
-        constants = {name: node for node in graph.node if node.op_type == "Constant" for name in node.output if name}
-        counted = Counter(tensor.name for tensor in graph.initializer)
-        sizes = {tensor.name: size_of(tensor) for tensor in graph.initializer}
-        totals = {name: count + (name in constants) for name, count in counted.items()}
-        chosen = {
-            name: used_definition(sizes[name], total, has_constant=name in constants)
-            for name, total in totals.items()
-            if total > 1
-        }
-        for name, used in chosen.items():
-            yield _several_definitions(name, counted[name], constants.get(name), used)
-        if chosen:
-            _drop(graph.initializer, {name for name, used in chosen.items() if used == counted[name]})
-            _keep_one(graph.initializer, "name", chosen)
-            dropped = [constants[name] for name, used in chosen.items() if name in constants and used < counted[name]]
-            _replace(graph.node, [node for node in graph.node if not any(node is each for each in dropped)])
+        definitions: dict[str, list[onnx.TensorProto | onnx.NodeProto]] = {}
+        for tensor in graph.initializer:
+            definitions.setdefault(tensor.name, []).append(tensor)
+        for node in graph.node:
+            if node.op_type == "Constant" and len(node.output) == 1 and node.output[0]:
+                definitions.setdefault(node.output[0], []).append(node)
+        dropped: set[int] = set()
+        for name, found in definitions.items():
+            if len(found) > 1:
+                has_constant = isinstance(found[-1], onnx.NodeProto)
+                used = used_definition(_size_of_definition(found[0]), len(found), has_constant=has_constant)
+                dropped |= {id(each) for number, each in enumerate(found) if number != used}
+                yield _several_definitions(name, found, used)
+        if dropped:
+            _replace(graph.initializer, [each for each in graph.initializer if id(each) not in dropped])
+            _replace(graph.node, [each for each in graph.node if id(each) not in dropped])
 
 
-def _several_definitions(name: str, count: int, constant: onnx.NodeProto | None, used: int) -> Repair:
-    """The repair of a value that `count` initializers define, and a Constant node perhaps."""
-    definitions = "an initializer" if count == 1 else f"{_NUMBERS.get(count, count)} initializers"
-    if constant is not None:
-        definitions += f" and {describe(constant)!r}"
-    if used == count:
+def _size_of_definition(definition: onnx.TensorProto | onnx.NodeProto) -> int:
+    """The bytes of an initializer, or of the tensor of a Constant node; 0 for the short forms of Constant."""
+    if isinstance(definition, onnx.TensorProto):
+        return size_of(definition)
+    return sum(size_of(attribute.t) for attribute in definition.attribute if attribute.HasField("t"))
+
+
+def _several_definitions(name: str, found: Sequence[onnx.TensorProto | onnx.NodeProto], used: int) -> Repair:
+    """The repair of a value with several definitions, the one at index `used` being kept."""
+    count = sum(isinstance(each, onnx.TensorProto) for each in found)
+    constants = [each for each in found if isinstance(each, onnx.NodeProto)]
+    texts = [] if not count else ["an initializer"] if count == 1 else [f"{_NUMBERS.get(count, count)} initializers"]
+    texts += [repr(describe(each)) for each in constants]
+    if used < count:
+        remedy = "the initializer is used" if count == 1 else f"the {_place(used, count)} one is used"
+    elif len(constants) == 1:
         remedy = "the Constant node is used"
     else:
-        remedy = "the initializer is used" if count == 1 else f"the {_place(used, count)} one is used"
-    return Repair(name, f"{definitions} have this name", remedy)
+        remedy = f"the {_place(used - count, len(constants))} Constant node is used"
+    return Repair(name, f"{' and '.join(texts)} have this name", remedy)
 
 
 def _keep_one_optional_input(draft: Draft) -> Iterator[Repair]:
