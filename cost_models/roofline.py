@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
-from layoutopt.cost.model import distinct
+from layoutopt.cost.model import INSIDE_AN_OP, distinct
 from layoutopt.cost_models.conversions import (
     intermediate_formats,
     is_channels_last,
@@ -33,7 +33,6 @@ from layoutopt.ops.view import View
 
 Structure: TypeAlias = tuple[Any, ...]
 
-_EMULATION = 1.01  # price of a conversion inside an emulated op, as a multiple of a cast
 _SMALL = 64  # integer constants of at most this many elements (axes, pads, sizes) are part of an op's structure
 
 
@@ -221,7 +220,7 @@ class RooflineModel:
 
         Conversions inside an op cost a little more than casts between ops, because casts can be shared and are visible.
         """
-        return self._run(op, cache, row, inner) + _EMULATION * sum(self._converted(op, formats, inner))
+        return self._run(op, cache, row, inner) + INSIDE_AN_OP * sum(self._converted(op, formats, inner))
 
     def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
         """Seconds of each conversion that moves bytes between the formats of the operands and those of the emulating kernel."""

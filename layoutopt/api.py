@@ -49,7 +49,7 @@ def optimize(
         target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model. Several
             with commas between ("gpu-hopper,ascend-910b"), or a list of names and cost models, make one plan, whose largest
             regret on any of them is the least: `report.plan.targets`.
-        dialect: "functions", "ascend", "onnxruntime" or "ops"; None for the target's own.
+        dialect: "functions", "ascend", "onnxruntime", "standard" or "ops"; None for the target's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC", with the
             letters of the value's axes as reports print them.

@@ -9,6 +9,9 @@ from typing import Protocol, runtime_checkable
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
 
+INSIDE_AN_OP = 1.01
+"""The price of a conversion inside an emulated op, as a multiple of one between ops, which several readers can share."""
+
 
 @runtime_checkable
 class CostModel(Protocol):

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating
+from layoutopt.cost.model import INSIDE_AN_OP, CostModel, CostModelWrapper, Emulating
 from layoutopt.cost.several import Several
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, View, canonical_signature, is_canonical, rule_of
-
-_INSIDE = 1.01
-"""Price of a conversion inside an op, as a multiple of one between ops, which several readers can share."""
 
 
 class StandardOperators(CostModelWrapper, Emulating):
@@ -34,7 +31,7 @@ class StandardOperators(CostModelWrapper, Emulating):
         if isinstance(rule_of(op), View):
             return self._model.kernel_seconds(op, signature)
         inner = self._model.kernel_seconds(op, canonical_signature(op))
-        return inner + _INSIDE * sum(self._conversions(op, signature))
+        return inner + INSIDE_AN_OP * sum(self._conversions(op, signature))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of the Transpose and the Reshapes that a conversion is written as."""

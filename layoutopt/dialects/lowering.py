@@ -108,7 +108,7 @@ class _Lowering:
         return target
 
     def _output(self, index: int, value: Value) -> Value:
-        """An output in its promised storage."""
+        """An output in the storage that it is required to have."""
         result = self.values[value]
         if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
             return result

@@ -120,12 +120,12 @@ def tensors_without_padding_have_state_zero(graph: Graph) -> Iterator[str]:
 
 
 @invariant
-def outputs_have_the_promised_storages(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: the promised format or the canonical one, and no worse padding. Skipped while none are."""
+def outputs_have_the_required_storages(graph: Graph) -> Iterator[str]:
+    """After casts are inserted: every output has its required format, and no worse padding. Other stages are skipped."""
     for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
         wanted, has = graph.output_storage(index), value.storage
         if wanted is not None and has is not None and (has.format != wanted.format or has.padding > wanted.padding):
-            yield f"{value.name}: {has} where {wanted} is promised"
+            yield f"{value.name}: {has} where {wanted} is required"
 
 
 @invariant

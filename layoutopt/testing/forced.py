@@ -68,8 +68,8 @@ def forced(graph: Graph, signature: Signature) -> Graph:
         if storages:
             alike = [storage.padding for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
-    promised = ((index, value.storage) for index, value in enumerate(graph.outputs))
-    graph.output_storages = {index: storage for index, storage in promised if storage is not None}
+    required = ((index, value.storage) for index, value in enumerate(graph.outputs))
+    graph.output_storages = {index: storage for index, storage in required if storage is not None}
     for index, (operand, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
         if operand is not None and storage is not None and operand.storage != storage:
             _cast(graph, op, index, operand, storage)

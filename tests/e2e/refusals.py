@@ -1,8 +1,11 @@
 """Handing in files, and what is said of them."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import parser
 
@@ -38,3 +41,12 @@ def small() -> onnx.ModelProto:
     return parse(
         "g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { [mul] a = Mul(x, w) [relu] y = Relu(a) }"
     )
+
+
+def run(content: bytes) -> dict[str, Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"x": x}), strict=True))

@@ -95,7 +95,7 @@ def plan_half_the_graph(graph: Graph) -> None:
     graph.stage = "cast"
 
 
-def promise_another_output(graph: Graph) -> None:
+def require_another_output(graph: Graph) -> None:
     graph.stage = "cast"
     for op in graph.ops:
         op.signature = canonical_signature(op)
@@ -189,7 +189,7 @@ CRIMES: dict[Callable[[Graph], None], str] = {
     forget_the_storage: "storages fit their tensors",
     declare_padding_that_does_not_exist: "tensors without padding have state zero",
     plan_half_the_graph: "operands have the storages of the signature",
-    promise_another_output: "outputs have the promised storages",
+    require_another_output: "outputs have the required storages",
     change_the_storage_of_a_body: "bodies have the storages of the signature of their op",
     forget_a_cast: "operands have the storages of the signature",
     feed_garbage_padding: "operands have the storages of the signature",
