@@ -9,7 +9,7 @@ Efficiencies are fractions of a peak. Sources of unpublished numbers begin with 
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -83,7 +83,7 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-def _rows(value: Any) -> Any:
+def as_rows(value: Any) -> Any:
     """A tuple of a TOML array of tables."""
     if isinstance(value, dict):
         raise ValueError("expected rows, found a table; write [[...]] with two brackets")
@@ -100,39 +100,47 @@ Role = Annotated[str, AfterValidator(_role)]
 Strided = Annotated[bool | str, AfterValidator(_strided)]
 
 
-class _Model(BaseModel):
+class SpecModel(BaseModel):
+    """Base class of the parts of target and runtime files: no other keys, no conversions."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    parts: ClassVar[tuple[type[BaseModel], ...]] = ()
+
+    @classmethod
+    def known_keys(cls) -> frozenset[str]:
+        """The keys of this part and of those that it lists as `parts`."""
+        return frozenset(key for model in (cls, *cls.parts) for key in model.model_fields)
 
 
-class Rate(_Model):
+class Rate(SpecModel):
     """A positive rate per second, or a duration in seconds, and the source of the number."""
 
     value: float = Field(gt=0, allow_inf_nan=False)
     source: Text
 
 
-class Duration(_Model):
+class Duration(SpecModel):
     """A time in seconds that may be 0, and the source of the number."""
 
     value: float = Field(ge=0, allow_inf_nan=False)
     source: Text
 
 
-class Fraction(_Model):
+class Fraction(SpecModel):
     """A fraction of a peak, above 0 and at most 1, and the source of the number."""
 
     value: float = Field(gt=0, le=1)
     source: Text
 
 
-class Count(_Model):
+class Count(SpecModel):
     """A number of elements, and the source of the number."""
 
     value: int = Field(ge=1)
     source: Text
 
 
-class Bytes(_Model):
+class Bytes(SpecModel):
     """The capacity of a memory in bytes, and the source of the number."""
 
     value: int = Field(ge=1)
@@ -142,7 +150,7 @@ class Bytes(_Model):
 Sourced = Rate | Duration | Fraction | Count | Bytes
 
 
-class Level(_Model):
+class Level(SpecModel):
     """A cache: it serves an op or a conversion if all bytes that these move fit into it.
 
     Attributes:
@@ -156,7 +164,7 @@ class Level(_Model):
     bandwidth: Rate
 
 
-class Memory(_Model):
+class Memory(SpecModel):
     """Main memory: peak bytes per second, and the fraction that kernels and conversions reach.
 
     Attributes:
@@ -180,7 +188,7 @@ class Memory(_Model):
     channels_last_cast_efficiency: Fraction | None = None
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
-    level: Annotated[tuple[Level, ...], BeforeValidator(_rows)] = ()
+    level: Annotated[tuple[Level, ...], BeforeValidator(as_rows)] = ()
 
     def serving(self, nbytes: float) -> float:
         """Peak bytes per second of the fastest memory that `nbytes` fit into."""
@@ -188,7 +196,7 @@ class Memory(_Model):
         return max(levels, default=self.bandwidth.value)
 
 
-class Launch(_Model):
+class Launch(SpecModel):
     """The constant overhead of every op and every conversion.
 
     Attributes:
@@ -200,7 +208,7 @@ class Launch(_Model):
     cast_overhead: Duration | None = None
 
 
-class KernelSpec(_Model):
+class KernelSpec(SpecModel):
     """A row of a target file: a group of existing kernels, their formats, and their efficiency.
 
     Attributes:
@@ -257,7 +265,7 @@ class KernelSpec(_Model):
         return self
 
 
-class TargetSpec(_Model):
+class TargetSpec(SpecModel):
     """A hardware target.
 
     Attributes:
@@ -272,6 +280,8 @@ class TargetSpec(_Model):
         kernel: the kernels.
     """
 
+    parts = (Memory, Level, Launch, KernelSpec, Rate)
+
     name: Text
     family: Literal["gpu", "cpu", "npu"]
     description: Text
@@ -280,7 +290,7 @@ class TargetSpec(_Model):
     launch: Launch
     rates: dict[Text, dict[DTypeName, Rate]]
     c0: dict[str, Count] = Field(default_factory=dict)
-    kernel: Annotated[tuple[KernelSpec, ...], BeforeValidator(_rows)] = ()
+    kernel: Annotated[tuple[KernelSpec, ...], BeforeValidator(as_rows)] = ()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -298,12 +308,6 @@ class TargetSpec(_Model):
                     if label not in self.c0 and "default" not in self.c0:
                         raise ValueError(f"kernel[{index}] needs c0.{label} or c0.default, which are missing")
         return self
-
-    @classmethod
-    def known_keys(cls) -> frozenset[str]:
-        """All keys of the schema."""
-        models: tuple[type[BaseModel], ...] = (cls, Memory, Level, Launch, KernelSpec, Rate)
-        return frozenset(key for model in models for key in model.model_fields)
 
     def block(self, dtype: DType) -> int:
         """The value of `{C0}` in elements; 1 if the target has no blocks."""
@@ -334,6 +338,7 @@ class TargetSpec(_Model):
 __all__ = [
     "Bytes",
     "Count",
+    "DTypeNames",
     "Duration",
     "Fraction",
     "KernelSpec",
@@ -342,5 +347,9 @@ __all__ = [
     "Memory",
     "Rate",
     "Sourced",
+    "SpecModel",
     "TargetSpec",
+    "Text",
+    "Texts",
+    "as_rows",
 ]

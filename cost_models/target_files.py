@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from layoutopt.cost_models.source_lines import Table, location_of
-from layoutopt.cost_models.spec import TargetSpec
+from layoutopt.cost_models.spec import SpecModel, TargetSpec
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
@@ -58,7 +58,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
     try:
         return TargetSpec.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, merged, layers) from None
+        raise schema_error(error, merged, layers, TargetSpec) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -114,9 +114,12 @@ def identity(row: Any) -> Any:
     return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY)]
 
 
-def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]]) -> TargetError:
+def schema_error(
+    error: ValidationError, merged: Table, layers: Sequence[tuple[Path, Table]], schema: type[SpecModel]
+) -> TargetError:
     """The first violation of the schema as one line: file and line, key path, expected and found value."""
     problems = error.errors()
+    kind = schema.__name__.removesuffix("Spec").lower()
     # A misspelt key is also a missing one; the misspelling is the more specific error.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     key, found = key_path(first["loc"]), short(first["input"])
@@ -124,8 +127,8 @@ def schema_error(error: ValidationError, merged: Table, layers: Sequence[tuple[P
     if first["type"] == "missing":
         what = f"{key} is missing"
     elif first["type"] == "extra_forbidden":
-        close = get_close_matches(str(first["loc"][-1]), sorted(TargetSpec.known_keys()), n=1)
-        what, hint = f"{key} is not a key of a target", f"did you mean {close[0]}?" if close else "remove it"
+        close = get_close_matches(str(first["loc"][-1]), sorted(schema.known_keys()), n=1)
+        what, hint = f"{key} is not a key of a {kind}", f"did you mean {close[0]}?" if close else "remove it"
     elif first["type"] == "model_type":
         what = f"{key}: expected a table, found {found}"
     else:
@@ -154,4 +157,4 @@ def short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-__all__ = ["read_target"]
+__all__ = ["read_target", "read_toml", "schema_error"]

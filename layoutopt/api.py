@@ -25,6 +25,7 @@ def optimize(
     model: Model,
     target: Target = "cpu",
     *,
+    runtime: str | None = None,
     dialect: str | None = None,
     mode: Mode = "inference",
     pins: Mapping[str, Format | str] | None = None,
@@ -49,7 +50,9 @@ def optimize(
         target: a target's name ("gpu-hopper"; "cpu" for this machine), the path of a target file, or a cost model. Several
             with commas between ("gpu-hopper,ascend-910b"), or a list of names and cost models, make one plan, whose largest
             regret on any of them is the least: `report.plan.targets`.
-        dialect: "functions", "ascend", "onnxruntime", "standard" or "ops"; None for the target's own.
+        runtime: the program that runs the result: "onnxruntime", "any" (standard operators alone) or "compiler" (one that reads
+            formats); None for the target's own. The plan has the kernels that both the target and the runtime have.
+        dialect: the form of the result, "functions", "ascend", "onnxruntime", "standard" or "ops"; None for the runtime's own.
         mode: "inference" packs weights ahead of time; "training" leaves them and their casts in the graph.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC", with the
             letters of the value's axes as reports print them.
@@ -85,6 +88,7 @@ def optimize(
     options = Options(
         model=model,
         target=target,
+        runtime=runtime,
         dialect=dialect,
         mode=mode,
         pins=pins,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from layoutopt.bench.bench_report import OpTime, Profile
+from layoutopt.runtime.session import REORDERS, TRACED_RUN, is_kernel_event
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -15,10 +16,7 @@ _OPENVINO = "Broadcast Concatenation Reorder ScatterUpdate ShuffleChannels Strid
 DATA_MOVEMENT_OPS = frozenset([*_ONNX.split(), *_OPENVINO.split()])
 """Data-movement ops: every element of the result is an element of an input or a constant. A Cast is none."""
 
-REORDERS = frozenset(["Transpose", "ReorderInput", "ReorderOutput", "Reorder"])
-"""Data-movement ops that only change the format of a tensor; the last one is OpenVINO's."""
-
-_KERNEL = "_kernel_time"
+_REORDERS = REORDERS | {"Reorder"}  # the last one is OpenVINO's
 
 
 def profile_of(ops: Iterable[OpTime], runs: int) -> Profile:
@@ -26,7 +24,7 @@ def profile_of(ops: Iterable[OpTime], runs: int) -> Profile:
     ordered = sorted(ops, key=lambda each: (-each.seconds, each.op))
     total = sum(each.seconds for each in ordered)
     moving = sum(each.seconds for each in ordered if each.moves_data)
-    reordering = sum(each.seconds for each in ordered if each.op in REORDERS)
+    reordering = sum(each.seconds for each in ordered if each.op in _REORDERS)
     return Profile(
         runs=runs,
         seconds=total,
@@ -54,8 +52,8 @@ def read_profile(events: Sequence[Event], skipped: int) -> Profile:
         events: Chrome trace events of onnxruntime, in microseconds.
         skipped: the number of runs to leave out.
     """
-    runs = sorted((each["ts"], each["ts"] + each["dur"]) for each in events if each["name"] == "model_run")[skipped:]
-    nodes = (each for each in events if each.get("cat") == "Node" and each["name"].endswith(_KERNEL))
+    runs = sorted((each["ts"], each["ts"] + each["dur"]) for each in events if each["name"] == TRACED_RUN)[skipped:]
+    nodes = filter(is_kernel_event, events)
     counted = [each for each in nodes if runs and runs[0][0] <= each["ts"] <= runs[-1][1]]
     return profile_of(by_op(_own_times(counted), len(runs)), len(runs))
 

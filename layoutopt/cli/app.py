@@ -15,6 +15,7 @@ from layoutopt.cli.inspect import inspect
 from layoutopt.cli.ops import ops
 from layoutopt.cli.optimize import optimize
 from layoutopt.cli.passes import passes
+from layoutopt.cli.runtimes import runtimes
 from layoutopt.cli.targets import targets
 from layoutopt.cli.verify import verify
 from layoutopt.version import VERSION
@@ -36,7 +37,22 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (optimize, inspect, verify, check, bench, calibrate, formats, ops, banks, targets, passes, dialects):
+_COMMANDS = (
+    optimize,
+    inspect,
+    verify,
+    check,
+    bench,
+    calibrate,
+    formats,
+    ops,
+    banks,
+    targets,
+    runtimes,
+    passes,
+    dialects,
+)
+for _command in _COMMANDS:
     app.command()(_command)
 
 

@@ -17,6 +17,10 @@ def inspect(
     target: Annotated[
         str | None, Option("--target", "-t", metavar="T", help="The hardware to plan for; by default this machine.")
     ] = None,
+    runtime: Annotated[
+        str | None,
+        Option("--runtime", metavar="R", help="The program that runs the model: see `layoutopt runtimes`."),
+    ] = None,
     dim: Annotated[list[str] | None, Option("--dim", metavar="NAME=SIZE", help=DIM_HELP)] = None,
     show_all: Annotated[bool, Option("--all", help="Print one row per op, not per op type.")] = False,
     plot: Annotated[Path | None, Option("--plot", metavar="OUT.svg", help="Draw the plan as SVG.")] = None,
@@ -42,7 +46,7 @@ def inspect(
         rule.check(plot, Kind.PICTURE)
         require_drawing()
     dims = assignments.parse_dim_ranges(dim or [])
-    found = inspect_model(model, target, dims, strict=strict, custom_ops=custom_ops or ())
+    found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from layoutopt.cli.files.pictures import write_picture
 from layoutopt.cli.rendering.progress import ProgressLine
 from layoutopt.cost import CostModel, sized
 from layoutopt.cost_models import find_target
+from layoutopt.driver.arguments import runtime_and_dialect
 from layoutopt.files import Overwrite, path_text
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
@@ -40,11 +42,19 @@ class OpChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """A model and its plan for a target."""
+    """A model and its plan for a target.
+
+    Attributes:
+        report: the report of the plan.
+        changes: its ops before and after planning.
+        graph: the planned graph.
+        unlimited: the report of the plan with all kernels of the target, where the runtime lacks some; None if it has all.
+    """
 
     report: Report
     changes: list[OpChange]
     graph: Graph
+    unlimited: Report | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,14 @@ class StampedModel:
 
 @dataclass(slots=True)
 class _FirstGraph:
-    """A pass callback that records the ops before the first pass."""
+    """A pass callback that records the ops before the first pass.
 
+    Attributes:
+        hardware: the cost model of the target.
+        cost_model: the same without the kernels that the runtime lacks.
+    """
+
+    hardware: CostModel
     cost_model: CostModel
     sizes: Sizes = NO_SIZES
     ops: list[Op] = field(default_factory=list)
@@ -90,17 +106,26 @@ class _FirstGraph:
     def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
-            self.reports = graph_report(graph, sized(self.cost_model, inference.measure(graph, self.sizes))).ops
+            sizes = inference.measure(graph, self.sizes)
+            hardware = sized(self.hardware, sizes)
+            self.reports = graph_report(graph, sized(self.cost_model, sizes), hardware=hardware).ops
 
 
 def inspect_model(
-    model: Path, target: str | None, dims: Dims, *, strict: bool = False, custom_ops: Libraries = ()
+    model: Path,
+    target: str | None,
+    runtime: str | None,
+    dims: Dims,
+    *,
+    strict: bool = False,
+    custom_ops: Libraries = (),
 ) -> PlannedModel | StampedModel:
     """Plan a model for a target; without a target, read the record in a model that layoutopt wrote.
 
     Args:
         model: the file.
         target: the target's name.
+        runtime: the runtime's name; None for that of the target.
         dims: sizes of symbolic dimensions.
         strict: refuse a model with a fault that onnxruntime tolerates.
         custom_ops: libraries with kernels of custom operators for onnxruntime.
@@ -114,21 +139,24 @@ def inspect_model(
         cost_model = find_target(target or "cpu")
         if target is None and (recorded := _recorded(model)) is not None:
             return recorded
-        before = _FirstGraph(cost_model)
-        result = api.optimize(
+        spec, _ = runtime_and_dialect(runtime, None, cost_model)
+        before = _FirstGraph(cost_model, spec.restricted(cost_model))
+        plan = partial(
+            api.optimize,
             model,
             cost_model,
             dims=dims,
             verify=False,
             strict=strict,
             custom_ops=custom_ops,
-            watch=before,
             progress=progress,
-            sizes_found=before.take_sizes,
         )
+        result = plan(runtime=runtime, watch=before, sizes_found=before.take_sizes)
         if result.plan is None and (recorded := _recorded(model)) is not None:
             return recorded
-    return PlannedModel(result.report, _paired(before, planned_ops(result.graph), result.report.ops), result.graph)
+        unlimited = None if spec.kernels == "target" else plan(runtime="compiler").report
+    changes = _paired(before, planned_ops(result.graph), result.report.ops)
+    return PlannedModel(result.report, changes, result.graph, unlimited)
 
 
 def draw_inspected(found: PlannedModel | StampedModel, path: Path, rule: Overwrite) -> None:

@@ -34,6 +34,9 @@ def optimize(
         str,
         Option("--target", "-t", metavar="T", help="The hardware: a name from `layoutopt targets`, or a file T.toml."),
     ] = "cpu",
+    runtime: Annotated[
+        str | None, Option("--runtime", metavar="R", help="The program that runs OUT: see `layoutopt runtimes`.")
+    ] = None,
     dialect: Annotated[
         str | None, Option("--dialect", metavar="D", help="The form of the result: see `layoutopt dialects`.")
     ] = None,
@@ -105,12 +108,13 @@ def optimize(
     given = [read_inputs(path) for path in inputs or []]
     outputs = Outputs(model, None if dry_run else output, report, external_data, force=force)
     outputs.check()
-    pipeline = pipeline_for(mode.value, target, dialect)
+    pipeline = pipeline_for(mode.value, target, runtime, dialect)
     watch = parse_dumps(dump_ir or [], pipeline, Overwrite((model, *(inputs or [])), output, force))
     with ProgressLine(is_silent=quiet or watch.uses_stderr) as progress:
         result = api.optimize(
             model,
             target,
+            runtime=runtime,
             dialect=dialect,
             mode=mode.value,
             pins=pins,

@@ -7,9 +7,10 @@ kernel costs as much as its emulation, conversions included.
 from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating, emulation_conversions
 from layoutopt.cost.several import Several
 from layoutopt.cost.sized import SizedCostModel, sized
-from layoutopt.cost.standard import StandardOperators, standard_operators
+from layoutopt.cost.standard import Absorbed, StandardOperators
 
 __all__ = [
+    "Absorbed",
     "CostModel",
     "CostModelWrapper",
     "Emulating",
@@ -18,5 +19,4 @@ __all__ = [
     "StandardOperators",
     "emulation_conversions",
     "sized",
-    "standard_operators",
 ]

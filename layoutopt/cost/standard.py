@@ -1,12 +1,18 @@
 """Prices of a target in a runtime that reads standard ONNX: an operator has its operands as ONNX declares them."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from layoutopt.cost.model import INSIDE_AN_OP, CostModel, CostModelWrapper, Emulating
-from layoutopt.cost.several import Several
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, View, canonical_signature, is_canonical, rule_of
+
+Absorbed: TypeAlias = frozenset[tuple[str, DType]]
+"""Op types and element types whose operands the runtime reads with their last two axes exchanged."""
+
+_ABSORBED = 0.01
+"""The price of an absorbed Transpose, as a fraction of one that runs: a plan without it is preferred to an equal one."""
 
 
 class StandardOperators(CostModelWrapper, Emulating):
@@ -16,10 +22,16 @@ class StandardOperators(CostModelWrapper, Emulating):
     formats inside of its kernels. Any other op is written as the canonical operator between Transposes, and priced as that.
     """
 
+    def __init__(self, model: CostModel, dialect: str = "standard", absorbed: Absorbed = frozenset()) -> None:
+        """Restrict `model` to standard operators, written in `dialect`; `absorbed` are the Transposes that cost nothing."""
+        super().__init__(model)
+        self._dialect = dialect
+        self._absorbed = absorbed
+
     @property
     def dialect(self) -> str:
         """The dialect of standard operators."""
-        return "standard"
+        return self._dialect
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """None: canonical formats, and those of neighbours, are candidates anyway."""
@@ -31,7 +43,8 @@ class StandardOperators(CostModelWrapper, Emulating):
         if isinstance(rule_of(op), View):
             return self._model.kernel_seconds(op, signature)
         inner = self._model.kernel_seconds(op, canonical_signature(op))
-        return inner + INSIDE_AN_OP * sum(self._conversions(op, signature))
+        run, absorbed = self._conversions(op, signature)
+        return inner + INSIDE_AN_OP * (sum(run) + _ABSORBED * sum(absorbed))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of the Transpose and the Reshapes that a conversion is written as."""
@@ -39,24 +52,29 @@ class StandardOperators(CostModelWrapper, Emulating):
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that are converted within the op, without constants."""
-        return 0 if isinstance(rule_of(op), View) else len(self._conversions(op, signature))
+        return 0 if isinstance(rule_of(op), View) else len(self._conversions(op, signature)[0])
 
-    def _conversions(self, op: Op, signature: Signature) -> list[float]:
-        """Seconds of each conversion between an operand's format and the canonical one that moves bytes."""
+    def _conversions(self, op: Op, signature: Signature) -> tuple[list[float], list[float]]:
+        """Seconds of each conversion between an operand's format and the canonical one: those that run, and absorbed ones."""
+        run: list[float] = []
+        absorbed: list[float] = []
         rule = rule_of(op)
         if is_canonical(signature) or (rule is not None and rule.is_layout_agnostic(op, signature)):
-            return []
-        operands = ((op.operand(slot), signature[slot]) for slot in op.slots())
-        seconds = [
-            self.conversion_seconds(value, storage, Storage(Format.canonical(storage.format.rank)))
-            for value, storage in operands
-            if value is not None and storage is not None and not value.is_constant
-        ]
-        return [each for each in seconds if each]
+            return run, absorbed
+        for slot in op.slots():
+            value, storage = op.operand(slot), signature[slot]
+            if value is None or storage is None or value.is_constant:
+                continue
+            if price := self.conversion_seconds(value, storage, Storage(Format.canonical(storage.format.rank))):
+                (absorbed if self._is_absorbed(op, slot, value, storage.format) else run).append(price)
+        return run, absorbed
+
+    def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
+        """Whether the runtime reads the operand as it is stored."""
+        if slot.side == "out" or (op.kind, value.dtype) not in self._absorbed or format.rank < 2:
+            return False
+        *batch, rows, columns = range(format.rank)
+        return format == Format.plain((*batch, columns, rows))
 
 
-def standard_operators(model: CostModel) -> CostModel:
-    """A cost model, or several, restricted to standard operators."""
-    if isinstance(model, Several):
-        return Several([StandardOperators(each) for each in model.models])
-    return StandardOperators(model)
+__all__ = ["Absorbed", "StandardOperators"]

@@ -28,15 +28,12 @@ class Dialect(ABC):
     Attributes:
         name: the name of the dialect.
         is_native: whether only onnxruntime runs the result, on one kind of machine.
-        is_standard: whether the result has standard operators only. A plan then has no use for kernels whose formats these
-            cannot express, and is priced without them (`cost.StandardOperators`).
         keeps_qdq_groups: whether QDQ groups stay as they are, because the runtime's own kernels for them are faster.
         passes: the passes on the lowered graph, in this order.
     """
 
     name: str
     is_native: bool = False
-    is_standard: bool = False
     keeps_qdq_groups: bool = False
     passes: tuple[Pass, ...] = (EqualizeMatmulRanks(), *COMPACT)
 

@@ -10,4 +10,3 @@ class Standard(Ops):
     """
 
     name = "standard"
-    is_standard = True

@@ -13,8 +13,8 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, Several
-from layoutopt.cost_models import find_target
-from layoutopt.dialects import DIALECTS
+from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
+from layoutopt.dialects import DIALECTS, Dialect
 from layoutopt.driver.pins import pin_text
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
 from layoutopt.formats import Format
@@ -92,17 +92,29 @@ def _is_cost_model(target: object) -> bool:
     return isinstance(target, CostModel) and not isinstance(target, type)
 
 
-def checked_dialect(dialect: object, cost_model: CostModel) -> str:
-    """The dialect's name, by default the target's own.
+def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel) -> tuple[RuntimeSpec, Dialect]:
+    """The runtime and the dialect of a call: each follows from the other one, and both from the target if neither is given.
 
     Raises:
-        ArgumentError: there is no such dialect.
+        ArgumentError: there is no such runtime or dialect, or the runtime does not read the dialect.
     """
-    name = cost_model.dialect if dialect is None else dialect
+    written = _dialect(cost_model.dialect if dialect is None else dialect)
+    if runtime is None:
+        return runtime_of(written.name), written
+    spec = find_runtime(runtime)
+    if spec.reads(written.name):
+        return spec, written
+    if dialect is not None:
+        what = f"the runtime {spec.name} does not read it"
+        raise ArgumentError(what, where=f"dialect {written.name}", hint=f"it reads {', '.join(spec.dialects)}")
+    return spec, _dialect(spec.dialects[0])
+
+
+def _dialect(name: object) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
         where = name if isinstance(name, str) and name else f"dialect={name!r:.80}"
         raise ArgumentError("no such dialect", where=where, hint=f"there are {', '.join(sorted(DIALECTS))}")
-    return name
+    return DIALECTS[name]
 
 
 def check_mode(mode: object) -> None:

@@ -17,9 +17,17 @@ from layoutopt.report.builder import (
     growth_report,
     size_notes,
 )
-from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
+from layoutopt.report.schema import (
+    DataMovementReport,
+    NoteReport,
+    PassReport,
+    PlanReport,
+    Report,
+    TargetReport,
+    VerificationReport,
+)
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification import Verification
+from layoutopt.verification import DataMovement, Verification
 from layoutopt.verification.original_runs import run_alone
 from layoutopt.version import VERSION
 
@@ -45,16 +53,20 @@ def finish(
 
 def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -> Report:
     """The report of a result, `model`, that was rewritten or is the original."""
-    context, sizes = job.context, job.context.sizes
+    context, sizes, verdict = job.context, job.context.sizes, job.verification
     cost_model = sized(context.cost_model, sizes)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
     context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
-    found = graph_report(graph, cost_model, sizes, context.plan, keeps_qdq_groups=context.keeps_qdq_groups)
+    found = graph_report(
+        graph, cost_model, sizes, context.plan, keeps_qdq_groups=context.keeps_qdq_groups, hardware=job.hardware
+    )
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     return Report(
         layoutopt_version=VERSION,
         model=job.name,
         target=context.cost_model.name,
+        runtime=job.runtime.name,
+        runs_in=_runs_in(job, graph) if is_changed else "",
         dialect=job.dialect.name,
         mode=context.mode,
         changed=is_changed,
@@ -62,15 +74,27 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         plan=_plan_report(context, found.targets),
         before=job.before,
         after=found.counts if is_changed else job.before,
+        moved_before=_movement(verdict.moved_before) if verdict is not None else None,
+        moved_after=_movement(verdict.moved_after) if verdict is not None else None,
         dims=dim_reports(sizes),
         ops=found.ops,
         casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
         growth=growth_report(context.growth, nbytes) if is_changed else None,
-        verification=_verification_report(job.verification, is_changed=is_changed),
+        verification=_verification_report(verdict, is_changed=is_changed),
         seconds=perf_counter() - job.start,
     )
+
+
+def _runs_in(job: Job, graph: Graph) -> str:
+    """The programs that can run the result."""
+    block = job.dialect.block(graph)
+    return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
+
+
+def _movement(found: DataMovement | None) -> DataMovementReport | None:
+    return DataMovementReport(ops=dict(found.ops), nbytes=found.nbytes) if found is not None else None
 
 
 def _plan_report(context: PassContext, targets: list[TargetReport]) -> PlanReport | None:

@@ -10,8 +10,9 @@ import onnx
 import onnx_ir
 
 from layoutopt import inference
-from layoutopt.cost import standard_operators
-from layoutopt.dialects import DIALECTS, Dialect
+from layoutopt.cost import CostModel
+from layoutopt.cost_models import RuntimeSpec
+from layoutopt.dialects import Dialect
 from layoutopt.driver import arguments
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.pipeline import with_lowering
@@ -36,6 +37,7 @@ class Options:
 
     model: Model
     target: Target
+    runtime: str | None
     dialect: str | None
     mode: Mode
     pins: Mapping[str, Format | str] | None
@@ -64,6 +66,8 @@ class Job:
         given_inputs: the arrays for verification; empty for random arrays.
         dims: the sizes of symbolic dimensions.
         stamp: the metadata that identifies the result.
+        hardware: the cost model of the target, with the kernels that the runtime lacks.
+        runtime: the program that runs the result.
         dialect: the output dialect.
         pipeline: all passes, including lowering.
         context: the state that passes share.
@@ -79,6 +83,8 @@ class Job:
     given_inputs: tuple[InputSet, ...]
     dims: Dims
     stamp: Stamp
+    hardware: CostModel
+    runtime: RuntimeSpec
     dialect: Dialect
     pipeline: Pipeline
     context: PassContext
@@ -101,12 +107,11 @@ class Job:
         arguments.check_mode(options.mode)
         arguments.check_max_growth(options.max_growth)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
-        cost_model = arguments.cost_model_of(options.target)
-        dialect = DIALECTS[arguments.checked_dialect(options.dialect, cost_model)]
-        if dialect.is_standard:
-            cost_model = standard_operators(cost_model)
+        hardware = arguments.cost_model_of(options.target)
+        runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, hardware)
         stamp = Stamp(
-            cost_model.name,
+            hardware.name,
+            runtime.name,
             dialect.name,
             options.mode,
             tuple(sorted(texts.items())),
@@ -114,7 +119,7 @@ class Job:
             options.max_growth,
         )
         context = PassContext(
-            cost_model,
+            runtime.restricted(hardware),
             options.mode,
             time_limit=options.time_limit,
             is_foldable=is_foldable,
@@ -133,6 +138,8 @@ class Job:
             input_sets(options.inputs),
             sizes,
             stamp,
+            hardware,
+            runtime,
             dialect,
             with_lowering(options.pipeline or default_pipeline(options.mode), dialect),
             context,

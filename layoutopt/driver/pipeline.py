@@ -11,15 +11,15 @@ from layoutopt.passes.base import Mode, Pass, Pipeline
 from layoutopt.registry.entry_points import package_of
 
 
-def pipeline_for(mode: Mode, target: Target, dialect: str | None) -> Pipeline:
-    """All passes of a mode for a target and a dialect; None for the target's own.
+def pipeline_for(mode: Mode, target: Target, runtime: str | None, dialect: str | None) -> Pipeline:
+    """All passes of a mode for a target, a runtime and a dialect; None for the target's own.
 
     Raises:
-        ArgumentError, TargetError: there is no such target or dialect.
+        ArgumentError, TargetError: there is no such target, runtime or dialect.
         ExtensionError: a pass of a package cannot be loaded, or names a pass that is in no pipeline.
     """
-    name = arguments.checked_dialect(dialect, arguments.cost_model_of(target))
-    return with_lowering(default_pipeline(mode), DIALECTS[name])
+    _, written = arguments.runtime_and_dialect(runtime, dialect, arguments.cost_model_of(target))
+    return with_lowering(default_pipeline(mode), written)
 
 
 def with_lowering(pipeline: Pipeline, dialect: Dialect) -> Pipeline:

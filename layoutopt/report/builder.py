@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import Growth
@@ -10,8 +10,8 @@ from layoutopt.formats import Format
 from layoutopt.ir.cast import is_cast, moves
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Value
-from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
+from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.ops.without_signature import why_without_signature
 from layoutopt.passes.base import Note
@@ -91,6 +91,7 @@ def graph_report(
     plan: Plan | None = None,
     *,
     keeps_qdq_groups: bool = False,
+    hardware: CostModel | None = None,
 ) -> GraphReport:
     """The report of a planned graph.
 
@@ -100,18 +101,19 @@ def graph_report(
         sizes: of symbolic dimensions.
         plan: the plan, for the report by target.
         keeps_qdq_groups: whether QDQ groups stay as they are.
+        hardware: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
     found = sites(graph)
     groups = planned_qdq_groups({site.graph: site.runs for site in found}, cost_model, keeps_them=keeps_qdq_groups)
     return GraphReport(
-        [_op_report(site, groups, cost_model) for site in found if not is_cast(site.op)],
+        [_op_report(site, groups, cost_model, hardware or cost_model) for site in found if not is_cast(site.op)],
         list(_cast_reports(found, cost_model, sizes)),
         _outcome_reports(found, plan) if plan is not None else [],
         _counts(found),
     )
 
 
-def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport:
+def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel, hardware: CostModel) -> OpReport:
     op, graph = site.op, site.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
@@ -119,6 +121,7 @@ def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)
+    preferred = next(iter(hardware.preferred_formats(op)), {})
     return OpReport(
         name=op.name or _first_output(op),
         kind=op.kind,
@@ -126,6 +129,8 @@ def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel) -> OpReport
         outputs=_texts(op.outputs, signature.outputs),
         input_axes=_axes(op.inputs, signature.inputs),
         output_axes=_axes(op.outputs, signature.outputs),
+        preferred_inputs=_preferred(op.inputs, "in", preferred),
+        preferred_outputs=_preferred(op.outputs, "out", preferred),
         seconds=seconds * site.runs,
         moves_data=moves,
         body=site.body,
@@ -202,6 +207,13 @@ def _texts(values: Operands, storages: Storages) -> list[str | None]:
     """The storages of operands, with the letters of their axes."""
     operands = zip(values, storages, strict=True)
     return [None if storage is None else storage.text(_letters(value)) for value, storage in operands]
+
+
+def _preferred(values: Operands, side: Literal["in", "out"], formats: OperandFormats) -> list[str | None]:
+    """The formats of the operands on one side, None for those without one; empty if none has one."""
+    found = [formats.get(Slot(side, index)) for index in range(len(values))]
+    texts = [None if each is None else each.text(_letters(value)) for each, value in zip(found, values, strict=True)]
+    return texts if any(texts) else []
 
 
 def _axes(values: Operands, storages: Storages) -> list[str | None]:

@@ -30,6 +30,12 @@ class OpReport(ReportModel):
     outputs: list[str | None] = Field(description="format of every output")
     input_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every input"))
     output_axes: list[str | None] = Field(default_factory=list, description=_AXES.format("every output"))
+    preferred_inputs: list[str | None] = Field(
+        default_factory=list,
+        description="formats that the fastest kernel of the hardware requires, whatever the runtime has; null for no "
+        "requirement, empty if no kernel requires one",
+    )
+    preferred_outputs: list[str | None] = Field(default_factory=list, description="the same of every output")
     seconds: float = Field(
         description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )
@@ -173,6 +179,13 @@ class Counts(ReportModel):
     weight_casts: int = Field(description="CastData on constants at run time")
 
 
+class DataMovementReport(ReportModel):
+    """The data movement of one run in onnxruntime on this machine, after its own optimiser."""
+
+    ops: dict[str, int] = Field(description="executions by op type: Transpose, ReorderInput, ReorderOutput")
+    nbytes: int = Field(description="bytes that they read and write")
+
+
 class Report(ReportModel):
     """The results of one run of `optimize`."""
 
@@ -180,6 +193,8 @@ class Report(ReportModel):
     layoutopt_version: str
     model: str
     target: str
+    runtime: str = Field(default="", description="the runtime that the result is written for")
+    runs_in: str = Field(default="", description="the programs that can run the result; empty if it is the original")
     dialect: str
     mode: Literal["inference", "training"]
     changed: bool = Field(description="false if the model is unchanged")
@@ -188,6 +203,10 @@ class Report(ReportModel):
     plan: PlanReport | None = Field(description="null if the model had been optimised with the same options before")
     before: Counts
     after: Counts
+    moved_before: DataMovementReport | None = Field(
+        default=None, description="data movement of the original; null if nothing was rewritten or verified"
+    )
+    moved_after: DataMovementReport | None = Field(default=None, description="data movement of the result")
     ops: list[OpReport]
     casts: list[CastReport]
     growth: GrowthReport | None = Field(default=None, description="null if the model is unchanged")

@@ -19,6 +19,7 @@ class Stamp:
 
     Attributes:
         target: the name of the target, or of several targets.
+        runtime: the name of the runtime.
         dialect: the name of the dialect.
         mode: "inference" or "training".
         pins: the formats of pins as text, by the name of the tensor.
@@ -29,6 +30,7 @@ class Stamp:
     """
 
     target: str
+    runtime: str
     dialect: str
     mode: str
     pins: tuple[tuple[str, str], ...]
@@ -56,6 +58,7 @@ class Stamp:
         return {
             "version": VERSION,
             "target": self.target,
+            "runtime": self.runtime,
             "dialect": self.dialect,
             "mode": self.mode,
             "pins": dict(self.pins),

@@ -23,6 +23,12 @@ from layoutopt.runtime.type_names import named_type
 from layoutopt.runtime.utf8_paths import utf8_path
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+REORDERS = frozenset(["Transpose", "ReorderInput", "ReorderOutput"])
+"""Ops of onnxruntime that only change the format of a tensor."""
+
+TRACED_RUN = "model_run"
+"""The name of the trace event of a whole run."""
+
 _NOT_IN_NUMPY = tuple(f"tensor({name}" for name in ("bfloat", "float4", "float8", "int2", "int4", "uint2", "uint4"))
 
 
@@ -34,6 +40,7 @@ def inference_session(
     disabled: Sequence[str] = (),
     saved: Path | None = None,
     config: Mapping[str, str] = MappingProxyType({}),
+    trace: Path | None = None,
 ) -> onnxruntime.InferenceSession:
     """A session of onnxruntime itself, on the CPU and without log messages.
 
@@ -44,12 +51,16 @@ def inference_session(
         disabled: names of optimisers to disable.
         saved: the file to which onnxruntime writes the optimised model.
         config: further entries of the session's configuration.
+        trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
     """
     options = session_options()
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
+    if trace is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace)
     if saved is not None:
         options.optimized_model_filepath = str(saved)
     for key, value in config.items():
@@ -57,6 +68,11 @@ def inference_session(
     return onnxruntime.InferenceSession(
         model, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(disabled)
     )
+
+
+def is_kernel_event(event: Mapping[str, Any]) -> bool:
+    """Whether an event of a trace is one execution of an op."""
+    return event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time")
 
 
 class Session:
@@ -69,6 +85,7 @@ class Session:
         without: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.
         prepacks: whether kernels may keep packed copies of weights.
+        trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
     """
 
     def __init__(
@@ -80,6 +97,7 @@ class Session:
         without: Sequence[str] = (),
         folder: os.PathLike[str] | None = None,
         prepacks: bool = True,
+        trace: Path | None = None,
     ) -> None:
         # Idle threads of a pool poll for work, which takes a fifth of the processor time of a verification.
         config = {"session.intra_op.allow_spinning": "0", "session.disable_prepacking": "0" if prepacks else "1"}
@@ -90,7 +108,7 @@ class Session:
             if folder is not None:
                 config[_DATA_FOLDER] = data
             self._session = inference_session(
-                source, optimised=optimised, threads=threads, disabled=without, config=config
+                source, optimised=optimised, threads=threads, disabled=without, config=config, trace=trace
             )
         self._types = {each.name: each.type for each in (*self.get_inputs(), *self.get_outputs())}
 
@@ -101,6 +119,10 @@ class Session:
     def get_outputs(self) -> Sequence[Any]:
         """Name, type and shape of every output."""
         return list(self._session.get_outputs())
+
+    def end_trace(self) -> str:
+        """Stop tracing; the path of the trace, in Chrome's trace event format."""
+        return str(self._session.end_profiling())
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
         """The outputs: arrays, lists for sequences, dicts for maps, None for an empty optional.

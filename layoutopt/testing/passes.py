@@ -38,7 +38,7 @@ def check_pass(
         InvariantError: it leaves a graph that breaks an invariant.
     """
     check_value(step)
-    pipeline = _repeated(pipeline_for(mode, target, dialect), step)
+    pipeline = _repeated(pipeline_for(mode, target, None, dialect), step)
     changed = 0
     for number, model in enumerate(models):
         report = optimize(model, target, dialect=dialect, pipeline=pipeline, mode=mode).report

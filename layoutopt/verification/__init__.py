@@ -3,9 +3,18 @@
 test inputs -> runs of the original -> rounding spread -> comparison as a whole -> segmented comparison -> verdict
 """
 
+from layoutopt.verification.data_movement import DataMovement
 from layoutopt.verification.gate import CutCandidates, EquivalenceGate
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.verdict import Comparison, Verification
 from layoutopt.verification.whole_model import verify_models
 
-__all__ = ["Comparison", "CutCandidates", "EquivalenceGate", "ObservedValue", "Verification", "verify_models"]
+__all__ = [
+    "Comparison",
+    "CutCandidates",
+    "DataMovement",
+    "EquivalenceGate",
+    "ObservedValue",
+    "Verification",
+    "verify_models",
+]

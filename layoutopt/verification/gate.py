@@ -37,6 +37,7 @@ from layoutopt.verification.observed_values import (
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
+from layoutopt.verification.traced_run import executed_data_movement
 from layoutopt.verification.verdict import Verification
 from layoutopt.verification.whole_model import verify_models
 
@@ -145,6 +146,9 @@ class EquivalenceGate:
             names = self.candidates.names
             models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
             verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
+            if verdict.status == "passed":
+                before, after = (executed_data_movement(each, self.inputs) for each in (first, third))
+                verdict = replace(verdict, moved_before=before, moved_after=after)
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model computes something else: {verdict.reason}",

@@ -72,8 +72,8 @@ class Runnable:
         folder = _resolve_links(message, folder) if folder is not None and any(external_tensors(message)) else None
         return Runnable(bytes(message.SerializeToString()), folder, self.has_float16, self.is_large)
 
-    def session(self, *, optimised: bool = True, threads: int | None = None) -> Session:
-        """A session at onnxruntime's default optimisation level, or without any optimisation."""
+    def session(self, *, optimised: bool = True, threads: int | None = None, trace: Path | None = None) -> Session:
+        """A session at onnxruntime's default optimisation level, or without any optimisation; `trace` as of `Session`."""
         without: Sequence[str] = FLOAT16_CRASHES if optimised and self.has_float16 else ()
         return Session(
             self.source,
@@ -82,6 +82,7 @@ class Runnable:
             without=without,
             folder=self.folder,
             prepacks=not self.is_large,
+            trace=trace,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any, Literal, Self
 
+from layoutopt.verification.data_movement import DataMovement
 from layoutopt.verification.difference import Difference, element_type, largest_magnitude
 
 FACTOR = 3
@@ -126,6 +127,8 @@ class Verification:
         sensitive: whether some output depends on the inputs; if none does, "passed" is weak evidence.
         sizes: the sizes of symbolic dimensions at which the models were compared.
         misdeclared: the outputs whose computed shape contradicts the original's declaration, if nothing was verified for that.
+        moved_before: the data movement that onnxruntime executes for the original; None if it was not measured.
+        moved_after: the same for the rewritten model.
     """
 
     status: Literal["passed", "failed", "not verified"]
@@ -134,6 +137,8 @@ class Verification:
     sensitive: bool = True
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     misdeclared: tuple[str, ...] = ()
+    moved_before: DataMovement | None = None
+    moved_after: DataMovement | None = None
 
     @classmethod
     def of(

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
-from layoutopt.cli.rendering.optimize import plan_lines, sized, title
+from layoutopt.cli.rendering.optimize import estimate, plan_lines, sized, title
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -24,7 +24,7 @@ from layoutopt.cli.rendering.terminal import (
     table,
     text,
 )
-from layoutopt.report.schema import CastReport, NoteReport, OpReport
+from layoutopt.report.schema import CastReport, NoteReport, OpReport, Report
 
 _SHORT = 12  # rows of a table without --all
 _VECTORS = ("C", "scalar")  # formats that are not printed
@@ -45,11 +45,13 @@ def _record(found: PlannedModel) -> dict[str, Any]:
     return {
         "model": report.model,
         "target": report.target,
+        "runtime": report.runtime,
         "dialect": report.dialect,
         "improves": report.changed,
         "reason": report.reason,
         "dims": [_fields(each) for each in report.dims],
         "plan": _fields(report.plan),
+        "unlimited_plan": _fields(found.unlimited.plan) if found.unlimited is not None else None,
         "counts": {"before": _fields(report.before), "after": _fields(report.after)},
         "ops": [{"before": _fields(each.before), "after": _fields(each.after)} for each in found.changes],
         "casts": [_fields(cast) for cast in report.casts],
@@ -66,7 +68,7 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
     verdict = (
         text("would be rewritten", "green") if report.changed else text(f"would be left unchanged: {report.reason}")
     )
-    show(title(report), key_values(("result", verdict), *plan_lines(report)))
+    show(title(report), key_values(("result", verdict), *plan_lines(report), *_unlimited(found.unlimited)))
     if show_all:
         section("ops", "formats and estimated time, before and after planning", _each_op(found.changes))
     else:
@@ -91,8 +93,16 @@ def _print_planned(found: PlannedModel, show_all: bool) -> None:
         section("notes", "passes that did not apply, with reasons", _notes(report.notes, show_all))
 
 
+def _unlimited(report: Report | None) -> list[tuple[str, Text]]:
+    """The estimated time of the plan with all kernels of the target; empty if the runtime has them all."""
+    if report is None or report.plan is None or report.plan.targets:
+        return []
+    aside = ("  if the runtime had all kernels of the target; see --runtime", "dim")
+    return [("hardware's optimum", styled_line(estimate(report.plan), aside))]
+
+
 def _each_op(changes: Sequence[OpChange]) -> Table:
-    rows = table("=op", "name", "formats before", "formats after", ">time before", ">time after")
+    rows = table("=op", "name", "formats before", "formats after", "preferred", ">time before", ">time after")
     for each in changes:
         times = (_time(each.before), _time(each.after))
         rows.add_row(text(each.op.kind), text(each.op.name, "dim"), *_formats(each), *times)
@@ -105,12 +115,12 @@ def _op_types(changes: Sequence[OpChange]) -> Table:
     for each in changes:
         groups.setdefault((each.op.kind, *(cell.plain for cell in _formats(each))), []).append(each)
     order = sorted(groups.values(), key=lambda group: -max(_totals(group)))
-    rows = table("=op type", ">ops", "formats before", "formats after", ">time before", ">time after")
+    rows = table("=op type", ">ops", "formats before", "formats after", "preferred", ">time before", ">time after")
     for group in order[:_SHORT]:
         times = map(seconds, _totals(group))
         rows.add_row(text(group[0].op.kind), text(len(group)), *_formats(group[0]), *times)
     if rest := [each for group in order[_SHORT:] for each in group]:
-        rows.add_row("other", text(len(rest)), "", "", *map(seconds, _totals(rest)), style="dim")
+        rows.add_row("other", text(len(rest)), "", "", "", *map(seconds, _totals(rest)), style="dim")
     return rows
 
 
@@ -123,18 +133,20 @@ def _time(op: OpReport | None) -> str:
     return seconds(op.seconds) if op is not None else ""
 
 
-def _formats(each: OpChange) -> tuple[Text, Text]:
-    before = _sides(each.before) if each.before is not None else ""
+def _formats(each: OpChange) -> tuple[Text, Text, Text]:
+    """The formats before and after planning, and those that the hardware prefers."""
+    before = _sides(each.before.inputs, each.before.outputs) if each.before is not None else ""
+    preferred = text(_sides(each.op.preferred_inputs, each.op.preferred_outputs), "dim")
     if each.after is None:
-        return text(before, "dim"), text("folded", "green")
-    after = _sides(each.after)
-    return text(before, "dim"), text(after, "dim" if after == before else "cyan")
+        return text(before, "dim"), text("folded", "green"), preferred
+    after = _sides(each.after.inputs, each.after.outputs)
+    return text(before, "dim"), text(after, "dim" if after == before else "cyan"), preferred
 
 
-def _sides(op: OpReport) -> str:
+def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str:
     """The formats of inputs and outputs."""
-    inputs = list(dict.fromkeys(each for each in op.inputs if each is not None and each not in _VECTORS))
-    outputs = list(dict.fromkeys(each for each in op.outputs if each is not None))
+    inputs = list(dict.fromkeys(each for each in operands if each is not None and each not in _VECTORS))
+    outputs = list(dict.fromkeys(each for each in results if each is not None))
     return ", ".join(outputs) if inputs in (outputs, []) else f"{', '.join(inputs)} → {', '.join(outputs)}"
 
 

@@ -29,6 +29,7 @@ def print_summary(result: Result, outputs: Outputs) -> None:
     unchanged = styled_line(("left unchanged: ", "bold"), report.reason)
     rows = [
         ("result", text("rewritten", "bold green") if report.changed else unchanged),
+        *_runs_in(report),
         *plan_lines(report),
         *_growth(report.growth),
         *_repaired(report),
@@ -37,6 +38,11 @@ def print_summary(result: Result, outputs: Outputs) -> None:
         *_unused(outputs),
     ]
     show(title(report), key_values(*rows))
+
+
+def _runs_in(report: Report) -> list[tuple[str, Text]]:
+    """The programs that can run the result; empty for the original."""
+    return [("runs in", text(report.runs_in))] if report.runs_in else []
 
 
 def _repaired(report: Report) -> list[tuple[str, Text]]:
@@ -50,8 +56,8 @@ def _repaired(report: Report) -> list[tuple[str, Text]]:
 
 
 def title(report: Report) -> Text:
-    """The title line: model, target, mode and dialect."""
-    aside = f"  {report.target}, {report.mode}, dialect {report.dialect}"
+    """The title line: model, target, runtime, mode and dialect."""
+    aside = f"  {report.target}, runtime {report.runtime}, {report.mode}, dialect {report.dialect}"
     return styled_line((report.model, "bold"), (aside, "dim"))
 
 
@@ -80,8 +86,9 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
     rows = [
         *_sizes(report.dims),
         ("op outputs", _formats(report.ops)),
-        ("layout conversions", _change(before.casts, after.casts)),
-        ("transposes", _change(before.transposes, after.transposes)),
+        *_movement(report),
+        ("layout conversions", styled_line(_change(before.casts, after.casts), ("  in the file", "dim"))),
+        ("transposes", styled_line(_change(before.transposes, after.transposes), ("  in the file", "dim"))),
     ]
     if report.plan.least_moves is not None:
         aside = ("  the minimum of conversions and transposes over all plans with these formats", "dim")
@@ -91,14 +98,15 @@ def plan_lines(report: Report) -> list[tuple[str, Text]]:
         rows.append(("weight conversions", styled_line(str(after.weight_casts), aside)))
     if report.plan.targets:
         return [*rows, *_compromise(report.plan, len(report.ops))]
-    return [*rows, ("estimated time", _estimate(report.plan)), ("lower bound", _bound(report.plan))]
+    return [*rows, ("estimated time", estimate(report.plan)), ("lower bound", _bound(report.plan))]
 
 
 def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
     """The estimated time and regret of the plan on each of several targets, and the number of ops on which they agree."""
     rows = []
     for each in plan.targets:
-        change = f"{seconds(each.seconds_before)} → {seconds(each.seconds_after)}"
+        gain = f"{each.seconds_before / each.seconds_after:.2f}x" if each.seconds_after else ""
+        change = f"{seconds(each.seconds_before)} → {seconds(each.seconds_after)}  {gain}"
         rest = f" with other formats for {len(each.differs)} ops" if each.differs else ""
         regret = (f"  regret {each.regret:.1%}", "bold")
         rows.append(
@@ -121,6 +129,17 @@ def _compromise(plan: PlanReport, ops: int) -> list[tuple[str, Text]]:
     ]
 
 
+def _movement(report: Report) -> list[tuple[str, Text]]:
+    """The data movement that onnxruntime executes; empty if it was not measured."""
+    before, after = report.moved_before, report.moved_after
+    if before is None or after is None:
+        return []
+    counts = _change(sum(before.ops.values()), sum(after.ops.values()))
+    sizes = f", {size(before.nbytes)} → {size(after.nbytes)}"
+    aside = ("  Transposes and reorders of one run in onnxruntime, after its own optimiser", "dim")
+    return [("data movement", styled_line(counts, sizes, aside))]
+
+
 def _formats(ops: list[OpReport]) -> Text:
     """The number of ops by the format of their first output; ONNX's own order counts as one format for all ranks."""
     counted: Counter[str] = Counter()
@@ -140,7 +159,8 @@ def _change(before: int, after: int) -> Text:
     return styled_line(f"{before} → ", (str(after), "green" if after < before else "yellow" if after > before else ""))
 
 
-def _estimate(plan: PlanReport) -> Text:
+def estimate(plan: PlanReport) -> Text:
+    """The estimated times before and after, and their ratio."""
     before, after = plan.seconds_before, plan.seconds_after
     is_better = after < before
     gain = (f"  {before / after:.2f}x" if is_better and after else "", "bold")

@@ -1,0 +1,148 @@
+"""Runtimes: the programs that run the written file, and what they make of it. One TOML file each, `runtimes/<name>.toml`.
+
+    description = "any runtime: standard ONNX operators alone"
+    runs_in = "every runtime that reads ONNX"   # who can run the file
+    dialects = ["standard"]                     # in which files can be written, the default first
+    kernels = "standard"                        # the operands of all kernels are in ONNX order; "target": those of the target
+
+    [[absorbs]]                                 # products that read an operand with its last two axes exchanged
+    ops = ["MatMul"]
+    dtypes = ["float32"]
+    source = "measured: ..."
+
+A package adds runtimes as entry points `layoutopt.runtimes`, which refer to the path of such a file.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from layoutopt.cost import Absorbed, CostModel, Several, StandardOperators
+from layoutopt.cost_models.spec import DTypeNames, SpecModel, Text, Texts, as_rows
+from layoutopt.cost_models.target_files import read_toml, schema_error
+from layoutopt.errors import ArgumentError
+from layoutopt.files import path_text
+from layoutopt.ir.types import DType
+from layoutopt.registry import EntryPoints
+
+RUNTIMES = Path(__file__).parent / "runtimes"
+_FOR_FORMATS = "compiler"  # the runtime of a dialect that no runtime lists: a package's own way to write formats
+
+
+class AbsorbedTranspose(SpecModel):
+    """Ops whose operands may have their last two axes exchanged, at no cost.
+
+    Attributes:
+        ops: op types.
+        dtypes: element types of the operands.
+        source: where this was measured or read.
+    """
+
+    ops: Texts
+    dtypes: DTypeNames
+    source: Text
+
+
+class RuntimeSpec(SpecModel):
+    """A runtime.
+
+    Attributes:
+        name: the name of the runtime.
+        description: one line of text.
+        runs_in: the programs that can run a file which is written for it.
+        dialects: the dialects in which files can be written, the default first.
+        kernels: "standard" if the runtime has kernels for operands in ONNX order alone, as standard operators declare them;
+            "target" if it has all kernels of the target.
+        absorbs: Transposes that the runtime's products absorb.
+    """
+
+    parts = (AbsorbedTranspose,)
+
+    name: Text
+    description: Text
+    runs_in: Text
+    dialects: Annotated[Texts, Field(min_length=1)]
+    kernels: Literal["standard", "target"]
+    absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
+
+    def restricted(self, model: CostModel) -> CostModel:
+        """The cost model of a target, or of several, without the kernels that this runtime does not have."""
+        if self.kernels == "target":
+            return model
+        if isinstance(model, Several):
+            return Several([self.restricted(each) for each in model.models])
+        return StandardOperators(model, self.dialects[0], self._absorbed())
+
+    def reads(self, dialect: str) -> bool:
+        """Whether files for this runtime can be written in a dialect."""
+        return dialect in self.dialects or runtime_of(dialect).name == self.name
+
+    def _absorbed(self) -> Absorbed:
+        labels = {dtype.label: dtype for dtype in DType}
+        return frozenset((op, labels[dtype]) for row in self.absorbs for op in row.ops for dtype in row.dtypes)
+
+
+def _accepted(found: Any) -> RuntimeSpec:
+    """The runtime that an entry point refers to."""
+    if isinstance(found, RuntimeSpec):
+        return found
+    if not isinstance(found, Path):
+        raise TypeError(f"is no path of a runtime file but a {type(found).__name__}")
+    return read_runtime(found)
+
+
+EXTENSIONS: EntryPoints[RuntimeSpec] = EntryPoints("layoutopt.runtimes", _accepted)
+"""Runtimes of installed packages."""
+
+
+def runtime_names() -> tuple[str, ...]:
+    """The runtimes: built-in ones, then those of installed packages."""
+    return tuple(dict.fromkeys([*sorted(path.stem for path in RUNTIMES.glob("*.toml")), *EXTENSIONS.found]))
+
+
+def find_runtime(name: object) -> RuntimeSpec:
+    """The runtime of a name.
+
+    Raises:
+        ArgumentError: there is no such runtime.
+        ExtensionError: it is the runtime of a package, and cannot be loaded.
+    """
+    names = runtime_names()
+    if not isinstance(name, str) or name not in names:
+        close = get_close_matches(str(name), names, n=1)
+        guess = f"did you mean {close[0]}? " if close else ""
+        where = name if isinstance(name, str) and name else f"runtime={name!r:.80}"
+        raise ArgumentError("no such runtime", where=where, hint=f"{guess}There are {', '.join(names)}")
+    path = RUNTIMES / f"{name}.toml"
+    return _builtin(path) if path.is_file() else EXTENSIONS.load(name)
+
+
+def runtime_of(dialect: str) -> RuntimeSpec:
+    """The runtime that files of a dialect are for."""
+    specs: Iterable[RuntimeSpec] = map(find_runtime, runtime_names())
+    return next((spec for spec in specs if dialect in spec.dialects), find_runtime(_FOR_FORMATS))
+
+
+@cache
+def _builtin(path: Path) -> RuntimeSpec:
+    return read_runtime(path)
+
+
+def read_runtime(path: Path) -> RuntimeSpec:
+    """The runtime that a file describes.
+
+    Raises:
+        TargetError: the file cannot be read, is not TOML, or violates the schema.
+    """
+    table = {"name": path_text(path.stem), **read_toml(path)}
+    try:
+        return RuntimeSpec.model_validate(table)
+    except ValidationError as error:
+        raise schema_error(error, table, [(path, table)], RuntimeSpec) from None
+
+
+__all__ = ["AbsorbedTranspose", "RuntimeSpec", "find_runtime", "read_runtime", "runtime_names", "runtime_of"]

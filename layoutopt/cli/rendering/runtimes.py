@@ -1,0 +1,33 @@
+"""The output of `runtimes`."""
+
+import json
+
+from layoutopt.cli.rendering.terminal import footnote, indented, key_values, show, show_json, styled_line, text
+from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
+
+_KERNELS = {"target": "all kernels of the target", "standard": "operands in ONNX order"}
+
+
+def print_runtimes(as_json: bool) -> None:
+    """Print the runtimes, each with the targets whose default it is."""
+    specs = [find_runtime(name) for name in runtime_names()]
+    if as_json:
+        show_json([json.loads(spec.model_dump_json()) | {"default_of": _targets(spec)} for spec in specs])
+        return
+    for spec in specs:
+        default = f"default of {', '.join(found)}" if (found := _targets(spec)) else ""
+        show(styled_line((spec.name, "bold"), "  ", (default, "dim")), indented(text(spec.description)))
+        rows = [
+            ("runs in", text(spec.runs_in)),
+            ("dialects", text(", ".join(spec.dialects))),
+            ("kernels", text(_KERNELS[spec.kernels])),
+        ]
+        for row in spec.absorbs:
+            what = f"Transposes of the last two axes before {', '.join(row.ops)} ({', '.join(row.dtypes)})"
+            rows.append(("absorbs", styled_line(what, (f"  {row.source}", "dim"))))
+        show(indented(key_values(*rows)))
+    footnote("Choose a runtime with optimize --runtime.")
+
+
+def _targets(spec: RuntimeSpec) -> list[str]:
+    return [name for name in target_names() if runtime_of(load_target(name).dialect).name == spec.name]
