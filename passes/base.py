@@ -50,7 +50,7 @@ class PassContext:
         evaluate: computes values that depend on constants only; None where it cannot.
         infer: finds the types of values again, after constants have become known.
         kernels: the kinds of op beyond ONNX that the dialect has kernels for.
-        measure: completes sizes with those of dimensions without an expression.
+        evaluate_extents: adds the sizes of dimensions without an expression.
         sizes: how large symbolic dimensions are taken to be.
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
@@ -74,7 +74,7 @@ class PassContext:
     evaluate: Evaluate = lambda graph, values: [None] * len(values)
     infer: Callable[[Graph], None] = lambda graph: None
     kernels: frozenset[str] = frozenset()
-    measure: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
+    evaluate_extents: Callable[[Graph, Sizes], Sizes] = lambda graph, sizes: sizes
     sizes: Sizes = NO_SIZES
     counts_moves: bool = False
     keeps_qdq_groups: bool = False

@@ -55,7 +55,7 @@ def title(report: Report) -> Text:
     return styled_line((report.model, "bold"), (aside, "dim"))
 
 
-def sized(low: int, high: int) -> str:
+def size_text(low: int, high: int) -> str:
     """A size, or a range of sizes as LOW:HIGH."""
     return str(low) if low == high else f"{low}:{high}"
 
@@ -65,7 +65,7 @@ def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
     if not dims:
         return []
     parts = [
-        styled_line(f"{each.name} {sized(each.low, each.high)}", ("?" if each.assumed else "", "yellow"))
+        styled_line(f"{each.name} {size_text(each.low, each.high)}", ("?" if each.assumed else "", "yellow"))
         for each in dims
     ]
     hint = ("  ? inferred; set it with --dim NAME=SIZE", "dim") if any(each.assumed for each in dims) else ""

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import OutputError
-from layoutopt.files import Kind, Overwrite, check_writable, external_files, is_same_file
+from layoutopt.files import FileKind, Overwrite, check_writable, external_files, is_same_file
 from layoutopt.onnx_io.writer.serialize import weights
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
@@ -32,7 +32,7 @@ def default_name(model: Path) -> str:
     return f"{name}.data"
 
 
-def check_name(model: Path, name: str, rule: Overwrite) -> None:
+def check_name(model: Path, name: str, overwrite: Overwrite) -> None:
     """Refuse a name for external data that cannot be meant, or that belongs to another file.
 
     A file that the existing output model refers to, or that has the same name with a hash, is no obstacle: the weights then get
@@ -52,7 +52,7 @@ def check_name(model: Path, name: str, rule: Overwrite) -> None:
     if any(is_same_file(each, target) or _is_hashed(each, target) for each in external_files(model)):
         check_writable(target)
     else:
-        rule.check(target, Kind.WEIGHTS)
+        overwrite.check(target, FileKind.WEIGHTS)
 
 
 def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.TensorProtocol, int]]:
