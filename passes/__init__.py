@@ -8,6 +8,7 @@ from layoutopt.passes.base import Mode, Pass, Pipeline
 from layoutopt.passes.cancel_casts import CancelCasts
 from layoutopt.passes.check_gain import CheckGain
 from layoutopt.passes.convert_integers import ConvertIntegers
+from layoutopt.passes.evaluate_extents import EvaluateExtents
 from layoutopt.passes.fold_affines import FoldAffines
 from layoutopt.passes.fold_broadcasts import FoldBroadcasts
 from layoutopt.passes.fold_constants import FoldConstants
@@ -16,7 +17,6 @@ from layoutopt.passes.fuse_patterns import FusePatterns
 from layoutopt.passes.hoist_from_qdq_groups import HoistFromQdqGroups
 from layoutopt.passes.insert_casts import InsertCasts
 from layoutopt.passes.isolate_qdq_groups import IsolateQdqGroups
-from layoutopt.passes.measure_sizes import MeasureSizes
 from layoutopt.passes.merge_maps import MergeMaps
 from layoutopt.passes.move_maps import MoveMaps
 from layoutopt.passes.pretransform_weights import PretransformWeights
@@ -31,7 +31,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     HoistFromQdqGroups(),
     IsolateQdqGroups(),
     FoldConstants(),
-    MeasureSizes(),
+    EvaluateExtents(),
     FusePatterns(),
     RaisePatterns(),
     FoldBroadcasts(),
@@ -53,7 +53,7 @@ _PLAN: tuple[Pass, ...] = (
 DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
 """For inference: weights are constants, so what depends on them alone is computed ahead of time."""
 
-TRAINING_PIPELINE = Pipeline((MeasureSizes(), *_PLAN))
+TRAINING_PIPELINE = Pipeline((EvaluateExtents(), *_PLAN))
 """For training: weights change, so they and the ops on them stay, and so do their casts."""
 
 
@@ -100,6 +100,7 @@ __all__ = [
     "CancelCasts",
     "CheckGain",
     "ConvertIntegers",
+    "EvaluateExtents",
     "FoldAffines",
     "FoldBroadcasts",
     "FoldConstants",
@@ -108,7 +109,6 @@ __all__ = [
     "HoistFromQdqGroups",
     "InsertCasts",
     "IsolateQdqGroups",
-    "MeasureSizes",
     "MergeMaps",
     "MoveMaps",
     "PretransformWeights",

@@ -18,7 +18,7 @@ LEAST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
+class DimensionSizes:
     """The sizes of the symbolic dimensions of all models.
 
     Attributes:
@@ -30,12 +30,12 @@ class Extents:
     inferred: tuple[str, ...]
 
 
-def resolve_extents(
+def resolve_dimension_sizes(
     interfaces: Sequence[Interface],
     dims: Mapping[str, int],
     given: Mapping[str, Array],
     inferred: Mapping[str, int] | None = None,
-) -> Extents:
+) -> DimensionSizes:
     """A size for every symbolic dimension: given by name or by arrays, otherwise inferred or usual, at least 2.
 
     Args:
@@ -57,7 +57,7 @@ def resolve_extents(
     known = bound_sizes(inputs, given, dims)
     usual = symbols | {name: size for name, size in (inferred or {}).items() if name in symbols}
     without_size = tuple(symbol for symbol in symbols if symbol not in known)
-    return Extents({symbol: known.get(symbol, size) for symbol, size in usual.items()}, without_size)
+    return DimensionSizes({symbol: known.get(symbol, size) for symbol, size in usual.items()}, without_size)
 
 
 def feeds(

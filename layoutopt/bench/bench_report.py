@@ -51,7 +51,7 @@ class Profile(ReportModel):
     ops: list[OpTime] = Field(description="the slowest first")
 
 
-class Memory(ReportModel):
+class PeakMemory(ReportModel):
     """Memory of a new process that loads the model and runs it once."""
 
     peak_bytes: int = Field(description="largest resident set")
@@ -79,7 +79,7 @@ class ModelReport(ReportModel):
     speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
     creation: MedianEstimate = Field(description="seconds from the file to a session")
     creation_speed_up: Ratio | None
-    memory: Memory
+    memory: PeakMemory
     profile: Profile
     samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
 

@@ -7,11 +7,11 @@ from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 
-from layoutopt.bench.bench_inputs import Extents, feeds, resolve_extents
-from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, Memory, ModelReport
+from layoutopt.bench.bench_inputs import DimensionSizes, feeds, resolve_dimension_sizes
+from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport, PeakMemory
 from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
 from layoutopt.bench.interleaved import pinned, usable_cpus
-from layoutopt.bench.measure import Entry, Measurements, Progress, by_count, by_time, measure, measure_memories
+from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
 from layoutopt.bench.runtimes import load_runtime
 from layoutopt.bench.statistics import median_estimate, ratio
 from layoutopt.errors import LayoutoptError, ModelError
@@ -62,28 +62,28 @@ def bench(
     progress("reading")
     given = inputs or {}
     interfaces = [interface(Path(model)) for model in models]
-    samples = _samples(models[0], interfaces[0], resolve_extents(interfaces, dims or {}, given), given)
-    extents = resolve_extents(interfaces, dims or {}, given, samples.planned)
-    drawn = zip(models, interfaces, feeds(interfaces, extents.sizes, seed, given, samples), strict=True)
+    samples = _samples(models[0], interfaces[0], resolve_dimension_sizes(interfaces, dims or {}, given), given)
+    dimensions = resolve_dimension_sizes(interfaces, dims or {}, given, samples.planned)
+    drawn = zip(models, interfaces, feeds(interfaces, dimensions.sizes, seed, given, samples), strict=True)
     loaded = [load_runtime(name) for name in runtimes]
     candidates = [
-        Entry("", Path(model), runtime, each.resolved(extents.sizes), feed)
+        BenchCase("", Path(model), runtime, each.resolved(dimensions.sizes), feed)
         for model, each, feed in drawn
         for runtime in loaded
     ]
     limits = by_time(seconds) if runs is None else by_count(runs)
     cpus = usable_cpus()
     with pinned(threads) as cpu:
-        entries, memory, refusals = _runnable_entries(candidates, measure_memories(candidates, threads, progress))
-        measured = measure(entries, threads, warm_up, limits, progress)
-    reports = [_model_report(index, entry, memory[index], measured, given) for index, entry in enumerate(entries)]
+        cases, memory, refusals = _runnable_cases(candidates, measure_memories(candidates, threads, progress))
+        measured = measure(cases, threads, warm_up, limits, progress)
+    reports = [_model_report(index, case, memory[index], measured, given) for index, case in enumerate(cases)]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
     machine = MachineReport(cpu=_cpu_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
         seed=seed,
-        dims=extents.sizes,
+        dims=dimensions.sizes,
         warm_up=warm_up,
         blocks=len(limits),
         rounds=reports[0].time.count,
@@ -91,7 +91,7 @@ def bench(
         models=reports,
         warnings=[
             *refusals,
-            *input_caveats(entries, measured.results, extents),
+            *input_caveats(cases, measured.output_types, dimensions),
             *machine_caveats(machine, reports),
             *ratio_caveats(reports),
         ],
@@ -99,33 +99,33 @@ def bench(
 
 
 def _samples(
-    model: str | PathLike[str], interface: Interface, extents: Extents, given: Mapping[str, Array]
+    model: str | PathLike[str], interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
 ) -> SampleInputs:
     """The generator of inputs of the first model, with its own given sizes and arrays."""
-    own = {symbol.name for symbol in symbols_of(interface)} - set(extents.inferred)
+    own = {symbol.name for symbol in symbols_of(interface)} - set(dimensions.inferred)
     names = {each.name for each in interface.inputs}
-    dims = {name: size for name, size in extents.sizes.items() if name in own}
+    dims = {name: size for name, size in dimensions.sizes.items() if name in own}
     return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 
 
-def _runnable_entries(
-    candidates: Sequence[Entry], found: Sequence[Memory | ModelError]
-) -> tuple[list[Entry], list[Memory], list[str]]:
-    """The entries that can run and their memory, and the reasons for leaving out others.
+def _runnable_cases(
+    candidates: Sequence[BenchCase], found: Sequence[PeakMemory | ModelError]
+) -> tuple[list[BenchCase], list[PeakMemory], list[str]]:
+    """The cases that can run and their memory, and the reasons for leaving out others.
 
     Raises:
         ModelError: no runtime can run a model.
     """
-    able = [(entry, memory) for entry, memory in zip(candidates, found, strict=True) if isinstance(memory, Memory)]
-    paths = {entry.path for entry, _ in able}
+    able = [(case, memory) for case, memory in zip(candidates, found, strict=True) if isinstance(memory, PeakMemory)]
+    paths = {case.path for case, _ in able}
     refusals = []
-    for entry, error in zip(candidates, found, strict=True):
+    for case, error in zip(candidates, found, strict=True):
         if isinstance(error, ModelError):
-            if entry.path not in paths:
+            if case.path not in paths:
                 raise error
             refusals.append(f"left out: {error.where}: {error.what}")
-    entries = [replace(entry, label=_label(index, len(able))) for index, (entry, _) in enumerate(able)]
-    return entries, [memory for _, memory in able], refusals
+    cases = [replace(case, label=_label(index, len(able))) for index, (case, _) in enumerate(able)]
+    return cases, [memory for _, memory in able], refusals
 
 
 def _label(index: int, count: int) -> str:
@@ -133,19 +133,19 @@ def _label(index: int, count: int) -> str:
 
 
 def _model_report(
-    index: int, entry: Entry, memory: Memory, measured: Measurements, given: Mapping[str, Array]
+    index: int, case: BenchCase, memory: PeakMemory, measured: Measurements, given: Mapping[str, Array]
 ) -> ModelReport:
     times, baseline = ([block.times[each] for block in measured.timed] for each in (index, 0))
     created, first = ([block.times[each] for block in measured.created] for each in (index, 0))
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
-        for name, value in entry.feed.items()
+        for name, value in case.feed.items()
     ]
     return ModelReport(
-        label=entry.label,
-        model=path_text(entry.path),
-        runtime=entry.runtime.name,
-        runtime_version=entry.runtime.version,
+        label=case.label,
+        model=path_text(case.path),
+        runtime=case.runtime.name,
+        runtime_version=case.runtime.version,
         inputs=inputs,
         time=median_estimate(times),
         speed_up=ratio(baseline, times) if index else None,

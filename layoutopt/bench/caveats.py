@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from layoutopt.bench.bench_inputs import Extents
+from layoutopt.bench.bench_inputs import DimensionSizes
 from layoutopt.bench.bench_report import MachineReport, ModelReport
-from layoutopt.bench.measure import Entry
+from layoutopt.bench.measure import BenchCase
 from layoutopt.bench.statistics import CONFIDENCE
 
-_STEADY = 0.05  # largest relative difference of the medians of the two halves
-_CPU_SHARE = 0.95  # smallest share of its CPU that the process should have
+_MAX_DRIFT = 0.05  # of the median, between the first and the second half of the rounds
+_MIN_CPU_SHARE = 0.95  # CPU time over wall time, for one thread
 
 
 def ratio_caveats(models: Sequence[ModelReport]) -> Iterator[str]:
@@ -34,34 +34,36 @@ def machine_caveats(machine: MachineReport, models: Sequence[ModelReport]) -> It
         yield f"{machine.threads} threads share {machine.cpus} CPUs"
     if machine.threads == 1 and machine.pinned_to is None:
         yield "this system cannot pin the process to one CPU"
-    if machine.threads == 1 and machine.cpu_share < _CPU_SHARE:
+    if machine.threads == 1 and machine.cpu_share < _MIN_CPU_SHARE:
         yield f"the machine is busy: the process had its CPU for {machine.cpu_share:.0%} of the time"
-    changes = {model.label: _change(model.samples) for model in models}
-    if max(map(abs, changes.values())) > _STEADY:
-        drift = ", ".join(f"{label} {change:+.0%}" for label, change in changes.items())
-        yield f"the machine is not steady: second half of the rounds against the first, {drift}"
+    drifts = {model.label: _drift(model.samples) for model in models}
+    if max(map(abs, drifts.values())) > _MAX_DRIFT:
+        listed = ", ".join(f"{label} {drift:+.0%}" for label, drift in drifts.items())
+        yield f"the machine is not steady: second half of the rounds against the first, {listed}"
 
 
-def _change(blocks: Sequence[Sequence[float]]) -> float:
+def _drift(blocks: Sequence[Sequence[float]]) -> float:
     """The relative change of the median between the first and the second half of the rounds."""
     samples = [sample for block in blocks for sample in block]
     middle = len(samples) // 2
     return float(np.median(samples[middle:]) / np.median(samples[:middle])) - 1 if middle else 0.0
 
 
-def input_caveats(entries: Sequence[Entry], results: Sequence[Sequence[str]], extents: Extents) -> Iterator[str]:
+def input_caveats(
+    cases: Sequence[BenchCase], output_types: Sequence[Sequence[str]], dimensions: DimensionSizes
+) -> Iterator[str]:
     """Caveats of the inputs: inferred sizes, models with different inputs or outputs.
 
     Args:
-        entries: the models.
-        results: names, types and shapes of the outputs of each model, as text.
-        extents: the symbolic dimensions.
+        cases: the models.
+        output_types: names, types and shapes of the outputs of each model, as text.
+        dimensions: the sizes of the symbolic dimensions.
     """
-    for symbol in extents.inferred:
-        yield f"the symbolic dimension {symbol} is taken to be {extents.sizes[symbol]}; --dim {symbol}=N gives its size"
-    baseline = entries[0]
-    for entry, result in zip(entries[1:], results[1:], strict=True):
-        if set(entry.interface.inputs) != set(baseline.interface.inputs):
-            yield f"{entry.label} and {baseline.label} have different inputs"
-        if sorted(result) != sorted(results[0]):
-            yield f"{entry.label} and {baseline.label} have different outputs"
+    for symbol in dimensions.inferred:
+        yield f"the symbolic dimension {symbol} is taken to be {dimensions.sizes[symbol]}; --dim {symbol}=N gives its size"
+    baseline = cases[0]
+    for case, types in zip(cases[1:], output_types[1:], strict=True):
+        if set(case.interface.inputs) != set(baseline.interface.inputs):
+            yield f"{case.label} and {baseline.label} have different inputs"
+        if sorted(types) != sorted(output_types[0]):
+            yield f"{case.label} and {baseline.label} have different outputs"

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from layoutopt.bench.bench_inputs import Feed
-from layoutopt.bench.bench_report import Memory, Profile
+from layoutopt.bench.bench_report import PeakMemory, Profile
 from layoutopt.bench.interleaved import Action, IsOver, Rounds, in_rounds
 from layoutopt.bench.peak_memory import measure_memory
 from layoutopt.bench.runtimes import Runtime, Session, first_run, open_session
@@ -27,7 +27,7 @@ PROFILED = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BenchCase:
     """A model, its runtime and its inputs."""
 
     label: str
@@ -39,40 +39,40 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """The measurements of all entries, in their order.
+    """The measurements of all cases, in their order.
 
     Attributes:
         created: seconds to create a session, one round per block.
         timed: seconds per run, block by block.
-        results: names, types and shapes of the outputs, as text.
+        output_types: names, types and shapes of the outputs, as text.
         profiles: time per op type.
     """
 
     created: list[Rounds]
     timed: list[Rounds]
-    results: list[list[str]]
+    output_types: list[list[str]]
     profiles: list[Profile]
 
 
-def measure_memories(entries: Sequence[Entry], threads: int, progress: Progress) -> list[Memory | ModelError]:
-    """The peak memory of each entry in a separate process, or the error of loading or running it."""
-    found: list[Memory | ModelError] = []
-    for entry in entries:
-        progress(f"measuring the memory of {entry.path.name}")
+def measure_memories(cases: Sequence[BenchCase], threads: int, progress: Progress) -> list[PeakMemory | ModelError]:
+    """The peak memory of each case in a separate process, or the error of loading or running it."""
+    found: list[PeakMemory | ModelError] = []
+    for case in cases:
+        progress(f"measuring the memory of {case.path.name}")
         try:
-            found.append(measure_memory(entry.path, entry.runtime.name, threads, entry.feed))
+            found.append(measure_memory(case.path, case.runtime.name, threads, case.feed))
         except ModelError as error:
             found.append(error)
     return found
 
 
 def measure(
-    entries: Sequence[Entry], threads: int, warm_up: int, limits: Sequence[IsOver], progress: Progress
+    cases: Sequence[BenchCase], threads: int, warm_up: int, limits: Sequence[IsOver], progress: Progress
 ) -> Measurements:
     """Measure session creation, runs and profiles.
 
     Args:
-        entries: the models.
+        cases: the models.
         threads: threads of each runtime.
         warm_up: untimed rounds of each block.
         limits: the end condition of each block.
@@ -84,11 +84,11 @@ def measure(
     blocks = []
     for number, limit in enumerate(limits):
         progress(f"running in turns, block {number + 1} of {len(limits)}")
-        blocks.append(_block(entries, threads, warm_up, limit, starts_last=number % 2 == 1))
+        blocks.append(_block(cases, threads, warm_up, limit, starts_last=number % 2 == 1))
     profiles = []
-    for entry in entries:
-        progress(f"profiling {entry.label}")
-        profiles.append(_profile(entry, threads))
+    for case in cases:
+        progress(f"profiling {case.label}")
+        profiles.append(_profile(case, threads))
     return Measurements([each[0] for each in blocks], [each[1] for each in blocks], blocks[-1][2], profiles)
 
 
@@ -108,23 +108,23 @@ def _after(rounds: int) -> IsOver:
 
 
 def _block(
-    entries: Sequence[Entry], threads: int, warm_up: int, limit: IsOver, starts_last: bool
+    cases: Sequence[BenchCase], threads: int, warm_up: int, limit: IsOver, starts_last: bool
 ) -> tuple[Rounds, Rounds, list[list[str]]]:
     """Session creation, timed rounds, and the outputs as text."""
     sessions: dict[str, Session] = {}
-    created = in_rounds([_creation(sessions, entry, threads) for entry in entries], _after(1), starts_last=starts_last)
-    results = [_output_texts(entry, sessions[entry.label]) for entry in entries]
-    actions = [_run(sessions[entry.label], entry.feed) for entry in entries]
-    in_rounds(actions, _after(warm_up - 1))  # the first warm-up run gave the results
-    return created, in_rounds(actions, limit, starts_last=starts_last), results
+    created = in_rounds([_creation(sessions, case, threads) for case in cases], _after(1), starts_last=starts_last)
+    output_types = [_output_types(case, sessions[case.label]) for case in cases]
+    actions = [_run(sessions[case.label], case.feed) for case in cases]
+    in_rounds(actions, _after(warm_up - 1))  # the first warm-up run was for the output types
+    return created, in_rounds(actions, limit, starts_last=starts_last), output_types
 
 
-def _creation(sessions: dict[str, Session], entry: Entry, threads: int) -> Action:
+def _creation(sessions: dict[str, Session], case: BenchCase, threads: int) -> Action:
     def create() -> float:
         begin = perf_counter()
-        session = open_session(entry.runtime, entry.path, threads)
+        session = open_session(case.runtime, case.path, threads)
         passed = perf_counter() - begin
-        sessions[entry.label] = session
+        sessions[case.label] = session
         return passed
 
     return create
@@ -141,20 +141,20 @@ def _run(session: Session, feed: Feed) -> Action:
     return run
 
 
-def _output_texts(entry: Entry, session: Session) -> list[str]:
-    outputs = first_run(entry.runtime, session, entry.feed, entry.path)
-    return [_output_text(name, value) for name, value in zip(entry.interface.outputs, outputs, strict=True)]
+def _output_types(case: BenchCase, session: Session) -> list[str]:
+    outputs = first_run(case.runtime, session, case.feed, case.path)
+    return [_output_type(name, value) for name, value in zip(case.interface.outputs, outputs, strict=True)]
 
 
-def _output_text(name: str, value: Any) -> str:
+def _output_type(name: str, value: Any) -> str:
     return f"{name} {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}"
 
 
-def _profile(entry: Entry, threads: int) -> Profile:
+def _profile(case: BenchCase, threads: int) -> Profile:
     fewest, most, enough = PROFILED
     with scratch_folder() as folder:
-        session = entry.runtime.open_profiled(entry.path, threads, folder)
-        session.run(entry.feed)
+        session = case.runtime.open_profiled(case.path, threads, folder)
+        session.run(case.feed)
         is_over: IsOver = lambda done, passed: done >= most or (done >= fewest and passed >= enough)  # noqa: E731
-        in_rounds([_run(session, entry.feed)], is_over)
+        in_rounds([_run(session, case.feed)], is_over)
         return session.profile(skipped=1)

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from layoutopt.bench.bench_inputs import Feed
-from layoutopt.bench.bench_report import Memory
+from layoutopt.bench.bench_report import PeakMemory
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.runtime.custom_ops import registered_libraries
 
 
-def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memory:
+def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> PeakMemory:
     """The peak memory of a new process that loads a model and runs it once.
 
     Raises:
@@ -21,18 +21,18 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> Memor
         LayoutoptError: the process failed for another reason.
     """
     with scratch_folder() as folder:
-        values = folder / "inputs"
-        values.write_bytes(pickle.dumps(feed))
-        arguments = [str(model), runtime, str(threads), str(values), *registered_libraries()]
+        inputs = folder / "inputs"
+        inputs.write_bytes(pickle.dumps(feed))
+        arguments = [str(model), runtime, str(threads), str(inputs), *registered_libraries()]
         command = [sys.executable, "-m", "layoutopt.bench.peak_memory_process", *arguments]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        what = f"the process that measures its memory ended with code {process.returncode}"
-        last = next(reversed(process.stderr.splitlines()), "")  # nothing, if it was killed
+        what = f"the process that measures its memory exited with code {process.returncode}"
+        last = next(reversed(process.stderr.splitlines()), "")  # empty if the process was killed
         raise LayoutoptError(
             what, where=str(model), hint=last or "close other programs or use a machine with more memory"
         )
-    answer = json.loads(process.stdout.splitlines()[-1])
-    if "what" in answer:
-        raise ModelError(**answer)
-    return Memory(**answer)
+    output = json.loads(process.stdout.splitlines()[-1])
+    if "what" in output:
+        raise ModelError(**output)
+    return PeakMemory(**output)

@@ -26,7 +26,7 @@ def banks(
 ) -> None:
     """Show a matrix in shared memory, and count bank conflicts.
 
-    The count is the number of passes in which a warp writes the matrix, and loads it for the tensor cores.
+    Counts the wavefronts in which a warp writes the matrix, and loads it for the tensor cores.
     """
     from layoutopt.cli.options.operands import parse_operand
     from layoutopt.cli.rendering.banks import print_banks

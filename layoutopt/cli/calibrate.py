@@ -45,14 +45,14 @@ def calibrate(
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.calibrate import print_calibration
     from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.files import Kind, Overwrite, is_same_file, write_text
+    from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
 
     state = resume or output.with_suffix(".state")
     if is_same_file(state, output):
         raise UsageError("that is the target file", where=f"--resume {resume}", hint="name another file")
-    rule = Overwrite(force=force)
-    rule.check(output, Kind.TARGET)
-    (rule if resume is None else Overwrite()).check(state, Kind.MEASUREMENTS)
+    overwrite = Overwrite(force=force)
+    overwrite.check(output, FileKind.TARGET)
+    (overwrite if resume is None else Overwrite()).check(state, FileKind.MEASUREMENTS)
     record = JsonRecord(json, output, state, kind="another file of the calibration", force=force)
     if resume is None:
         state.unlink(missing_ok=True)  # left over from an interrupted run
@@ -62,7 +62,7 @@ def calibrate(
         except KeyboardInterrupt:
             hint = f"continue with {_command_to_resume(output, state, quick, threads)}"
             raise CalibrationInterruptedError("interrupted; the measurements are stored", hint=hint) from None
-    write_text(output, report.profile, Kind.TARGET, rule)
+    write_text(output, report.profile, FileKind.TARGET, overwrite)
     record.write(report)
     if resume is None:
         state.unlink(missing_ok=True)

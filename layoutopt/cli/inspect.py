@@ -31,7 +31,7 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the target and formats recorded in the model are
+    No model is written. For a model that layoutopt wrote, the target and the formats stored in the model are
     printed, unless --target is given.
     """
     from layoutopt.cli.files.after_writing import after_writing
@@ -39,17 +39,17 @@ def inspect(
     from layoutopt.cli.inspection import PlannedModel, draw_inspected, inspect_model
     from layoutopt.cli.rendering.inspect import print_inspected
     from layoutopt.cli.rendering.warnings import repairs_of, warn_of_repairs
-    from layoutopt.files import Kind, Overwrite
+    from layoutopt.files import FileKind, Overwrite
 
-    rule = Overwrite((model,), None, force)
+    overwrite = Overwrite((model,), None, force)
     if plot is not None:
-        rule.check(plot, Kind.PICTURE)
+        overwrite.check(plot, FileKind.PICTURE)
         require_drawing()
     dims = assignments.parse_dim_ranges(dim or [])
     found = inspect_model(model, target, runtime, dims, strict=strict, custom_ops=custom_ops or ())
     if isinstance(found, PlannedModel):
         warn_of_repairs(repairs_of(found.report))
     if plot is not None:
-        draw_inspected(found, plot, rule)
+        draw_inspected(found, plot, overwrite)
     with after_writing([plot] if plot is not None else []):
         print_inspected(found, show_all, as_json)

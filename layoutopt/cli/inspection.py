@@ -1,4 +1,4 @@
-"""The data behind `inspect`: a model before and after planning, or the record in a model that layoutopt wrote."""
+"""The data of `inspect`: a model before and after planning, or the stamp and the formats of a model that layoutopt wrote."""
 
 import json
 from dataclasses import dataclass, field
@@ -58,8 +58,8 @@ class PlannedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedOp:
-    """One op of a model that layoutopt wrote; `formats` is empty for a standard ONNX op."""
+class StampedOp:
+    """An op of a model that layoutopt wrote; `formats` is empty for a standard ONNX op."""
 
     name: str
     kind: str
@@ -75,17 +75,17 @@ class StampedModel:
         model: the file.
         stamp: the metadata that `optimize` wrote: version, target, dialect, mode, pins.
         is_intact: whether the model is unchanged since it was written.
-        ops: its ops.
+        ops: the ops of the model and of the bodies of its ops.
     """
 
     model: str
     stamp: dict[str, Any]
     is_intact: bool
-    ops: list[RecordedOp]
+    ops: list[StampedOp]
 
 
 @dataclass(slots=True)
-class _FirstGraph:
+class _InitialOps:
     """A pass callback that records the ops before the first pass.
 
     Attributes:
@@ -99,14 +99,14 @@ class _FirstGraph:
     ops: list[Op] = field(default_factory=list)
     reports: list[OpReport] = field(default_factory=list)
 
-    def take_sizes(self, sizes: Sizes) -> None:
+    def set_sizes(self, sizes: Sizes) -> None:
         """Store the sizes that the model is planned for."""
         self.sizes = sizes
 
     def __call__(self, moment: str, current: Pass, graph: Graph) -> None:
         if not self.ops:
             self.ops = planned_ops(graph)
-            sizes = inference.measure(graph, self.sizes)
+            sizes = inference.evaluate_extents(graph, self.sizes)
             hardware = sized(self.hardware, sizes)
             self.reports = graph_report(graph, sized(self.cost_model, sizes), hardware=hardware).ops
 
@@ -120,7 +120,7 @@ def inspect_model(
     strict: bool = False,
     custom_ops: Libraries = (),
 ) -> PlannedModel | StampedModel:
-    """Plan a model for a target; without a target, read the record in a model that layoutopt wrote.
+    """Plan a model for a target; without a target, read the stamp and the formats of a model that layoutopt wrote.
 
     Args:
         model: the file.
@@ -137,10 +137,10 @@ def inspect_model(
     """
     with ProgressLine() as progress:
         cost_model = find_target(target or "cpu")
-        if target is None and (recorded := _recorded(model)) is not None:
-            return recorded
+        if target is None and (stamped := _read_stamped(model)) is not None:
+            return stamped
         spec, _ = runtime_and_dialect(runtime, None, cost_model)
-        before = _FirstGraph(cost_model, spec.restricted(cost_model))
+        before = _InitialOps(cost_model, spec.restricted(cost_model))
         plan = partial(
             api.optimize,
             model,
@@ -151,20 +151,20 @@ def inspect_model(
             custom_ops=custom_ops,
             progress=progress,
         )
-        result = plan(runtime=runtime, watch=before, sizes_found=before.take_sizes)
-        if result.plan is None and (recorded := _recorded(model)) is not None:
-            return recorded
+        result = plan(runtime=runtime, watch=before, sizes_found=before.set_sizes)
+        if result.plan is None and (stamped := _read_stamped(model)) is not None:
+            return stamped
         unlimited = None if spec.kernels == "target" else plan(runtime="compiler").report
     changes = _paired(before, planned_ops(result.graph), result.report.ops)
     return PlannedModel(result.report, changes, result.graph, unlimited)
 
 
-def draw_inspected(found: PlannedModel | StampedModel, path: Path, rule: Overwrite) -> None:
+def draw_inspected(found: PlannedModel | StampedModel, path: Path, overwrite: Overwrite) -> None:
     """Draw the plan of a model as SVG.
 
     Raises:
         UsageError: the model is already optimised, so there is no plan.
-        OutputError: the picture cannot be written, or must not replace what is there.
+        OutputError: the picture cannot be written, or must not replace an existing file.
     """
     from layoutopt.plot import draw_plan
 
@@ -173,17 +173,17 @@ def draw_inspected(found: PlannedModel | StampedModel, path: Path, rule: Overwri
             "the model is already optimised", where=f"--plot {path}", hint="name a --target to plan it again"
         )
     title = f"{Path(found.report.model).name}, {found.report.target}"
-    write_picture(draw_plan(found.graph, title), path, rule)
+    write_picture(draw_plan(found.graph, title), path, overwrite)
 
 
-def _paired(before: _FirstGraph, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
-    """Pair every op with itself after planning; then the new ops."""
-    left = dict(zip(ops, reports, strict=True))
-    changes = [OpChange(old, left.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
-    return changes + [OpChange(None, new) for new in left.values()]
+def _paired(before: _InitialOps, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+    """The changes of all ops before planning, in their order; then the ops that planning adds."""
+    remaining = dict(zip(ops, reports, strict=True))
+    changes = [OpChange(old, remaining.pop(op, None)) for op, old in zip(before.ops, before.reports, strict=True)]
+    return changes + [OpChange(None, new) for new in remaining.values()]
 
 
-def _recorded(path: Path) -> StampedModel | None:
+def _read_stamped(path: Path) -> StampedModel | None:
     model = onnx_io.read(path)
     if KEY not in model.metadata_props:
         return None
@@ -198,22 +198,22 @@ def _recorded(path: Path) -> StampedModel | None:
         path_text(path),
         stamp,
         is_intact,
-        [_recorded_op(op) for each in inference.lift(model).regions() for op in each.ops],
+        [_stamped_op(op) for each in inference.lift(model).regions() for op in each.ops],
     )
 
 
-def _recorded_op(op: Op) -> RecordedOp:
+def _stamped_op(op: Op) -> StampedOp:
     if not f"{op.domain}.".startswith(f"{DOMAIN}."):
-        return RecordedOp(op.name, op.kind, "")
+        return StampedOp(op.name, op.kind, "")
     if "src_format" in op.attributes:
         formats = f"{op.attributes['src_format']} -> {op.attributes.get('dst_format', '?')}"
     elif "input_formats" in op.attributes:
-        formats = " -> ".join(_listed(op.attributes.get(side)) for side in ("input_formats", "output_formats"))
+        formats = " -> ".join(_format_list(op.attributes.get(side)) for side in ("input_formats", "output_formats"))
     else:
         formats = str(op.attributes.get("formats", ""))
-    return RecordedOp(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
+    return StampedOp(op.name, op.op_type, formats.replace("->", "→"), "src_format" in op.attributes)
 
 
-def _listed(formats: Attribute | None) -> str:
+def _format_list(formats: Attribute | None) -> str:
     names = formats if isinstance(formats, tuple) else ()
     return f"({', '.join(str(each) or '-' for each in names)})"

@@ -128,7 +128,7 @@ class Job:
             infer=inference.infer_again,
             kernels=dialect.kernels,
             counts_moves=options.count_moves,
-            measure=inference.measure,
+            evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
         )
         return cls(

@@ -11,7 +11,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
-from layoutopt.onnx_io.writer.write import Written
+from layoutopt.onnx_io.writer.write import WrittenFiles
 from layoutopt.planner import Plan
 from layoutopt.report.schema import Report
 
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The model as a message of onnx; a copy of the one that was handed in where it was left alone."""
+        """The model as an onnx message; a copy of the message that `optimize` received if the model stays unchanged."""
         message = onnx.ModelProto()
         if isinstance(self.source, onnx.ModelProto):
             message.CopyFrom(self.source)
@@ -56,7 +56,7 @@ class Result:
             message.ParseFromString(onnx_io.to_bytes(self.model))
         return message
 
-    def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> Written:
+    def save(self, path: str | PathLike[str], *, external_data: str | None = None, force: bool = False) -> WrittenFiles:
         """Write the model, whole or not at all; one that was left alone is copied byte for byte.
 
         Args:
@@ -74,7 +74,7 @@ class Result:
         if self.source is None or external_data is not None:
             return onnx_io.write(self.model, path, external_data, source=self.origin, force=force)
         if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):
-            return Written(Path(path))
+            return WrittenFiles(Path(path))
         if onnx_io.has_external_data(self.model):
             return onnx_io.write(self.model, path, source=self.origin, force=force)
         return onnx_io.copy(self.source, path, force=force)

@@ -15,7 +15,7 @@ _LONGEST = 1 << 28  # bytes of the largest text file that is read
 _HEAD = 4096  # bytes
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """The kinds of output files; the values are their names in messages."""
 
     MODEL = "an ONNX model"
@@ -27,24 +27,24 @@ class Kind(Enum):
     GRAPH_TEXT = "a graph dumped by layoutopt"
 
 
-def is_predecessor(path: Path, kind: Kind) -> bool:
+def is_predecessor(path: Path, kind: FileKind) -> bool:
     """Whether a file of this kind may replace the existing file at `path`."""
     if path.stat().st_size == 0:
         return True
     match kind:
-        case Kind.MODEL:
+        case FileKind.MODEL:
             return is_onnx_file(path)
-        case Kind.WEIGHTS:
+        case FileKind.WEIGHTS:
             return False  # raw bytes have no mark
-        case Kind.PICTURE:
+        case FileKind.PICTURE:
             return PICTURE_MARK in _text(path, _HEAD)
-        case Kind.GRAPH_TEXT:
+        case FileKind.GRAPH_TEXT:
             return _text(path, _HEAD).startswith("graph ")
-        case Kind.REPORT:
+        case FileKind.REPORT:
             return "layoutopt_version" in _json(_text(path))
-        case Kind.MEASUREMENTS:
+        case FileKind.MEASUREMENTS:
             return "calibration" in _json(_text(path).partition("\n")[0])
-        case Kind.TARGET:
+        case FileKind.TARGET:
             return _is_calibrated(_text(path))
 
 

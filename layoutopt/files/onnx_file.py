@@ -1,7 +1,7 @@
 """Locations of external data in an ONNX file, found in the protobuf wire format without reading the weights.
 
-Other length-delimited fields are skipped, so that only a few pages of a large file are read. Parsing the message with the
-protobuf package would copy all of it.
+The content of all other fields is skipped, so that only a few pages of a large file are read. The protobuf package would copy
+the whole file.
 """
 
 import mmap
@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
-Span: TypeAlias = tuple[int, int]
+ByteRange: TypeAlias = tuple[int, int]
+"""The start and the end of a part of the file."""
 
 # The fields of each message that can contain external data, by number, with their message types.
 CHILDREN: dict[str, dict[int, str]] = {
@@ -48,14 +49,14 @@ def external_locations(path: Path) -> list[str] | None:
 
 
 def is_onnx_file(path: Path) -> bool:
-    """Whether a file is an ONNX model by its outermost structure."""
+    """Whether a file consists of the fields of a protobuf message and has a ModelProto.graph; its nodes are not checked."""
     return external_locations(path) is not None
 
 
 def external_files(path: Path) -> list[Path]:
     """The existing files of external data of an ONNX file; empty if it is not an ONNX model.
 
-    Locations are relative to the folder of the path and to that of the file to which a symbolic link leads.
+    Locations are relative to the folder of the path and, for a symbolic link, to the folder of its target.
     """
     folders = {os.path.realpath(each): each for each in (Path(os.path.realpath(path)).parent, path.parent)}.values()
     locations = external_locations(path) or ()
@@ -75,11 +76,11 @@ def _locations(content: mmap.mmap) -> list[str] | None:
     has_graph = False
     pending = [("ModelProto", (0, len(content)))]
     while pending:
-        message, span = pending.pop()
+        message, byte_range = pending.pop()
         children = CHILDREN.get(message, {})
-        for number, inner in _fields(content, span):
+        for number, inner in _fields(content, byte_range):
             if number in children:
-                # Most nodes have no tensors.
+                # A node is parsed only if it contains the key `location`: most nodes contain no tensor.
                 if children[number] != "NodeProto" or content.find(_LOCATION, *inner) >= 0:
                     pending.append((children[number], inner))
                 has_graph |= message == "ModelProto" and number == _GRAPH
@@ -90,19 +91,19 @@ def _locations(content: mmap.mmap) -> list[str] | None:
     return list(locations) if has_graph else None
 
 
-def _text(content: mmap.mmap, entry: Span, number: int) -> str:
+def _text(content: mmap.mmap, message: ByteRange, number: int) -> str:
     """The last string field of this number in a message; empty if there is none."""
-    found = [content[start:end] for each, (start, end) in _fields(content, entry) if each == number]
+    found = [content[start:end] for each, (start, end) in _fields(content, message) if each == number]
     return found[-1].decode("utf-8", "surrogateescape") if found else ""
 
 
-def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
-    """Number and content of every length-delimited field of a message.
+def _fields(content: mmap.mmap, byte_range: ByteRange) -> Iterator[tuple[int, ByteRange]]:
+    """Number and byte range of every length-delimited field of a message.
 
     Raises:
-        ValueError, IndexError: the bytes are no protobuf message.
+        ValueError, IndexError: the bytes are not a protobuf message.
     """
-    position, end = span
+    position, end = byte_range
     while position < end:
         tag, position = _varint(content, position)
         number, wire = tag >> 3, tag & 7
@@ -123,7 +124,7 @@ def _fields(content: mmap.mmap, span: Span) -> Iterator[tuple[int, Span]]:
 
 
 def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
-    """A number and the position behind it."""
+    """A varint and the position after it."""
     value = shift = 0
     while shift < 70:
         byte = content[position]
@@ -132,4 +133,4 @@ def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise ValueError("a number is too long")
+    raise ValueError("a varint is longer than 10 bytes")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.errors import OutputError
-from layoutopt.files.kinds import Kind, is_predecessor
+from layoutopt.files.kinds import FileKind, is_predecessor
 from layoutopt.files.onnx_file import external_files, is_onnx_file
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
 
@@ -41,14 +41,14 @@ class Overwrite:
     output: Path | None = None
     force: bool = False
 
-    def check(self, path: Path, kind: Kind) -> None:
+    def check(self, path: Path, kind: FileKind) -> None:
         """Check that a file may be replaced and can be written.
 
         Raises:
             OutputError: the file must not be replaced, or cannot be written.
         """
         check_writable(path)
-        if kind is not Kind.MODEL and self.output is not None and is_same_file(path, self.output):
+        if kind is not FileKind.MODEL and self.output is not None and is_same_file(path, self.output):
             raise OutputError("is the output model", where=path_text(path), hint="name another file")
         with output_errors(path):
             if not path.exists():
@@ -58,9 +58,9 @@ class Overwrite:
             if not self.force and (reason := _needs_force(path, kind)):
                 raise OutputError(reason, where=path_text(path), hint="name another file, or replace it with --force")
 
-    def _protected(self, path: Path, kind: Kind) -> str:
+    def _protected(self, path: Path, kind: FileKind) -> str:
         """The reason why a file is never replaced; empty if it may be."""
-        is_output = kind is Kind.MODEL and self.output is not None and is_same_file(path, self.output)
+        is_output = kind is FileKind.MODEL and self.output is not None and is_same_file(path, self.output)
         if not is_output and any(is_same_file(path, source) for source in self.sources):
             return "is read by this command"
         users = [*self.sources, *([self.output] if self.output is not None else [])]
@@ -68,13 +68,13 @@ class Overwrite:
         return f"holds weights of {path_text(user)}" if user is not None else ""
 
 
-def _needs_force(path: Path, kind: Kind) -> str:
+def _needs_force(path: Path, kind: FileKind) -> str:
     """The reason why a file is replaced only with `force`; empty if it is a predecessor."""
     if is_predecessor(path, kind):
         return ""
     if user := next(models_with_weights(path), None):
         return f"holds weights of {path_text(user)}"
-    if kind is Kind.MODEL and path.suffix == ".onnx":
+    if kind is FileKind.MODEL and path.suffix == ".onnx":
         return ""  # a damaged model
     return "is an ONNX model" if is_onnx_file(path) else f"exists and is not {kind.value}"
 
@@ -112,13 +112,13 @@ def models_with_weights(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def staged_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> Iterator[None]:
+def staged_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -> Iterator[None]:
     """Write a text file under a temporary name, and rename it when the context ends without an error.
 
     Raises:
         OutputError: it cannot be written, or must not replace what is there.
     """
-    rule.check(path, kind)
+    overwrite.check(path, kind)
     with Staging(path.parent) as staging:
         with output_errors(path):
             file = staging.open()
@@ -130,11 +130,11 @@ def staged_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> Iterat
             staging.commit((file, path))
 
 
-def write_text(path: Path, content: str, kind: Kind, rule: Overwrite) -> None:
+def write_text(path: Path, content: str, kind: FileKind, overwrite: Overwrite) -> None:
     """Write a text file atomically.
 
     Raises:
         OutputError: it cannot be written, or must not replace what is there.
     """
-    with staged_text(path, content, kind, rule):
+    with staged_text(path, content, kind, overwrite):
         pass

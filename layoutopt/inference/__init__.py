@@ -4,7 +4,7 @@ onnx_ir.Model --lift--> Graph
 """
 
 from layoutopt.inference.declarations import infer_again
+from layoutopt.inference.extent_evaluation import evaluate_extents
 from layoutopt.inference.lift import lift
-from layoutopt.inference.measure import measure
 
-__all__ = ["infer_again", "lift", "measure"]
+__all__ = ["evaluate_extents", "infer_again", "lift"]

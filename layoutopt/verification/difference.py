@@ -2,8 +2,8 @@
 
     largest = max |a - b| / scale        rms = sqrt(mean |a - b|^2) / scale        scale = max |a|
 
-Verification compares the difference of two models with the difference that rounding makes, so the scale cancels out. Integers,
-booleans and strings have no magnitude: their difference is the share of the elements that differ.
+Verification compares the difference of two models with the difference that rounding makes, so the scale cancels out. Integers
+of more than 8 bits, booleans and strings are compared for equality: their difference is the share of the elements that differ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Difference:
     rms: float = 0.0
 
     def __or__(self, other: "Difference") -> "Difference":
-        """The element-wise maximum of two differences."""
+        """The larger `largest` and the larger `rms` of two differences."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
     def scaled(self, factor: float) -> "Difference":
@@ -36,17 +36,17 @@ class Difference:
         return Difference(self.largest * factor, self.rms * factor)
 
     def is_within(self, limit: "Difference") -> bool:
-        """Whether neither number exceeds that of a limit."""
+        """Whether neither `largest` nor `rms` exceeds that of the limit."""
         return self.largest <= limit.largest and self.rms <= limit.rms
 
 
-_PIECE = 1 << 20  # elements that are upcast at a time
+_CHUNK = 1 << 20  # elements that are upcast at a time
 
 INFINITE = Difference(np.inf, np.inf)
 
 
 def maximum(differences: Iterable[Difference]) -> Difference:
-    """The element-wise maximum of differences; zero for none."""
+    """The largest `largest` and the largest `rms` of some differences; zero for none."""
     result = Difference()
     for each in differences:
         result |= each
@@ -54,7 +54,10 @@ def maximum(differences: Iterable[Difference]) -> Difference:
 
 
 def leaves(value: Any) -> list[Any]:
-    """The arrays of an output: those of all elements and keys of a sequence or map; any other object itself."""
+    """The leaves of an output: those of all elements of a sequence; the tuple of keys of a map, then those of its values.
+
+    A tensor is one leaf. A Python float is one as float32. Any other object is one unchanged.
+    """
     if isinstance(value, Mapping):
         return [tuple(value), *(leaf for each in value.values() for leaf in leaves(each))]
     if isinstance(value, list):
@@ -62,43 +65,43 @@ def leaves(value: Any) -> list[Any]:
     return [np.asarray(value, np.float32) if isinstance(value, float) else value]
 
 
-def difference(want: Any, got: Any, scale: float | None = None) -> Difference:
+def difference(expected: Any, actual: Any, scale: float | None = None) -> Difference:
     """The difference of two outputs: tensors, sequences, maps or scalars.
 
     Args:
-        want: the output of the original.
-        got: the output of the rewritten model.
-        scale: the divisor; by default the largest finite magnitude in `want`.
+        expected: the output of the original.
+        actual: the output of the rewritten model.
+        scale: the divisor; by default the largest finite magnitude in `expected`.
     """
-    wants, gots = leaves(want), leaves(got)
-    if len(wants) != len(gots) or type(want) is not type(got):
+    expected_leaves, actual_leaves = leaves(expected), leaves(actual)
+    if len(expected_leaves) != len(actual_leaves) or type(expected) is not type(actual):
         return INFINITE
-    return maximum(_of_arrays(a, b, scale) for a, b in zip(wants, gots, strict=True))
+    return maximum(_of_arrays(a, b, scale) for a, b in zip(expected_leaves, actual_leaves, strict=True))
 
 
-def _of_arrays(want: Any, got: Any, scale: float | None) -> Difference:
-    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
-        is_same = type(want) is type(got) and not isinstance(want, np.ndarray) and bool(want == got)
+def _of_arrays(expected: Any, actual: Any, scale: float | None) -> Difference:
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
+        is_same = type(expected) is type(actual) and not isinstance(expected, np.ndarray) and bool(expected == actual)
         return Difference() if is_same else INFINITE
-    if want.shape != got.shape or want.dtype != got.dtype:
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return INFINITE
-    if want.size == 0:
+    if expected.size == 0:
         return Difference()
-    if is_number(want):
-        return _of_numbers(want, got, scale)
-    share = float(np.count_nonzero(want != got)) / want.size
+    if has_magnitude(expected):
+        return _of_numbers(expected, actual, scale)
+    share = float(np.count_nonzero(expected != actual)) / expected.size
     return Difference(share, share)
 
 
-def is_number(array: Array) -> bool:
-    """Whether an array has magnitudes: floating-point values, or quantised values of at most 8 bits."""
+def has_magnitude(array: Array) -> bool:
+    """Whether elements are compared by distance: floating point, or integers of at most 8 bits, which may be quantised."""
     return array.dtype.kind in "fcV" or str(array.dtype).startswith(
         ("bfloat", "float", "int8", "uint8", "int4", "uint4")
     )
 
 
-def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
-    a, b = _computable(want), _computable(got)
+def _of_numbers(expected: Array, actual: Array, scale: float | None) -> Difference:
+    a, b = _upcast(expected), _upcast(actual)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.asarray(a - b)
         distance = np.abs(distance, out=None if np.iscomplexobj(distance) else distance)
@@ -119,15 +122,15 @@ def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
     return Difference(largest / divisor, largest / divisor * float(np.sqrt(np.dot(distance, distance) / distance.size)))
 
 
-def _computable(array: Array) -> Array:
-    """The array as float32 unless numpy computes fast with its own type."""
+def _upcast(array: Array) -> Array:
+    """The array as float32; arrays of float32, float64 and complex numbers as they are."""
     if array.dtype in (np.float32, np.float64) or np.iscomplexobj(array):
         return array
     return array.astype(np.float32)
 
 
 def element_type(value: Any) -> str:
-    """The element type of an output; of a sequence or map that of its first element."""
+    """The element type of an output; for a sequence or map, the element type of its first element."""
     while isinstance(value, list | dict) and value:
         value = next(iter(value.values() if isinstance(value, dict) else value))
     return str(value.dtype) if isinstance(value, np.ndarray) else "float32" if isinstance(value, float) else "object"
@@ -139,8 +142,8 @@ def largest_magnitude(value: Any) -> float:
         return 0.0
     wide = np.complex128 if np.iscomplexobj(value) else np.float64
     flat = value.reshape(-1)
-    sizes = (np.abs(flat[start : start + _PIECE].astype(wide)) for start in range(0, flat.size, _PIECE))
-    return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in sizes), default=0.0)
+    chunks = (np.abs(flat[start : start + _CHUNK].astype(wide)) for start in range(0, flat.size, _CHUNK))
+    return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in chunks), default=0.0)
 
 
 __all__ = [
@@ -148,7 +151,7 @@ __all__ = [
     "Difference",
     "difference",
     "element_type",
-    "is_number",
+    "has_magnitude",
     "largest_magnitude",
     "leaves",
     "maximum",

@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Conversion, Format, Part, pack
-from layoutopt.formats import Layout as Memory
+from layoutopt.formats import Conversion, Format, Layout, Part, pack
 from layoutopt.systems.cute import (
     ComposedLayout,
     CuteLayout,
@@ -23,8 +22,8 @@ from layoutopt.systems.cute import (
     complement,
     composition,
     flat_divide,
+    from_bound_layout,
     from_format,
-    from_memory,
     index_map,
     left_inverse,
     logical_divide,
@@ -380,9 +379,9 @@ def test_what_no_format_says() -> None:
 @given(bound(), st.integers(1, 3))
 def test_memory_with_gaps_is_a_layout_too(case: tuple[Format, tuple[int, ...]], gap: int) -> None:
     fmt, shape = case
-    packed = Memory.packed(fmt, shape)
-    memory = Memory(fmt, shape, tuple(gap * stride for stride in packed.strides))
-    assert (from_memory(memory).values() == gap * from_format(fmt, shape).values()).all()
+    packed = Layout.packed(fmt, shape)
+    layout = Layout(fmt, shape, tuple(gap * stride for stride in packed.strides))
+    assert (from_bound_layout(layout).values() == gap * from_format(fmt, shape).values()).all()
 
 
 @settings(max_examples=200)

@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 from layoutopt.bench import BenchReport, bench
-from layoutopt.bench.bench_inputs import feeds, resolve_extents
+from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
 from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
@@ -89,21 +89,21 @@ def test_rounds_alternate(starts_last: bool, order: str) -> None:
 
 def test_symbolic_dimensions(save) -> None:
     found = interface(save("a.onnx", SYMBOLIC))
-    guessed, asked = resolve_extents([found], {}, {}), resolve_extents([found], {"batch": 5}, {})
+    guessed, asked = resolve_dimension_sizes([found], {}, {}), resolve_dimension_sizes([found], {"batch": 5}, {})
     assert (guessed.sizes, guessed.inferred) == ({"batch": 2}, ("batch",))
     assert (asked.sizes, asked.inferred) == ({"batch": 5}, ())
     (feed,) = feeds([found], asked.sizes, 0, {})
     assert feed["x"].shape == (5, 3) and feed["i"].dtype == np.int64
     with pytest.raises(DimensionError, match="there are batch"):
-        resolve_extents([found], {"bach": 5}, {})
+        resolve_dimension_sizes([found], {"bach": 5}, {})
 
 
 def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
     found = [interface(save(f"{name}.onnx", SYMBOLIC)) for name in "ab"]
     x = np.ones((7, 3), np.float32)
-    extents = resolve_extents(found, {}, {"x": x})
-    assert (extents.sizes, extents.inferred) == ({"batch": 7}, ())
-    for feed in feeds(found, extents.sizes, 0, {"x": x}):
+    dimensions = resolve_dimension_sizes(found, {}, {"x": x})
+    assert (dimensions.sizes, dimensions.inferred) == ({"batch": 7}, ())
+    for feed in feeds(found, dimensions.sizes, 0, {"x": x}):
         assert feed["x"] is x and feed["i"].shape == (1,)
 
 
@@ -121,14 +121,14 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
 )
 def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        resolve_extents([interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
+        resolve_dimension_sizes([interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
 
 
 def test_dimensions_without_a_name(tmp_path: Path) -> None:
     model = parser.parse_model(HEADER + SHORT)
     model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
     onnx.save(model, tmp_path / "a.onnx")
-    assert resolve_extents([interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
+    assert resolve_dimension_sizes([interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
 
 
 def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "a.onnx")
     found, x = interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
-    (feed,) = feeds([found], resolve_extents([found], {}, {"x": x}).sizes, 0, {"x": x})
+    (feed,) = feeds([found], resolve_dimension_sizes([found], {}, {"x": x}).sizes, 0, {"x": x})
     assert feed["x"] is x
 
 

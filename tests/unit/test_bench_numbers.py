@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from layoutopt.bench.bench_report import MachineReport, Memory, ModelReport, Profile
+from layoutopt.bench.bench_report import MachineReport, ModelReport, PeakMemory, Profile
 from layoutopt.bench.caveats import machine_caveats, ratio_caveats
 from layoutopt.bench.op_profile import read_profile
 from layoutopt.bench.statistics import median_estimate, ratio
@@ -95,7 +95,7 @@ def model(label: str, samples: list[list[float]], baseline: list[list[float]] | 
         speed_up=ratio(baseline, samples) if baseline else None,
         creation=median_estimate(samples),
         creation_speed_up=None,
-        memory=Memory(peak_bytes=2, bytes_before=1),
+        memory=PeakMemory(peak_bytes=2, bytes_before=1),
         profile=Profile(runs=1, seconds=0, movement_share=0, reorder_share=0, ops=[]),
         samples=samples,
     )

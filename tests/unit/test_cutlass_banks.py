@@ -26,7 +26,7 @@ OPERANDS = [
 
 
 @pytest.mark.parametrize(
-    ("addresses", "width", "passes"),
+    ("addresses", "width", "wavefronts"),
     [
         (LANES * 4, 4, (1,)),
         (LANES * 0, 4, (1,)),  # one word for all
@@ -45,13 +45,13 @@ OPERANDS = [
         (np.array([0, 128, 256]), 4, (3,)),
     ],
 )
-def test_known_accesses(addresses: np.ndarray, width: int, passes: tuple[int, ...]) -> None:
+def test_known_accesses(addresses: np.ndarray, width: int, wavefronts: tuple[int, ...]) -> None:
     found = bank_conflicts(addresses, width)
-    assert found.passes == passes and found.conflicts == sum(passes) - len(passes)
+    assert found.wavefronts == wavefronts and found.conflicts == sum(wavefronts) - len(wavefronts)
 
 
 @given(st.sampled_from((1, 2, 4, 8, 16)), st.lists(st.integers(0, 200), min_size=1, max_size=32))
-def test_passes_are_counted_byte_by_byte(width: int, places: list[int]) -> None:
+def test_wavefronts_are_counted_byte_by_byte(width: int, places: list[int]) -> None:
     wanted = []
     threads = 32 if width <= 4 else 128 // width
     for first in range(0, len(places), threads):
@@ -60,7 +60,7 @@ def test_passes_are_counted_byte_by_byte(width: int, places: list[int]) -> None:
             for byte in range(place * width, (place + 1) * width):
                 banks.setdefault(byte // 4 % 32, set()).add(byte // 4)
         wanted.append(max(map(len, banks.values())))
-    assert bank_conflicts(np.array(places) * width, width).passes == tuple(wanted)
+    assert bank_conflicts(np.array(places) * width, width).wavefronts == tuple(wanted)
 
 
 @pytest.mark.parametrize("kind", OPERANDS, ids=lambda kind: kind.__name__)
@@ -81,7 +81,7 @@ def test_swizzled_operands_have_no_conflicts(kind: type[TensorOpLayout]) -> None
 @pytest.mark.parametrize(("kind", "extent"), [(RowMajor, (32, 64)), (ColumnMajor, (64, 32))])
 def test_plain_operands_have_them_unless_they_are_padded(kind: type, extent: tuple[int, int]) -> None:
     plain, padded = Operand.of(kind(64), extent), Operand.of(kind(72), extent)
-    assert plain.conflicts(plain.read).passes == (8, 8, 8, 8)
+    assert plain.conflicts(plain.read).wavefronts == (8, 8, 8, 8)
     assert plain.conflicts(plain.write).conflicts == padded.conflicts(padded.read).conflicts == 0
 
 
@@ -94,7 +94,7 @@ def test_the_swizzle_of_cute_for_half_precision() -> None:
     access = fragment(4)
     assert plain.conflicts(plain.write).conflicts == swizzled.conflicts(swizzled.write).conflicts == 0
     eight = type(access)("rows", LANES[:8] * 0, LANES[:8], 16, 8)
-    assert plain.conflicts(eight).passes == (8,) and swizzled.conflicts(eight).passes == (1,)
+    assert plain.conflicts(eight).wavefronts == (8,) and swizzled.conflicts(eight).wavefronts == (1,)
 
 
 @pytest.mark.parametrize("kind", OPERANDS, ids=lambda kind: kind.__name__)
@@ -142,11 +142,11 @@ def test_banks(capsys: pytest.CaptureFixture[str]) -> None:
     assert swizzled.count("no conflicts") == 2
     assert "     1    2,8  [2,0]   2,24   2,16    3,8  [3,0]   3,24   3,16\n" in swizzled
     plain = said(capsys, "RowMajor", "--extent", "32,64")
-    assert "28 conflicts  16 bytes per thread, 4 phases in 32 passes" in plain and "…\n" in plain
+    assert "28 conflicts  16 bytes per thread, 4 phases in 32 wavefronts" in plain and "…\n" in plain
     assert said(capsys, "RowMajor", "--stride", "72").count("no conflicts") == 2
     assert said(capsys, "Sw<3,3,3> o (8,64):(64,1)").count("no conflicts") == 2
     assert "[0,8]" in said(capsys, "TensorOpMultiplicandCongruous64b")
-    assert "1 phase in 1 pass\n" in said(capsys, "TensorOpMultiplicandCongruous<32,32>")
+    assert "1 phase in 1 wavefront\n" in said(capsys, "TensorOpMultiplicandCongruous<32,32>")
     for name in ("ColumnMajor", "PitchLinear", "(64,8):(1,64)"):
         assert "28 conflicts" in said(capsys, name, "--dtype", "bfloat16")
 

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from layoutopt.errors import OutputError
 from layoutopt.files import (
     PICTURE_MARK,
-    Kind,
+    FileKind,
     Overwrite,
     Staging,
     external_files,
@@ -30,12 +30,12 @@ from layoutopt.files.onnx_file import CHILDREN
 from layoutopt.files.temporary import remove_stale_files, remove_stale_folders, temporary_name
 
 JSON = json.dumps({"layoutopt_version": "1"})
-CONTENTS: dict[Kind, bytes] = {
-    Kind.REPORT: JSON.encode(),
-    Kind.PICTURE: f"<?xml?>\n{PICTURE_MARK}\n<svg/>".encode(),
-    Kind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
-    Kind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
-    Kind.GRAPH_TEXT: b"graph g() -> ()\n",
+CONTENTS: dict[FileKind, bytes] = {
+    FileKind.REPORT: JSON.encode(),
+    FileKind.PICTURE: f"<?xml?>\n{PICTURE_MARK}\n<svg/>".encode(),
+    FileKind.TARGET: b'inherits = "cpu-avx2"\ndescription = "layoutopt calibrate"\n',
+    FileKind.MEASUREMENTS: b'{"calibration": 1}\n{"kernel": "x"}\n',
+    FileKind.GRAPH_TEXT: b"graph g() -> ()\n",
 }
 OTHERS = {
     "config.json": b'{"model_type": "bert"}',
@@ -59,7 +59,7 @@ def save(folder: Path, name: str, data: str | None = None) -> Path:
 # --- the rule ----------------------------------------------------------------------------------------------
 
 
-def allowed(path: Path, kind: Kind, rule: Overwrite) -> bool:
+def allowed(path: Path, kind: FileKind, rule: Overwrite) -> bool:
     """Whether a file may be written; a refusal changes nothing."""
     before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
     try:
@@ -72,14 +72,14 @@ def allowed(path: Path, kind: Kind, rule: Overwrite) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_file_is_replaced_by_its_kind_only(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(FileKind))
+def test_a_file_is_replaced_by_its_kind_only(tmp_path: Path, kind: FileKind) -> None:
     """Whatever exists, of our kinds and of others: only the predecessor is replaced without force, and everything with it."""
     for other, content in CONTENTS.items():
         (tmp_path / other.name).write_bytes(content)
     for name, content in OTHERS.items():
         (tmp_path / name).write_bytes(content)
-    save(tmp_path, Kind.MODEL.name)
+    save(tmp_path, FileKind.MODEL.name)
     for path in sorted(tmp_path.iterdir()):
         assert allowed(path, kind, Overwrite()) == (path.name == kind.name), path.name
         assert allowed(path, kind, Overwrite(force=True)), path.name
@@ -98,38 +98,38 @@ def test_what_a_command_reads_is_never_replaced(tmp_path: Path, link: str, force
         linked = [tmp_path / f"{path.name}.link" for path in (source, data)]
     else:
         linked = [source, data]
-    for kind in Kind:
+    for kind in FileKind:
         for path in linked:
             assert not allowed(path, kind, Overwrite((source,), None, force))
             assert not allowed(path, kind, Overwrite((source,), tmp_path / "out.onnx", force))
-    assert allowed(linked[0], Kind.MODEL, Overwrite((source,), linked[0], force))
-    assert not allowed(linked[1], Kind.MODEL, Overwrite((source,), linked[1], force))
-    assert not allowed(linked[0], Kind.REPORT, Overwrite((source,), linked[0], force))
+    assert allowed(linked[0], FileKind.MODEL, Overwrite((source,), linked[0], force))
+    assert not allowed(linked[1], FileKind.MODEL, Overwrite((source,), linked[1], force))
+    assert not allowed(linked[0], FileKind.REPORT, Overwrite((source,), linked[0], force))
 
 
 def test_external_data_of_the_output_and_of_siblings(tmp_path: Path) -> None:
     out, data = save(tmp_path, "out.onnx", "w.bin"), tmp_path / "w.bin"
-    for kind in Kind:
+    for kind in FileKind:
         assert not allowed(data, kind, Overwrite((), out, force=True))
         assert not allowed(data, kind, Overwrite((), tmp_path / "other.onnx"))
         assert allowed(data, kind, Overwrite((), tmp_path / "other.onnx", force=True))
     named_like_a_model = tmp_path / "w.onnx"
     save(tmp_path, "sibling.onnx", "w.onnx")
-    assert not allowed(named_like_a_model, Kind.MODEL, Overwrite((), named_like_a_model))
+    assert not allowed(named_like_a_model, FileKind.MODEL, Overwrite((), named_like_a_model))
     (tmp_path / "damaged.onnx").write_bytes(b"precious")
-    assert allowed(tmp_path / "damaged.onnx", Kind.MODEL, Overwrite((), tmp_path / "damaged.onnx"))
+    assert allowed(tmp_path / "damaged.onnx", FileKind.MODEL, Overwrite((), tmp_path / "damaged.onnx"))
 
 
 def test_a_text_file_is_whole_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    write_text(path, JSON, Kind.REPORT, Overwrite())
+    write_text(path, JSON, FileKind.REPORT, Overwrite())
     path.chmod(0o640)
-    write_text(path, f"{JSON}\n", Kind.REPORT, Overwrite())
+    write_text(path, f"{JSON}\n", FileKind.REPORT, Overwrite())
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (f"{JSON}\n", 0o640)
     with pytest.raises(OutputError, match="the name is too long"):
-        write_text(tmp_path / ("n" * 300), JSON, Kind.REPORT, Overwrite())
+        write_text(tmp_path / ("n" * 300), JSON, FileKind.REPORT, Overwrite())
     with pytest.raises(OutputError, match="not a file name"):
-        write_text(tmp_path / "a\0b", JSON, Kind.REPORT, Overwrite())
+        write_text(tmp_path / "a\0b", JSON, FileKind.REPORT, Overwrite())
     assert os.listdir(tmp_path) == ["r.json"]
 
 

@@ -142,7 +142,7 @@ def test_the_pipelines() -> None:
     assert [step.name for step in TRAINING_PIPELINE.passes] == [
         name
         for name in names
-        if name in {"measure-sizes", "assign-formats", "convert-integers"} or name.endswith("-casts")
+        if name in {"evaluate-extents", "assign-formats", "convert-integers"} or name.endswith("-casts")
     ]
     for step in DEFAULT_PIPELINE.passes:
         check_value(step)

@@ -385,7 +385,7 @@ def test_sizes_of_unknown_dimensions_are_measured() -> None:
     )
     height = (graph.value("p").shape or ())[2]
     assert is_unknown(height)
-    sizes = inference.measure(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
+    sizes = inference.evaluate_extents(graph, Sizes.of(graph.inputs, {"H": (9, 33), "W": 8}))
     assert [sizes.at(height, point) for point in sizes.points] == [5, 9, 17]
 
 

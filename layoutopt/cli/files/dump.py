@@ -12,7 +12,7 @@ from pathlib import Path
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.terminal import printable
-from layoutopt.files import Kind, Overwrite, output_errors, write_text
+from layoutopt.files import FileKind, Overwrite, output_errors, write_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.text import to_text
 from layoutopt.passes.base import Pass, Pipeline
@@ -25,16 +25,16 @@ class DumpRequest:
     """The value of one `--dump-ir`.
 
     Attributes:
-        moment: before, after or all.
+        moment: before or after a pass; all for both.
         pass_name: the name of the pass; empty for all.
         folder: the folder for files; None for stderr.
-        rule: which existing files may be replaced.
+        overwrite: the rules for existing files.
     """
 
     moment: str
     pass_name: str = ""
     folder: Path | None = None
-    rule: Overwrite = field(default_factory=Overwrite)
+    overwrite: Overwrite = field(default_factory=Overwrite)
 
     def matches(self, moment: str, pass_name: str, number: int) -> bool:
         """Whether the request covers this moment (before or after) of the `number`th pass that runs."""
@@ -51,7 +51,7 @@ class DumpRequest:
         path = self.folder / f"{title}.txt"
         with output_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, content, Kind.GRAPH_TEXT, self.rule)
+        write_text(path, content, FileKind.GRAPH_TEXT, self.overwrite)
 
 
 @dataclass(slots=True)
@@ -75,17 +75,17 @@ class GraphDumper:
         return any(request.folder is None for request in self.requests)
 
 
-def parse_dumps(requests: Sequence[str], pipeline: Pipeline, rule: Overwrite) -> GraphDumper:
-    """Parse the values of all `--dump-ir` for the passes of a pipeline; `rule` decides which files may be replaced.
+def parse_dumps(requests: Sequence[str], pipeline: Pipeline, overwrite: Overwrite) -> GraphDumper:
+    """Parse the values of all `--dump-ir` for the passes of a pipeline; `overwrite` decides which files may be replaced.
 
     Raises:
-        UsageError: a value has another form, or there is no such pass.
+        UsageError: a value is none of the forms above, or there is no such pass.
     """
     pass_names = [each.name for each in pipeline.passes]
-    return GraphDumper([_parse(request, pass_names, rule) for request in requests])
+    return GraphDumper([_parse(request, pass_names, overwrite) for request in requests])
 
 
-def _parse(request: str, pass_names: Sequence[str], rule: Overwrite) -> DumpRequest:
+def _parse(request: str, pass_names: Sequence[str], overwrite: Overwrite) -> DumpRequest:
     position, _, folder = request.partition("=")
     moment, _, pass_name = position.partition(":")
     if position != "all" and moment not in ("before", "after"):
@@ -94,4 +94,4 @@ def _parse(request: str, pass_names: Sequence[str], rule: Overwrite) -> DumpRequ
     if position != "all" and pass_name not in pass_names:
         hint = f"there are {', '.join(dict.fromkeys(pass_names))}"
         raise UsageError(f"no pass '{pass_name}'", where=f"--dump-ir {request}", hint=hint)
-    return DumpRequest(moment, pass_name, Path(folder) if folder not in ("", _STDERR) else None, rule)
+    return DumpRequest(moment, pass_name, Path(folder) if folder not in ("", _STDERR) else None, overwrite)

@@ -6,7 +6,7 @@ from typing import Any
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import show_text
-from layoutopt.files import Kind, Overwrite, is_same_file, write_text
+from layoutopt.files import FileKind, Overwrite, is_same_file, write_text
 
 _STDOUT = Path("-")
 
@@ -33,12 +33,12 @@ class JsonRecord:
         self.is_printed = path == _STDOUT
         self.files: list[Path] = []
         self._path = None if self.is_printed else path
-        self._rule = Overwrite(sources, None, force)
+        self._overwrite = Overwrite(sources, None, force)
         if self._path is None:
             return
         if any(is_same_file(self._path, source) for source in sources):
             raise UsageError(f"that is {kind}", where=f"--json {path}", hint="name another file")
-        self._rule.check(self._path, Kind.REPORT)
+        self._overwrite.check(self._path, FileKind.REPORT)
 
     def write(self, data: Any) -> None:
         """Write or print the record.
@@ -50,5 +50,5 @@ class JsonRecord:
         if self.is_printed:
             show_text(json_text(data))
         if self._path is not None:
-            write_text(self._path, json_text(data), Kind.REPORT, self._rule)
+            write_text(self._path, json_text(data), FileKind.REPORT, self._overwrite)
             self.files = [self._path]

@@ -7,9 +7,9 @@ from layoutopt.cli.files.after_writing import after_writing
 from layoutopt.cli.rendering.json_text import json_text
 from layoutopt.cli.rendering.terminal import file_size, show_text
 from layoutopt.driver.result import Result
-from layoutopt.files import Kind, Overwrite, external_files, is_same_file, staged_text
+from layoutopt.files import FileKind, Overwrite, external_files, is_same_file, staged_text
 from layoutopt.onnx_io.writer.weights_file import check_name
-from layoutopt.onnx_io.writer.write import Written
+from layoutopt.onnx_io.writer.write import WrittenFiles
 
 _STDOUT = Path("-")
 
@@ -38,17 +38,17 @@ class Outputs:
     ) -> None:
         self.prints_report = report == _STDOUT
         self.source_size = _model_size(source)
-        self.written: Written | None = None
+        self.written: WrittenFiles | None = None
         self._model = model
         self._report = None if self.prints_report else report
         self._external_data = external_data if model is not None else None
-        self._rule = Overwrite((source,), model, force)
-        weights = None if model is None or external_data is None else _next_to(model, external_data)
-        named = {"MODEL": source, "OUT": model, "the external data": weights}
+        self._overwrite = Overwrite((source,), model, force)
+        weights = None if model is None or external_data is None else _weights_path(model, external_data)
+        others = {"MODEL": source, "OUT": model, "the external data": weights}
         if self._report is not None:
-            _refuse_same(f"--report {self._report}", self._report, named)
+            _check_distinct(f"--report {self._report}", self._report, others)
         if weights is not None:
-            _refuse_same(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
+            _check_distinct(f"--external-data {external_data}", weights, {"MODEL": source, "OUT": model})
 
     def check(self) -> None:
         """Check that all files can be written.
@@ -57,23 +57,23 @@ class Outputs:
             OutputError: a file cannot be written, or must not be replaced.
         """
         if self._model is not None:
-            self._rule.check(self._model, Kind.MODEL)
+            self._overwrite.check(self._model, FileKind.MODEL)
         if self._model is not None and self._external_data is not None:
-            check_name(self._model, self._external_data, self._rule)
+            check_name(self._model, self._external_data, self._overwrite)
         if self._report is not None:
-            self._rule.check(self._report, Kind.REPORT)
+            self._overwrite.check(self._report, FileKind.REPORT)
 
     def write(self, result: Result) -> None:
         """Write the report and the model.
 
         Raises:
-            OutputError: one of them cannot be written. If the model cannot be written, the report is not written either.
+            OutputError: the model or the report cannot be written. Without the model, the report is not written either.
             StdoutError: the report cannot be printed; the model has been written.
         """
         if self._report is None:
             self._save(result)
         else:
-            with staged_text(self._report, json_text(result.report), Kind.REPORT, self._rule):
+            with staged_text(self._report, json_text(result.report), FileKind.REPORT, self._overwrite):
                 self._save(result)
         if self.prints_report:
             with after_writing(self.files):
@@ -81,7 +81,7 @@ class Outputs:
 
     def _save(self, result: Result) -> None:
         if self._model is not None:
-            self.written = result.save(self._model, external_data=self._external_data, force=self._rule.force)
+            self.written = result.save(self._model, external_data=self._external_data, force=self._overwrite.force)
 
     @property
     def written_size(self) -> int:
@@ -99,15 +99,19 @@ def _model_size(model: Path) -> int:
     return file_size(model, *dict.fromkeys(each.resolve() for each in external_files(model)))
 
 
-def _next_to(model: Path, name: str) -> Path:
-    """The path of the weights file."""
+def _weights_path(model: Path, name: str) -> Path:
+    """The path of the weights file with this name, in the folder of the model.
+
+    Raises:
+        UsageError: the name contains a folder, is empty or is that of the model.
+    """
     if name in ("", ".", "..") or Path(name).name != name or name == model.name:
         hint = f"name another file next to {model}, without a folder"
         raise UsageError("not a name for a weights file", where=f"--external-data {name}", hint=hint)
     return model.with_name(name)
 
 
-def _refuse_same(option: str, path: Path, named: dict[str, Path | None]) -> None:
-    for what, other in named.items():
+def _check_distinct(option: str, path: Path, others: dict[str, Path | None]) -> None:
+    for description, other in others.items():
         if other is not None and is_same_file(path, other):
-            raise UsageError(f"that is {what}", where=option, hint="name another file")
+            raise UsageError(f"that is {description}", where=option, hint="name another file")

@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from layoutopt.files import PICTURE_MARK, Kind, Overwrite, write_text
+from layoutopt.files import PICTURE_MARK, FileKind, Overwrite, write_text
 
 _HEADER = f'<?xml version="1.0" encoding="UTF-8"?>\n{PICTURE_MARK}\n'
 
@@ -18,10 +18,10 @@ def require_drawing() -> None:
     import_module("layoutopt.plot")
 
 
-def write_picture(figure: Any, path: Path, rule: Overwrite) -> None:
+def write_picture(figure: Any, path: Path, overwrite: Overwrite) -> None:
     """Write a drawing as SVG, atomically.
 
     Raises:
         OutputError: the file cannot be written, or must not be replaced.
     """
-    write_text(path, figure.as_svg(header=_HEADER), Kind.PICTURE, rule)
+    write_text(path, figure.as_svg(header=_HEADER), FileKind.PICTURE, overwrite)

@@ -13,7 +13,7 @@ _LINES = 16  # of memory that are shown
 
 
 def print_banks(matrix: Operand, as_json: bool) -> None:
-    """Print the position of the elements, and the passes of a write and a read."""
+    """Print the position of the elements, and the wavefronts of a write and a read."""
     costs = [(access, matrix.conflicts(access)) for access in (matrix.write, matrix.read)]
     if as_json:
         show_json(
@@ -22,7 +22,12 @@ def print_banks(matrix: Operand, as_json: bool) -> None:
                 "extent": matrix.extent,
                 "element_bits": matrix.element_size,
                 "accesses": [
-                    {"name": access.name, "bytes": access.width, "passes": cost.passes, "conflicts": cost.conflicts}
+                    {
+                        "name": access.name,
+                        "bytes": access.width,
+                        "wavefronts": cost.wavefronts,
+                        "conflicts": cost.conflicts,
+                    }
                     for access, cost in costs
                 ],
                 "cell_bytes": matrix.cell,
@@ -32,14 +37,14 @@ def print_banks(matrix: Operand, as_json: bool) -> None:
         return
     size = f"  {' x '.join(map(str, matrix.extent))} elements of {matrix.element_size} bits"
     show(styled_line((str(matrix.layout), "bold"), (size, "dim")))
-    show(key_values(*((access.name, _cost(access, cost.passes, cost.conflicts)) for access, cost in costs)))
+    show(key_values(*((access.name, _cost(access, cost.wavefronts, cost.conflicts)) for access, cost in costs)))
     section("banks", "first element of each cell, as strided index, contiguous index", _picture(matrix))
     footnote(f"Brackets mark the cells that the first {matrix.read.phase} threads of {matrix.read.name} read together.")
 
 
-def _cost(access: Access, passes: Sequence[int], conflicts: int) -> Text:
+def _cost(access: Access, wavefronts: Sequence[int], conflicts: int) -> Text:
     words = _counted(conflicts, "conflict") if conflicts else "no conflicts"
-    how = f"  {access.width} bytes per thread, {_counted(len(passes), 'phase')} in {_counted(sum(passes), 'pass', 'passes')}"
+    how = f"  {access.width} bytes per thread, {_counted(len(wavefronts), 'phase')} in {_counted(sum(wavefronts), 'wavefront')}"
     return styled_line((words, "yellow" if conflicts else "green"), (how, "dim"))
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.inspection import OpChange, PlannedModel, StampedModel
-from layoutopt.cli.rendering.optimize import estimate, plan_lines, sized, title
+from layoutopt.cli.rendering.optimize import estimate, plan_lines, size_text, title
 from layoutopt.cli.rendering.terminal import (
     footnote,
     key_values,
@@ -31,7 +31,7 @@ _VECTORS = ("C", "scalar")  # formats that are not printed
 
 
 def print_inspected(found: PlannedModel | StampedModel, show_all: bool, as_json: bool) -> None:
-    """Print a planned or recorded model, with one row per op if `show_all`."""
+    """Print a planned or stamped model, with one row per op if `show_all`."""
     if as_json:
         show_json(asdict(found) if isinstance(found, StampedModel) else _record(found))
     elif isinstance(found, StampedModel):
@@ -227,7 +227,7 @@ def _print_recorded(found: StampedModel, show_all: bool) -> None:
         ),
     ]
     if stamp.get("dims"):
-        rows.append(("sizes", text(", ".join(f"{name} {sized(*range)}" for name, range in stamp["dims"].items()))))
+        rows.append(("sizes", text(", ".join(f"{name} {size_text(*range)}" for name, range in stamp["dims"].items()))))
     if stamp["pins"]:
         rows.append(("pinned", text(", ".join(f"{name} {format}" for name, format in stamp["pins"].items()))))
     show(styled_line((found.model, "bold")), key_values(*rows))

@@ -61,7 +61,7 @@ def title(report: Report) -> Text:
     return styled_line((report.model, "bold"), (aside, "dim"))
 
 
-def sized(low: int, high: int) -> str:
+def size_text(low: int, high: int) -> str:
     """A size, or a range of sizes as LOW:HIGH."""
     return str(low) if low == high else f"{low}:{high}"
 
@@ -71,7 +71,7 @@ def _sizes(dims: list[DimReport]) -> list[tuple[str, Text]]:
     if not dims:
         return []
     parts = [
-        styled_line(f"{each.name} {sized(each.low, each.high)}", ("?" if each.assumed else "", "yellow"))
+        styled_line(f"{each.name} {size_text(each.low, each.high)}", ("?" if each.assumed else "", "yellow"))
         for each in dims
     ]
     hint = ("  ? inferred; set it with --dim NAME=SIZE", "dim") if any(each.assumed for each in dims) else ""
@@ -179,12 +179,12 @@ def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
     if growth is None or (growth.bytes_after <= _NOTABLE * growth.bytes_before and not growth.declined):
         return []
     change = styled_line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
-    parts = [change, *_purchases("saves", growth.accepted), *_purchases("declined:", growth.declined)]
+    parts = [change, *_growth_requests("saves", growth.accepted), *_growth_requests("declined:", growth.declined)]
     hint = [styled_line(("--max-growth", "dim"))] if growth.declined else []
     return [("constants", Text("  ").join([*parts, *hint]))]
 
 
-def _purchases(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
+def _growth_requests(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
     """The passes that grew the constants, or that the limit stopped, with the estimated gain in seconds."""
     if not rows:
         return []

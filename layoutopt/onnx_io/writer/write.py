@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.files import (
-    Kind,
+    FileKind,
     Overwrite,
     Staging,
     directory_entry,
@@ -38,7 +38,7 @@ from layoutopt.onnx_io.writer.weights_file import (
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """The files of a model that was written.
 
     Attributes:
@@ -64,7 +64,7 @@ def write(
     *,
     source: str | os.PathLike[str] | None = None,
     force: bool = False,
-) -> Written:
+) -> WrittenFiles:
     """Write a model; on any failure nothing is left behind and nothing is overwritten.
 
     The target may be the file that the model was read from.
@@ -83,18 +83,18 @@ def write(
             (`layoutopt.files.overwrite`), there is no space.
     """
     path = Path(path)
-    rule = Overwrite(() if source is None else (Path(source),), path, force)
-    rule.check(path, Kind.MODEL)
+    overwrite = Overwrite(() if source is None else (Path(source),), path, force)
+    overwrite.check(path, FileKind.MODEL)
     if external_data is not None:
-        check_name(path, external_data, rule)
+        check_name(path, external_data, overwrite)
     name = external_data or _needed_name(model, path)
     with output_errors(path), Staging(path.parent) as staging:
         replaced = external_files(path)
         staged = None
         if name is not None:
-            wanted = path.with_name(name)
-            may_replace = force and external_data is not None and not _is_any(wanted, replaced)
-            staged = _stage_weights(model, staging.open(), wanted, may_replace=may_replace)
+            requested = path.with_name(name)
+            may_replace = force and external_data is not None and not _is_any(requested, replaced)
+            staged = _stage_weights(model, staging.open(), requested, may_replace=may_replace)
         unused = _Unused.of(replaced, path, staged.target if staged else None, source)
         _map(model, [path, *unused.removable, *([staged.target] if staged else [])])
         message = staging.open()
@@ -103,12 +103,12 @@ def write(
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
         staging.commit(*(staged.renames if staged else ()), (message, path))
         unused.remove()
-    return Written(path, staged.target if staged else None, unused.kept)
+    return WrittenFiles(path, staged.target if staged else None, unused.kept)
 
 
 def copy(
     source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str], *, force: bool = False
-) -> Written:
+) -> WrittenFiles:
     """Write the bytes of a file under another name, or those of a message, whole or not at all.
 
     Raises:
@@ -116,10 +116,10 @@ def copy(
     """
     path = Path(path)
     origin = None if isinstance(source, onnx.ModelProto) else Path(source)
-    Overwrite(() if origin is None else (origin,), path, force).check(path, Kind.MODEL)
+    Overwrite(() if origin is None else (origin,), path, force).check(path, FileKind.MODEL)
     with output_errors(path):
         if origin is not None and path.exists() and path.samefile(origin):
-            return Written(path)
+            return WrittenFiles(path)
         unused = _Unused.of(external_files(path), path, None, origin)
         with Staging(path.parent) as staging:
             file = staging.open()
@@ -130,7 +130,7 @@ def copy(
                     shutil.copyfileobj(original, file)
             staging.commit((file, path))
         unused.remove()
-    return Written(path, None, unused.kept)
+    return WrittenFiles(path, None, unused.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ class _Weights:
     placed: dict[ir.Value, ir.ExternalTensor]
 
 
-def _stage_weights(model: ir.Model, file: BinaryIO, wanted: Path, *, may_replace: bool) -> _Weights:
+def _stage_weights(model: ir.Model, file: BinaryIO, requested: Path, *, may_replace: bool) -> _Weights:
     tensors = place_weights(model, file)
-    target, is_there = free_name(file, wanted, may_replace=may_replace)
+    target, is_there = free_name(file, requested, may_replace=may_replace)
     return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.interfaces.pads import zero_pads_of
-from layoutopt.ops.quantization.qdq_ops import SCALE, ZERO_POINT, Dequantize, QdqOp, Quantize, is_zero
+from layoutopt.ops.quantization.qdq_ops import SCALE, ZERO_POINT, Dequantize, QdqOp, Quantize, is_absent_or_zero
 from layoutopt.ops.slice import Slice
 from layoutopt.ops.view import View
 
@@ -65,12 +65,12 @@ def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Co
         return Commuted(dict(qdq_op.attributes))
     source = view.inputs[0]
     assert source is not None and source.rank is not None
-    if rule.is_vector(qdq_op):
+    if rule.is_per_axis(qdq_op):
         after = {before: view_rule.same_axis(view, before) for before in range(source.rank)}
         if isinstance(rule, Quantize):
-            after = {place: before for before, place in after.items() if place is not None}
-        place = after.get(axis)
-        return None if place is None else Commuted({**qdq_op.attributes, "axis": place})
+            after = {position: before for before, position in after.items() if position is not None}
+        position = after.get(axis)
+        return None if position is None else Commuted({**qdq_op.attributes, "axis": position})
     axes = [view_rule.axis_after(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None
@@ -84,7 +84,7 @@ def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
     """The Q/DQ op behind a Pad of 8-bit integers, which runtimes support."""
     if dtype.bits != _BYTE or dtype.is_float or pad.version < _PADS_INTEGERS:
         return None
-    if is_zero(qdq_op, ZERO_POINT):
+    if is_absent_or_zero(qdq_op, ZERO_POINT):
         empty = len(pad.inputs) > _PAD_VALUE and pad.inputs[_PAD_VALUE] is not None
         return None if empty else Commuted(dict(qdq_op.attributes))
     zero = qdq_op.inputs[ZERO_POINT]

@@ -20,7 +20,7 @@ from layoutopt.ops.interfaces.pads import Pads
 from layoutopt.ops.operands import shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.quantization.qdq_ops import is_zero
+from layoutopt.ops.quantization.qdq_ops import is_absent_or_zero
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_extent, estimated_volume
 
 
@@ -64,12 +64,12 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
         """The image may have any padding; the padding of the result is its zero point."""
         if any(state for index, state in enumerate(inputs) if index):
             return None
-        clean = is_zero(op, self.zero_points[1])
+        clean = is_absent_or_zero(op, self.zero_points[1])
         filter = padded_axes_of(op.inputs[self.weight], signature[Slot("in", self.weight)])
         if not clean and 1 in padded_axes_of(op.inputs[0], signature[X]) and self.weight_axes[0] in filter:
             return None
         if self.result_zero is not None:
-            return (Padding.ZERO if clean and is_zero(op, self.result_zero) else Padding.FINITE,)
+            return (Padding.ZERO if clean and is_absent_or_zero(op, self.result_zero) else Padding.FINITE,)
         return (Padding.ZERO if clean else Padding.ANY,)
 
     def flops(self, op: Op) -> float:
@@ -80,7 +80,7 @@ class IntegerConvolution(ZeroPadding, QuantizedOp):
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """Zeros, if the zero point of the image is zero: the op pads with the zero point."""
-        return super().fold_pads(op, pads) if is_zero(op, self.zero_points[0]) else None
+        return super().fold_pads(op, pads) if is_absent_or_zero(op, self.zero_points[0]) else None
 
 
 @register

@@ -20,7 +20,7 @@ from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
 from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.pool import Spatial
-from layoutopt.ops.quantization.qdq_ops import is_zero
+from layoutopt.ops.quantization.qdq_ops import is_absent_or_zero
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume, is_canonical
 
 
@@ -57,7 +57,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
         tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
         same = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
         computed = all(value is not None and not value.is_constant for value in tensors)
-        zeros = all(is_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value))
+        zeros = all(is_absent_or_zero(op, index) for index, value in enumerate(op.inputs) if _is_zero_point(value))
         keeps = op.op_type in self._KEEPS_ZERO and same and computed and zeros and not any(inputs)
         return (Padding.ZERO if keeps else Padding.FINITE,)
 

@@ -21,7 +21,7 @@ from layoutopt.ops.interfaces.numerics import QuantizedOp
 from layoutopt.ops.operands import chosen_signature, padded_output, present, rank_of, shape_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.quantization.qdq_ops import is_one_number, is_zero
+from layoutopt.ops.quantization.qdq_ops import is_absent_or_zero, is_per_tensor
 from layoutopt.ops.signatures import (
     Inapplicable,
     OperandFormats,
@@ -95,7 +95,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
             return "rows and columns of the operands may differ from those of the result"
         for index in (*self.numbers, *self.columns):
             value = self.given(op, index)
-            if not is_one_number(value) and (index not in self.columns or value is None or value.rank != 1):
+            if not is_per_tensor(value) and (index not in self.columns or value is None or value.rank != 1):
                 return "a scale or zero point is neither a scalar nor a vector along the columns of b"
         bias = self.given(op, self.bias)
         return "the shape of the bias is unknown" if bias is not None and bias.static_shape is None else ""
@@ -120,14 +120,14 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         (_, ka), (kb, _) = self.axes(op)
         of_a, of_b = (padded_axes_of(op.inputs[each], signature.inputs[each]) for each in self.factors)
         zeros = [
-            inputs[each] is Padding.ZERO and is_zero(op, point)
+            inputs[each] is Padding.ZERO and is_absent_or_zero(op, point)
             for each, point in zip(self.factors, self.zero_points, strict=True)
         ]
         if ka in of_a and kb in of_b and not any(zeros):
             return None
         clean = all(zeros) and self.given(op, self.bias) is None
         if self.result_zero is not None and self.given(op, self.result_zero) is not None:
-            return (Padding.ZERO if clean and is_zero(op, self.result_zero) else Padding.FINITE,)
+            return (Padding.ZERO if clean and is_absent_or_zero(op, self.result_zero) else Padding.FINITE,)
         return (Padding.ZERO if clean else Padding.ANY,)
 
     def lower(self, op: Op, build: Builder) -> None:
@@ -149,7 +149,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         inputs[first], inputs[second] = a, b
         for index in self.columns:
             vector = self.given(op, index)
-            if vector is not None and not is_one_number(vector) and isinstance(columns, int):
+            if vector is not None and not is_per_tensor(vector) and isinstance(columns, int):
                 inputs[index] = build.resize_axis(present(inputs[index]), 0, columns)
         bias = self.given(op, self.bias)
         if bias is not None and bias.shape is not None and self.bias is not None:
@@ -237,7 +237,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
             b = op.inputs[1]
             if b is None or b.rank != 2:
                 return Inapplicable("b is not one matrix")
-            if op.op_type == "MatMulIntegerToFloat" and not all(map(is_one_number, (op.inputs[2], *op.inputs[4:5]))):
+            if op.op_type == "MatMulIntegerToFloat" and not all(map(is_per_tensor, (op.inputs[2], *op.inputs[4:5]))):
                 return Inapplicable("every row has its own scale")
         rows = tuple(range(rank - 1))
         return {X: (*rows, rank), Y: (*rows, rank - 1)}

@@ -15,7 +15,7 @@ from layoutopt.systems.cute.algebra import (
     max_common_vector,
     right_inverse,
 )
-from layoutopt.systems.cute.formats import from_format, from_memory, index_map, to_format
+from layoutopt.systems.cute.formats import from_bound_layout, from_format, index_map, to_format
 from layoutopt.systems.cute.int_tuple import IntTuple, compatible
 from layoutopt.systems.cute.layout import CuteLayout, make_layout
 from layoutopt.systems.cute.swizzle import ComposedLayout, Swizzle
@@ -45,8 +45,8 @@ __all__ = [
     "composition",
     "flat_divide",
     "flat_product",
+    "from_bound_layout",
     "from_format",
-    "from_memory",
     "index_map",
     "left_inverse",
     "logical_divide",

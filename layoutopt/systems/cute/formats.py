@@ -1,6 +1,6 @@
 """Memory formats and conversions as CuTe layouts.
 
-A tensor in a format is a layout with one mode per axis, whose own modes are the digits of that axis, the least
+A tensor in a format is a layout with one mode per axis. The submodes of a mode are the digits of its axis, the least
 significant first. For (1, 32, 5, 5) in NCHW16c:
 
     (1,(16,2),5,5):(800,(1,400),80,16)
@@ -16,8 +16,7 @@ destination is written from its first element to its last.
 from collections.abc import Iterable
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Conversion, Format, Part
-from layoutopt.formats import Layout as Memory
+from layoutopt.formats import Conversion, Format, Layout, Part
 from layoutopt.systems.cute.algebra import coalesce, composition, right_inverse
 from layoutopt.systems.cute.int_tuple import IntTuple
 from layoutopt.systems.cute.layout import CuteLayout
@@ -31,17 +30,17 @@ def from_format(format: Format, shape: tuple[int, ...]) -> CuteLayout:
     Raises:
         FormatError: the format does not fit the shape, or an extent is 0.
     """
-    return from_memory(Memory.packed(format, shape))
+    return from_bound_layout(Layout.packed(format, shape))
 
 
-def from_memory(memory: Memory) -> CuteLayout:
-    """The layout of a tensor in memory that may have gaps.
+def from_bound_layout(bound: Layout) -> CuteLayout:
+    """The CuTe layout of a bound layout, which may have gaps.
 
     Raises:
         FormatError: an extent is 0.
     """
-    modes: list[list[tuple[int, int, int]]] = [[] for _ in memory.shape]
-    for digit, stride in zip(memory.format.digits(memory.shape), memory.strides, strict=True):
+    modes: list[list[tuple[int, int, int]]] = [[] for _ in bound.shape]
+    for digit, stride in zip(bound.format.digits(bound.shape), bound.strides, strict=True):
         modes[digit.axis].append((digit.span, int(digit.extent), stride))
     if not modes:
         return CuteLayout(1, 0)
@@ -52,10 +51,10 @@ def from_memory(memory: Memory) -> CuteLayout:
 def to_format(layout: CuteLayout) -> Format:
     """The format in which a tensor whose axes are the modes of a layout has these offsets.
 
-    An axis of extent 1, whose position does not matter, is outermost.
+    An axis of extent 1, which has no effect on offsets, is outermost.
 
     Raises:
-        FormatError: there are gaps, or offsets that two elements share: no format has these.
+        FormatError: the layout has gaps or overlaps, which no format has.
     """
     parts: list[tuple[int, int, Part]] = []
     for axis, mode in enumerate(layout):
@@ -66,11 +65,11 @@ def to_format(layout: CuteLayout) -> Format:
             span *= extent
         parts.append((outer[1] if outer[0] > 1 else layout.cosize, outer[0], Part(axis)))
     parts.sort(key=lambda part: -part[0])
-    inside = 1
+    packed_stride = 1
     for stride, extent, _ in reversed(parts):
-        if extent > 1 and stride != inside:
+        if extent > 1 and stride != packed_stride:
             raise FormatError("is no format: there are gaps or overlaps", where=str(layout))
-        inside *= extent
+        packed_stride *= extent
     return Format(tuple(part for _, _, part in parts))
 
 
@@ -78,8 +77,8 @@ def index_map(conversion: Conversion, shape: tuple[int, ...]) -> CuteLayout:
     """The offset in the source of each element of the destination, `dst[i] = src[map(i)]`, coalesced.
 
     Raises:
-        FormatError: a format does not fit the shape, they pad it differently, or they have blocks that do not go
-            into each other, so that the map is no layout.
+        FormatError: a format does not fit the shape, the formats pad it differently, or of two blocks of one axis neither
+            divides the other, so that the map is not a layout.
     """
     src, dst = conversion.src, conversion.dst
     if src.padded_shape(shape) != dst.padded_shape(shape):

@@ -1,10 +1,10 @@
-"""Bank conflicts: further passes of shared memory because threads of a warp access different words of one bank.
+"""Bank conflicts: further wavefronts of an access because threads of a warp access different words of one bank.
 
-Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one pass each bank gives one word, to any
-number of threads. A warp that accesses up to 4 bytes a thread does so in one phase, 8 bytes in two phases of 16 threads, 16
-bytes in four of 8; `ldmatrix` reads a matrix of 8 rows of 16 bytes in each phase. So a phase is at most 128 bytes, and
+Shared memory has 32 banks; the word of 4 bytes at address a is in bank a / 4 % 32. In one wavefront each bank gives one word,
+to any number of threads. A warp that accesses up to 4 bytes a thread does so in one phase, 8 bytes in two phases of 16 threads,
+16 bytes in four of 8; `ldmatrix` reads a matrix of 8 rows of 16 bytes in each phase. So a phase is at most 128 bytes, and
 
-    passes of a phase = the largest number of different words of one bank        conflicts = passes - phases
+    wavefronts of a phase = the largest number of different words of one bank        conflicts = wavefronts - phases
 
 Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x and later; PTX ISA, `ldmatrix`; for the accesses
 of warps, CUTLASS include/cutlass/gemm/warp/mma_tensor_op_tile_iterator.h and mma_tensor_op_tile_iterator_sm80.h.
@@ -33,14 +33,14 @@ Mapping = Callable[[tuple[Index, Index]], Index]
 
 @dataclass(frozen=True, slots=True)
 class BankConflicts:
-    """The cost of an access of a warp: the passes of each phase."""
+    """The cost of an access of a warp: the wavefronts of each phase."""
 
-    passes: tuple[int, ...]
+    wavefronts: tuple[int, ...]
 
     @property
     def conflicts(self) -> int:
-        """The number of passes caused by conflicts."""
-        return sum(self.passes) - len(self.passes)
+        """The number of wavefronts caused by conflicts."""
+        return sum(self.wavefronts) - len(self.wavefronts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class Access:
     """The elements that the threads of a warp access.
 
     Attributes:
-        name: what does it.
+        name: the instruction or operation, such as `ldmatrix`.
         contiguous: for each thread, the coordinate of its first element along the contiguous axis.
         strided: for each thread, that along the other one.
         width: bytes a thread.
@@ -151,7 +151,7 @@ class Operand:
             return cls.plain(layout, (rows, columns), layout.contiguous, element_size)
         bits, width = layout.element_size, layout.elements_per_access * layout.element_size // 8
         write = written(bits, layout.tile[layout.contiguous], width)
-        read = fragment(layout.fragment_bytes, layout.crossing) if layout.fragment_bytes else ldmatrix(bits)
+        read = fragment(layout.fragment_bytes, layout.crosses_lines) if layout.fragment_bytes else ldmatrix(bits)
         return cls(layout, (rows, columns), layout.contiguous, bits, width, write, read)
 
     @classmethod

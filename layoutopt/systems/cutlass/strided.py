@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Format, Part
-from layoutopt.formats import Layout as Memory
+from layoutopt.formats import Format, Layout, Part
 from layoutopt.formats.shapes import static_shape
 from layoutopt.systems.cutlass.concept import Coord, Extent, Index, LayoutConcept
 
@@ -78,21 +77,21 @@ class StridedLayout(LayoutConcept):
         """The outermost stride times the extent of the outermost part."""
         if 0 in self.extents(extent):
             return 0
-        memory = self.memory(extent)
-        capacity = memory.physical_shape[0] * memory.strides[0]
+        layout = self.bound_layout(extent)
+        capacity = layout.physical_shape[0] * layout.strides[0]
         if capacity < self.cosize(extent):
             raise FormatError(
                 f"does not hold the extent {tuple(extent)}", where=str(self), hint="enlarge the last stride"
             )
         return capacity
 
-    def memory(self, extent: Extent) -> Memory:
+    def bound_layout(self, extent: Extent) -> Layout:
         """The format bound to an extent and these strides.
 
         Raises:
             FormatError: elements would overlap.
         """
-        return Memory(self.format, self.extents(extent), self._strides())
+        return Layout(self.format, self.extents(extent), self._strides())
 
     def _strides(self) -> tuple[int, ...]:
         """The stride of every part, outermost first."""

@@ -1,9 +1,9 @@
-"""Measure extents that have no symbolic expression, at the sizes that the model is planned for.
+"""Evaluate extents that have no symbolic expression at the sizes that the model is planned for.
 
 before: x(f32[N,8,H,W]) -> NonMaxSuppression, a MaxPool that rounds up ... -> y(f32[?1,?2])          unknown
 after:  the same; where N = 1, H = 224 and W = 224, ?1 is 196 and ?2 is 112
 
-After constants are folded, which names dimensions anew, and before anything asks how large a tensor is.
+It runs after constant folding, which renames dimensions, and before the first pass that reads the size of a tensor.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureSizes(Pass):
+class EvaluateExtents(Pass):
     """Record extents that have no symbolic expression in the context; the graph does not change."""
 
-    name = "measure-sizes"
+    name = "evaluate-extents"
     is_reason = False
     is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """By inference with numbers for the dimensions of the inputs."""
-        context.sizes = context.measure(graph, context.sizes)
+        """Infer shapes with numbers for the dimensions of the inputs."""
+        context.sizes = context.evaluate_extents(graph, context.sizes)

@@ -1,4 +1,4 @@
-"""The sizes of dimensions without an expression, at the sizes that a model is planned for, by inference with numbers."""
+"""Evaluation of extents without a symbolic expression at the sizes that a model is planned for, by inference with numbers."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,8 +12,8 @@ from layoutopt.ir.types import TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 
 
-def measure(graph: Graph, sizes: Sizes) -> Sizes:
-    """The sizes with those of unknown dimensions, as far as they follow from the inputs' at every point.
+def evaluate_extents(graph: Graph, sizes: Sizes) -> Sizes:
+    """The sizes with those of the unknown dimensions whose value follows from the sizes of the inputs at every point.
 
     A point at which the shapes of the model contradict each other is ignored.
     """
@@ -28,7 +28,7 @@ def measure(graph: Graph, sizes: Sizes) -> Sizes:
 def _found_at(
     graph: Graph, point: Mapping[str, int], shapes: Mapping[Value, Shape], unknown: Collection[Dim]
 ) -> dict[str, int]:
-    """The sizes of unknown dimensions where the inputs have sizes; nothing that is declared for other values counts."""
+    """The sizes of unknown dimensions at one point, inferred from the inputs alone, not from other declared shapes."""
     inputs: dict[Value, Type] = {}
     for value in graph.inputs:
         if isinstance(value.type, TensorType) and value.shape is not None:
