@@ -1,4 +1,4 @@
-"""What ONNX's backend suite makes of layoutopt, for every target in every dialect: the tables of docs/backend-suite.md.
+"""Runs ONNX's backend suite through layoutopt for every target in every dialect: the tables of docs/backend-suite.md.
 
     python benchmarks/backend_suite.py [PROCESSES [SEED ...]]
 
@@ -27,7 +27,7 @@ def main(processes: str = "2", *seeds: str) -> int:
     tasks = [(kind, name, chosen) for kind in kinds for name in suite.cases(kind)]
     # Not forked: onnxruntime has threads.
     with ProcessPoolExecutor(int(processes), get_context("spawn")) as pool:
-        # Networks take a hundred times as long as other cases, so they are handed out one at a time.
+        # Networks take a hundred times as long as other cases, so a process gets one at a time.
         networks = pool.map(judged, [task for task in tasks if task[0] == "real"])
         others = pool.map(judged, [task for task in tasks if task[0] != "real"], chunksize=4)
         lists = [*networks, *others]
@@ -50,7 +50,7 @@ def judged(task: tuple[str, str, list[suite.Way]]) -> list[suite.Verdict]:
 
 
 def cases(found: Sequence[suite.Verdict]) -> Iterator[str]:
-    """What onnxruntime makes of the cases as they are, by kind."""
+    """A table of the outcomes of the unchanged cases in onnxruntime, by kind."""
     yield "| cases | | pass | fail | cannot be loaded |"
     yield "|---|---|---|---|---|"
     first = [verdict for verdict in found if verdict.way == found[0].way]

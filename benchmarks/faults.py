@@ -1,4 +1,4 @@
-"""Injected faults: does `layoutopt verify` catch every one whose effect is above what rounding does?
+"""Injects faults, and counts those that `layoutopt verify` misses although their effect exceeds that of rounding.
 
     python benchmarks/faults.py [--networks N ...] [--target T] [--faults PER_KIND] [--seed S]
 
@@ -318,7 +318,7 @@ def effect(wants: list[list[np.ndarray]], gots: list[list[np.ndarray]]) -> float
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one fault: its effect and the spread are relative to the outputs' largest magnitudes."""
+    """The result of one injected fault; effect and spread are relative to the largest magnitude of an output."""
 
     network: str
     kind: str

@@ -1,8 +1,8 @@
-"""Does the GPU target choose the formats that are fast? Its predictions against PyTorch on the GPU at hand.
+"""Compares the predictions of a GPU target with measurements of PyTorch on the GPU of this machine.
 
     python benchmarks/gpu_truth.py [--target gpu-hopper] [--device cuda] [--networks resnet50,mobilenetv2] [--rounds N]
 
-Wants the extra `torch`. Three Markdown tables:
+It requires the extra `torch`. Three Markdown tables:
 
 - convolutions, pooling, normalisation and conversions, each in NCHW and in channels-last, by element type: what the target
   predicts for the ratio of the two, the measured ratio, and whether both prefer the same one. Within 10 % of 1 is neither.
@@ -165,7 +165,7 @@ def predicted(model: RooflineModel, op: Op, format: Format) -> float:
 
 
 def preference(ratio: float) -> str:
-    """What a ratio of NCHW over NHWC prefers."""
+    """The format that a ratio of the times of NCHW over NHWC prefers; neither within 10 % of 1."""
     return "NHWC" if ratio > NEITHER else "NCHW" if ratio < 1 / NEITHER else "neither"
 
 

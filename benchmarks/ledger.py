@@ -1,4 +1,4 @@
-"""The ledger of plans: what `optimize` makes of every network, before and after a change of layoutopt.
+"""Writes and compares ledgers of plans: the results of `optimize` for every network.
 
     python benchmarks/ledger.py --write benchmarks/ledger.csv [--networks NAME ...] [--processes N]
     python benchmarks/ledger.py --compare benchmarks/ledger.csv [--networks NAME ...] [--processes N]
@@ -169,7 +169,7 @@ def ops_of(entry: Entry) -> Counter[str]:
 
 
 def key_of(entry: Entry) -> tuple[str, ...]:
-    """What an entry is about."""
+    """The network, target and dialect of an entry."""
     return tuple(entry[name] for name in KEY)
 
 

@@ -1,8 +1,8 @@
 """Runs a planned graph in PyTorch: every tensor has the strides of its planned format.
 
 A tensor keeps its logical shape; NHWC is `torch.channels_last`, and any other plain format is a permutation of strides as well.
-So ops are called as ever, and PyTorch picks its kernels by the strides. What comes out with other strides than planned is
-brought into them, which is counted: PyTorch then has no kernel with this signature.
+So ops are called as usual, and PyTorch selects its kernels by the strides. A result with other strides than planned is copied
+into the planned strides and counted: PyTorch then has no kernel with this signature.
 """
 
 import functools

@@ -11,7 +11,7 @@ from layoutopt.driver.finish import finish
 from layoutopt.driver.garbage_collection import rare_collections
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
-from layoutopt.driver.model_faults import blamed_on
+from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import rewrite
 from layoutopt.formats import Format
@@ -106,7 +106,7 @@ def optimize(
         sizes_found=sizes_found,
     )
     job = Job.of(options)
-    with rare_collections(), kernel_libraries(custom_ops), blamed_on(job.given, job.dims):
+    with rare_collections(), kernel_libraries(custom_ops), reporting_invalid_model(job.given, job.dims):
         return _run(job)
 
 

@@ -41,9 +41,9 @@ class LayoutoptError(Exception):
         super().__init__(self.what)
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
+        prefix = f"{self.where}: " if self.where else ""
         advice = f"; {self.hint}" if self.hint else ""
-        return f"{place}{self.what}{advice}"
+        return f"{prefix}{self.what}{advice}"
 
 
 class ArgumentError(LayoutoptError, ValueError):

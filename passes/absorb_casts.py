@@ -22,7 +22,7 @@ class AbsorbCasts(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Only where the cast is the rename's one reader, and both ends are canonical then."""
+        """Restore the ops whose only reader is a cast and whose input and converted result are canonical."""
         for op in graph.ops:
             rule = rule_of(op)
             if not isinstance(rule, View) or op.signature is None:

@@ -95,12 +95,12 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
             _store(graph, value, storage, keeps_name=value in kept)
     if region_rule(op) is None:
         return
-    for place, storage in boundary(op, signature).items():
-        body = op.bodies[place.body]
-        if place.slot.side == "in":
-            _store(body, body.inputs[place.slot.index], storage, keeps_name=False)
+    for port, storage in boundary(op, signature).items():
+        body = op.bodies[port.body]
+        if port.slot.side == "in":
+            _store(body, body.inputs[port.slot.index], storage, keeps_name=False)
         else:
-            body.output_storages[place.slot.index] = storage
+            body.output_storages[port.slot.index] = storage
 
 
 def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:

@@ -55,7 +55,7 @@ class PassContext:
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         plan: what the planner decided, once it has.
-        least_moves: no plan has fewer casts and Transposes that move bytes, if that was asked for.
+        least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: what did not apply, and why.
         defer: makes a constant that is computed whenever it is read, given whether it is larger than what it is computed
             from; None where all constants may be held.
@@ -148,8 +148,8 @@ class Pipeline:
             if step is None:
                 break
             waiting.remove(step)
-            place = names.index(step.before) if step.before else len(names) - names[::-1].index(step.after)
-            passes.insert(place, step)
+            position = names.index(step.before) if step.before else len(names) - names[::-1].index(step.after)
+            passes.insert(position, step)
         return self if len(passes) == len(self.passes) else replace(self, passes=tuple(passes))
 
     def run(self, graph: Graph, context: PassContext, watch: Watch | None = None) -> list[PassResult]:
@@ -182,9 +182,9 @@ class Pipeline:
                 break
         return results
 
-    def _check(self, graph: Graph, culprit: str) -> None:
+    def _check(self, graph: Graph, source: str) -> None:
         if self.verify and (broken := next(iter(violations(graph)), None)) is not None:
-            raise InvariantError(str(broken), where=culprit, hint="this is a bug in the pass; please report it")
+            raise InvariantError(str(broken), where=source, hint="this is a bug in the pass; please report it")
 
 
 def _run(step: Pass, graph: Graph, context: PassContext) -> None:

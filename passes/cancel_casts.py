@@ -36,12 +36,12 @@ class CancelCasts(Pass):
                 graph.remove_op(op)
 
     def _is_free(self, graph: Graph, source: Value, copy: Value) -> bool:
-        """Whether a cast only gives another shape to a copy that is there for others anyway."""
+        """Whether a cast moves no bytes of a source that has other readers or is an output."""
         shared = graph.use_count(source) > 1 or graph.is_output(source)
         return shared and copy.storage is not None and not moves(source, copy.storage)
 
     def _skip(self, graph: Graph, op: Op) -> None:
-        """Read what the cast before this one reads."""
+        """Let a cast read the source of the cast before it."""
         source = op.inputs[0]
         before = graph.producer(source) if source is not None else None
         assert source is not None and before is not None and before.inputs[0] is not None
@@ -64,5 +64,5 @@ class CancelCasts(Pass):
 def accepts(use: Use, storage: Storage) -> bool:
     """Whether a reader accepts the padding state of a storage."""
     signature = use.op.signature
-    wanted = signature.inputs[use.index] if signature is not None else None
-    return wanted is None or storage.padding <= wanted.padding
+    required = signature.inputs[use.index] if signature is not None else None
+    return required is None or storage.padding <= required.padding

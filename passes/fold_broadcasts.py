@@ -29,7 +29,7 @@ class FoldBroadcasts(Pass):
             if not isinstance(rule, PureBroadcast) or x is None or y is None:
                 continue
             for use in graph.uses(y):
-                if _broadcasts(use, x):  # asked one by one: the other operands decide the shape of the result
+                if _broadcasts(use, x):  # one Expand at a time: the other operands decide the shape of the result
                     graph.set_input(use.op, use.index, x)
 
 

@@ -14,11 +14,11 @@ from layoutopt.ir.types import Storage, Value
 from layoutopt.passes.base import Pass, PassContext
 
 
-def satisfies(value: Value, wanted: Storage | None) -> bool:
-    """Whether a value can be read as `wanted` without a conversion."""
-    if wanted is None or value.storage is None or value.shape is None:
+def satisfies(value: Value, required: Storage | None) -> bool:
+    """Whether a value can be read as `required` without a conversion."""
+    if required is None or value.storage is None or value.shape is None:
         return True
-    return value.storage.format == wanted.format and value.storage.padding <= wanted.padding
+    return value.storage.format == required.format and value.storage.padding <= required.padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +33,32 @@ class InsertCasts(Pass):
         for op in graph.ops:
             assert op.signature is not None
             copies: dict[int, Value | None] = {}
-            for index, wanted in enumerate(op.signature.inputs):
+            for index, required in enumerate(op.signature.inputs):
                 value = op.inputs[index]
-                if value is not None and wanted is not None and not satisfies(value, wanted):
-                    copies[index] = insert_cast(graph, value, wanted)
+                if value is not None and required is not None and not satisfies(value, required):
+                    copies[index] = insert_cast(graph, value, required)
             graph.change_inputs(op, copies)
         for index, value in enumerate(graph.outputs):
-            wanted = graph.output_storage(index)
+            required = graph.output_storage(index)
             if graph.root is graph:
-                graph.set_output(index, self._named(graph, value, wanted))
-            elif wanted is not None and not satisfies(value, wanted):
-                graph.set_output(index, insert_cast(graph, value, wanted))
+                graph.set_output(index, self._named(graph, value, required))
+            elif required is not None and not satisfies(value, required):
+                graph.set_output(index, insert_cast(graph, value, required))
         graph.stage = "cast"
 
-    def _named(self, graph: Graph, value: Value, wanted: Storage | None) -> Value:
+    def _named(self, graph: Graph, value: Value, required: Storage | None) -> Value:
         """The copy of a value in a storage, under the name of the tensor, since callers refer to outputs by name."""
-        if satisfies(value, wanted) or wanted is None:
+        if satisfies(value, required) or required is None:
             if value.name != value.tensor:
                 graph.rename(value, value.tensor)
             return value
         present = graph.find(value.tensor)
-        if present is not None and satisfies(present, wanted):
+        if present is not None and satisfies(present, required):
             return present
         if present is not None:
             assert present.storage is not None
             graph.rename(present, graph.fresh_name(marked_name(present, present.storage)))
-        copy = insert_cast(graph, value, wanted)
+        copy = insert_cast(graph, value, required)
         if copy.name != copy.tensor:
             graph.rename(copy, copy.tensor)
         return copy

@@ -3,7 +3,7 @@
 before: x(f32[N,8,H,W]) -> NonMaxSuppression, a MaxPool that rounds up ... -> y(f32[?1,?2])          unknown
 after:  the same; where N = 1, H = 224 and W = 224, ?1 is 196 and ?2 is 112
 
-After constants are folded, which names dimensions anew, and before anything asks how large a tensor is.
+It runs after constant folding, which renames dimensions, and before the first pass that reads the size of a tensor.
 """
 
 from dataclasses import dataclass

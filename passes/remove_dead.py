@@ -35,8 +35,8 @@ class RemoveDead(Pass):
     def _release(self, graph: Graph, op: Op) -> None:
         """Let bodies capture only what one of them reads."""
         for index in reversed(range(op.own_inputs, len(op.inputs))):
-            place = index - len(op.inputs)
-            if not any(_is_read(body, body.inputs[place]) for body in op.bodies.values()):
+            position = index - len(op.inputs)
+            if not any(_is_read(body, body.inputs[position]) for body in op.bodies.values()):
                 graph.remove_capture(op, index)
 
 

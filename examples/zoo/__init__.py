@@ -1,8 +1,9 @@
 """Real networks in small files.
 
 The `.onnx` files here are networks as their exporters wrote them (torch.onnx on Hugging Face transformers and diffusers, Keras
-with channels-last data), opset 18, with every large weight emptied. Its doc_string says, as JSON, which statistics it had:
-`{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` fills it again, the same way every time.
+with channels-last data), opset 18, with every large weight emptied. The doc_string of a weight contains the statistics of
+its elements as JSON: `{"normal": [mean, std]}`, `{"uniform": [low, high]}` or `{"fill": value}`. `load` fills the weight with
+random numbers of these statistics, the same ones every time.
 
 | network | why it is here |
 |---|---|

@@ -27,7 +27,7 @@ def peak_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _answer(model: Path, runtime_name: str, threads: int, inputs: Path) -> dict[str, int] | dict[str, str]:
+def _measurement(model: Path, runtime_name: str, threads: int, inputs: Path) -> dict[str, int] | dict[str, str]:
     runtime = load_runtime(runtime_name)
     feed = pickle.loads(inputs.read_bytes())
     before = peak_bytes()
@@ -41,4 +41,4 @@ def _answer(model: Path, runtime_name: str, threads: int, inputs: Path) -> dict[
 if __name__ == "__main__":
     _model, _runtime, _threads, _inputs, *_libraries = sys.argv[1:]
     with kernel_libraries(_libraries):
-        print(json.dumps(_answer(Path(_model), _runtime, int(_threads), Path(_inputs))))
+        print(json.dumps(_measurement(Path(_model), _runtime, int(_threads), Path(_inputs))))

@@ -300,8 +300,8 @@ def _matrices() -> Iterator[Case]:
 
 def _elements(block: int) -> Iterator[Case]:
     for number, op_type in enumerate((*_LIGHT, *_HEAVY)):
-        for place, shape in enumerate((*_FLAT, *_TOKENS)):
-            if (place + number) % 2 and op_type in _LIGHT[4:]:
+        for position, shape in enumerate((*_FLAT, *_TOKENS)):
+            if (position + number) % 2 and op_type in _LIGHT[4:]:
                 continue
             x = Operand(shape)
             inputs: tuple[Operand | None, ...] = (x, x) if op_type in _BINARY else (x,)

@@ -199,8 +199,8 @@ class OpBuilder:
         if format is not None and logical is not None and logical.shape is not None and not format.is_canonical:
             target = format.physical_shape(logical.shape)
             gather = _by_axis(format)
-            value = self.reshape(value, tuple(target[place] for place in gather))
-            value = self.transpose(value, [gather.index(place) for place in range(len(gather))])
+            value = self.reshape(value, tuple(target[position] for position in gather))
+            value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
         self.set_output(index, value)
 
     def mask(self, value: Value, storage: Storage, shape: Shape) -> Value:
@@ -215,8 +215,8 @@ class OpBuilder:
             logical, whole = shape[axis], padded[axis]
             assert isinstance(logical, int) and isinstance(whole, int)
             value = self.resize_axis(self.resize_axis(value, axis, logical), axis, whole)
-        value = self.reshape(value, tuple(physical[place] for place in gather))
-        return self.transpose(value, [gather.index(place) for place in range(len(gather))])
+        value = self.reshape(value, tuple(physical[position] for position in gather))
+        return self.transpose(value, [gather.index(position) for position in range(len(gather))])
 
     def prune(self) -> None:
         """Forget the ops that nothing reads."""
@@ -273,11 +273,13 @@ class OpBuilder:
         """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or read off it."""
         source = value.shape
         assert source is not None
-        unknown = [place for place, dim in enumerate(shape) if not isinstance(dim, int)]
-        copied = [place for place in unknown if place < len(source) and source[place] == shape[place]]
-        rest = [place for place in unknown if place not in copied]
+        unknown = [position for position, dim in enumerate(shape) if not isinstance(dim, int)]
+        copied = [position for position in unknown if position < len(source) and source[position] == shape[position]]
+        rest = [position for position in unknown if position not in copied]
         if len(rest) <= 1:
-            numbers = [dim if isinstance(dim, int) else 0 if place in copied else -1 for place, dim in enumerate(shape)]
+            numbers = [
+                dim if isinstance(dim, int) else 0 if position in copied else -1 for position, dim in enumerate(shape)
+            ]
             return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
         return self._numbers(value, shape)
 

@@ -28,19 +28,19 @@ class ExtentsAtRunTime:
     def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], holders: Sequence[Value | None]) -> None:
         """Record nothing yet."""
         self._build = build
-        self._places: dict[Extent, tuple[Value, int]] = {}
+        self._axis_of: dict[Extent, tuple[Value, int]] = {}
         self._elements: dict[Extent, tuple[Value, int]] = {}
         self._shapes: dict[Value, Value] = {}
         self._lists: dict[Value, Value] = {}
         for value in (each for each in arrays if each is not None):
             for axis, dim in enumerate(value.shape or ()):
                 if isinstance(dim, Extent):
-                    self._places.setdefault(dim, (value, axis))
+                    self._axis_of.setdefault(dim, (value, axis))
         for holder, array in zip(holders, arrays[-len(holders) :] if holders else (), strict=True):
-            for place, element in enumerate((holder.elements if holder is not None else None) or ()):
+            for position, element in enumerate((holder.elements if holder is not None else None) or ()):
                 if isinstance(element, Extent) and array is not None:
-                    self._elements.setdefault(element, (array, place))
-        self._known = {*self._places, *self._elements}
+                    self._elements.setdefault(element, (array, position))
+        self._known = {*self._axis_of, *self._elements}
 
     def of(self, dim: Dim) -> Value | None:
         """An extent; None if it cannot be computed."""
@@ -79,19 +79,19 @@ class ExtentsAtRunTime:
 
     def _found(self, dim: Extent) -> Value | None:
         """An extent that is read from the shape of an operand."""
-        if dim in self._places:
-            value, axis = self._places[dim]
+        if dim in self._axis_of:
+            value, axis = self._axis_of[dim]
             return self._gathered(self._shape(value), axis)
         if dim in self._elements:
-            value, place = self._elements[dim]
-            return self._gathered(self._list(value), place)
+            value, position = self._elements[dim]
+            return self._gathered(self._list(value), position)
         return None
 
-    def _gathered(self, numbers: Value, place: int) -> Value:
+    def _gathered(self, numbers: Value, position: int) -> Value:
         if numbers.shape == (1,):
             return numbers
         (result,) = self._build.op(
-            "Gather", [numbers, self._build.constant(np.asarray([place], np.int64), "place")], [_ONE]
+            "Gather", [numbers, self._build.constant(np.asarray([position], np.int64), "place")], [_ONE]
         )
         return result
 

@@ -1,7 +1,7 @@
-"""From a planned graph, in which values have formats, to a plain one, in which they have physical shapes.
+"""Lowers a planned graph, whose values have formats, to a plain graph, whose values have physical shapes.
 
-A dialect decides how the ops that one planned op becomes are written down; everything else is the same for all
-dialects and stands here. Constants are packed when they are read, so lowering a large model holds nothing.
+A dialect decides which ops implement a planned op; this module contains the part of lowering that all dialects share.
+Constants are packed when they are read, so lowering a large model needs no memory for them.
 """
 
 from abc import ABC, abstractmethod
@@ -162,7 +162,7 @@ class _Lowering:
     ) -> None:
         """Write an op with lowered bodies. A scanned operand has one extent per physical dimension."""
         signature = op.signature or canonical_signature(op)
-        scanned = {port.slot for value in rule.boundary_values(op) for port in value.ports if port.hidden_axes}
+        scanned = {port.slot for value in rule.boundary_values(op) for port in value.ports if port.scan_axes}
         storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
         formats = {slot: storage.format for slot, storage in storages.items()}
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
@@ -224,7 +224,7 @@ def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
     for op in (op for each in region_tree(graph) for op in each.ops):
         rule = region_rule(op)
         for value in rule.boundary_values(op) if rule is not None else ():
-            if any(port.hidden_axes for port in value.ports):
+            if any(port.scan_axes for port in value.ports):
                 for port in (port for port in value.ports if port.body):
                     found.setdefault(op.bodies[port.body], []).append(port.slot)
     return found

@@ -35,9 +35,9 @@ class Packed:
         """Another constant of that shape in this format."""
         return Packed(data, self.format, self.shape, nbytes)
 
-    def elements_at(self, places: Array) -> Array:
+    def elements_at(self, positions: Array) -> Array:
         """The elements at places of the flattened physical array."""
-        return packed_elements(self.data.numpy(), self.format, places)
+        return packed_elements(self.data.numpy(), self.format, positions)
 
 
 __all__ = ["Packed"]

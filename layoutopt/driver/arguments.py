@@ -47,7 +47,7 @@ def check_model(model: object) -> None:
 
 
 def as_message(model: Model) -> str | PathLike[str] | onnx.ModelProto | onnx_ir.Model:
-    """The model itself; the message in it if it is bytes or a file object, which is read from where it stands.
+    """The model itself; the parsed message if it is bytes or a file object, which is read from its current position.
 
     Raises:
         ModelError: the bytes are no ONNX model.

@@ -41,7 +41,7 @@ def finish(
         job: the call.
         source: the original.
         graph: its graph, planned if the model was rewritten.
-        samples: inputs on which an unchanged model is run, if the call asks for verification.
+        samples: inputs on which an unchanged model is run, if the call requests verification.
         rewritten: the rewritten model; None if the original stays unchanged.
     """
     if rewritten is None and job.options.verify:

@@ -33,11 +33,11 @@ def is_loadable(model: Source | onnx.ModelProto | onnx_ir.Model) -> bool:
 
 
 @contextmanager
-def blamed_on(model: Model, dims: Dims) -> Iterator[None]:
-    """Turn an exception into a ModelError if ONNX Runtime refuses the model, too, because the model is invalid.
+def reporting_invalid_model(model: Model, dims: Dims) -> Iterator[None]:
+    """Context manager that turns an exception into a ModelError if ONNX Runtime also refuses the model as invalid.
 
-    The standard has rules that neither onnx's checker nor its inference looks at, such as the channels of a DepthToSpace. Where
-    the runtime accepts the model, or refuses it for another reason, the exception is a bug of layoutopt and goes on.
+    The standard has rules that neither onnx's checker nor its inference checks, such as the channels of a DepthToSpace. If the
+    runtime accepts the model, or refuses it for another reason, the exception is a bug of layoutopt and propagates.
 
     Raises:
         ModelError: the model is invalid.
@@ -57,8 +57,8 @@ def blamed_on(model: Model, dims: Dims) -> Iterator[None]:
         raise ModelError(reason, where=name, hint=_HINT) from error
 
 
-def refuse_if_it_fails(model: Model, dims: Dims, fault: ModelError) -> None:
-    """Refuse a model with a fault that cannot be repaired unless ONNX Runtime runs it all the same.
+def raise_if_refused(model: Model, dims: Dims, fault: ModelError) -> None:
+    """Raise a ModelError for a fault that cannot be repaired, unless ONNX Runtime runs the model.
 
     The op may be in a branch that is never taken, or its kernel may accept operands that the standard forbids.
 
@@ -74,8 +74,8 @@ def refuse_if_it_fails(model: Model, dims: Dims, fault: ModelError) -> None:
         raise ModelError(fault.what, where=fault.where, hint=_HINT) from fault
 
 
-def is_fault_of(source: onnx_ir.Model, fault: ModelError) -> bool:
-    """Whether onnx's checker, which finds a fault in a rewritten model, finds it in the repaired original, too.
+def has_same_fault(source: onnx_ir.Model, fault: ModelError) -> bool:
+    """Whether onnx's checker finds the fault of a rewritten model in the repaired original as well.
 
     Names and numbers may differ: the rewritten model has other ops and other formats.
     """
@@ -91,7 +91,7 @@ def _kind(fault: ModelError) -> str:
 
 
 def _refusal(model: Model, dims: Dims) -> str:
-    """Why ONNX Runtime refuses a model that is invalid; nothing if it runs, or cannot be judged."""
+    """The reason why ONNX Runtime refuses an invalid model; empty if it runs the model or fails for another reason."""
     try:
         if isinstance(model, onnx_ir.Model):
             verdict = run_alone(model, None, _inputs_for(dims, lambda: SampleInputs.of(inference.lift(model), dims)))
@@ -106,7 +106,7 @@ def _refusal(model: Model, dims: Dims) -> str:
 
 
 def _inputs_for(dims: Dims, make: Callable[[], SampleInputs]) -> SampleInputs:
-    """How inputs are made; without regard to the graph where lifting fails, perhaps by the exception that is to be judged."""
+    """The inputs that `make` generates; inputs that ignore the graph if lifting the model fails."""
     try:
         return make()
     except Exception as error:

@@ -43,9 +43,9 @@ def lowering_passes(dialect: Dialect) -> tuple[Pass, ...]:
     known = {step.name for each in DIALECTS.values() for step in _passes_of(each)} if added else set()
     known |= {each.name for each in added.values()}
     for name, each in added.items():
-        if (place := each.before or each.after) not in known:
+        if (neighbour := each.before or each.after) not in known:
             where = f"package {package_of(EXTENSIONS.found[name])}: pass {each.name}"
-            raise ExtensionError(f"no pass '{place}' to run next to", where=where, hint="see layoutopt passes")
+            raise ExtensionError(f"no pass '{neighbour}' to run next to", where=where, hint="see layoutopt passes")
     return Pipeline(_passes_of(dialect)).extended(list(added.values())).passes
 
 

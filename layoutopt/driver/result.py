@@ -48,7 +48,7 @@ class Result:
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The model as a message of onnx; a copy of the one that was handed in where it was left alone."""
+        """The model as an onnx message; a copy of the message that `optimize` received if the model stays unchanged."""
         message = onnx.ModelProto()
         if isinstance(self.source, onnx.ModelProto):
             message.CopyFrom(self.source)

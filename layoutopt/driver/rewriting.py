@@ -4,12 +4,12 @@ import onnx_ir
 
 from layoutopt import onnx_io
 from layoutopt.driver.job import Job
-from layoutopt.driver.model_faults import is_fault_of, is_loadable, refuse_if_it_fails
+from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
 from layoutopt.report.stamp import KEY
-from layoutopt.runtime.baking import bake, forget_inner_types
+from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import CutCandidates, EquivalenceGate
@@ -36,7 +36,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         return None
     if graph.contradiction is not None:
         where, what = graph.contradiction
-        refuse_if_it_fails(job.given, job.dims, ModelError(what, where=where))
+        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
         context.unchanged = "its shapes contradict each other"
         return None
     gate = EquivalenceGate(job.name, job.path, context.pins, samples, job.dialect.is_native, CutCandidates.of(graph))
@@ -48,7 +48,7 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     if job.options.verify:
         final = _verified(job, gate, source, graph, emitted, final)
     if final is not emitted:
-        forget_inner_types(final)
+        drop_inner_types(final)
     final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
     return final
 
@@ -65,9 +65,9 @@ def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
     try:
         onnx_io.check(emitted)
     except ModelError as error:
-        if job.options.strict or not is_fault_of(source, error):
+        if job.options.strict or not has_same_fault(source, error):
             raise
-        refuse_if_it_fails(job.given, job.dims, error)
+        raise_if_refused(job.given, job.dims, error)
         what = f"{error.what}: onnxruntime runs it, so it is left as it is"
         job.context.notes.append(Note("read", error.where, what))
         job.context.unchanged = "onnx's checker finds a fault in it"
@@ -111,7 +111,7 @@ def _verified(
         for name in job.verification.misdeclared:
             what = "has another shape than it declares: the declaration is dropped"
             job.context.notes.append(Note("read", name, what))
-        onnx_io.forget_output_shapes(emitted, job.verification.misdeclared)
+        onnx_io.drop_output_shapes(emitted, job.verification.misdeclared)
         final = _baked(job, emitted)
         job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
     if job.verification.status == "not verified" and not job.options.allow_unverified:

@@ -67,8 +67,8 @@ class GroupedFractalZ:
         output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
         group = output // n
         outputs, channels = group % together * n + output % n, group % together * c + channel
-        place = group // together * -(-together * c // self.c0) + channels // self.c0
-        fractal = (place * shape[2] + row) * shape[3] + column
+        block = group // together * -(-together * c // self.c0) + channels // self.c0
+        fractal = (block * shape[2] + row) * shape[3] + column
         return np.asarray(((fractal * columns * N0) + outputs) * self.c0 + channels % self.c0, np.int64)
 
     def _of_a_group(self, shape: Extents) -> tuple[int, int]:
@@ -97,8 +97,8 @@ class FractalZC04:
         """Channel, then column, then row, from the innermost outwards: the four channels of a pixel are contiguous."""
         _, columns, _, _ = self.physical_shape(shape)
         output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
-        place = (row * shape[3] + column) * 4 + channel
-        return np.asarray((place // self.c0 * columns * N0 + output) * self.c0 + place % self.c0, np.int64)
+        element = (row * shape[3] + column) * 4 + channel
+        return np.asarray((element // self.c0 * columns * N0 + output) * self.c0 + element % self.c0, np.int64)
 
     def _check(self, shape: Extents) -> None:
         if shape[1] > 4:

@@ -213,7 +213,7 @@ _ENTRIES = (
 
 
 def _accepted(found: Any) -> tuple[Entry, ...]:
-    """The formats that an entry point refers to; each spelling is read once, so that errors appear at once."""
+    """The formats that an entry point refers to; each notation is parsed once, so that loading raises its errors."""
     if not isinstance(found, tuple | list) or not found or not all(isinstance(each, Entry) for each in found):
         raise TypeError(
             f"is no format system but a {type(found).__name__}: make one with layoutopt.extend.format_system"

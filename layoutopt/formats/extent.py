@@ -226,8 +226,10 @@ class Extent:
         """The expression with its terms from last to first, so that the constant comes last."""
         texts: list[str] = []
         for factors, coefficient in reversed(self.terms):
-            lonely = len(self.terms) == 1 and len(factors) == coefficient == 1
-            words = [str(factor) if isinstance(factor, str) or lonely else f"({factor})" for factor in factors]
+            is_single_factor = len(self.terms) == 1 and len(factors) == coefficient == 1
+            words = [
+                str(factor) if isinstance(factor, str) or is_single_factor else f"({factor})" for factor in factors
+            ]
             size = "*".join(words if abs(coefficient) == 1 and words else (str(abs(coefficient)), *words))
             texts.append(f"{'-' if coefficient < 0 else '+' if texts else ''}{size}")
         return "".join(texts) or "0"
@@ -246,8 +248,8 @@ def ordered(factors: Iterable[Atom]) -> Product:
     return tuple(sorted(factors, key=str))
 
 
-def _without(factors: Product, gone: Counter[Atom]) -> Product:
-    return ordered((Counter(factors) - gone).elements())
+def _without(factors: Product, removed: Counter[Atom]) -> Product:
+    return ordered((Counter(factors) - removed).elements())
 
 
 def sum_of(terms: Mapping[Product, int]) -> Extent:

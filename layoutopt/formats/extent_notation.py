@@ -44,12 +44,12 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._place = 0
+        self._position = 0
 
     def whole(self) -> Extent:
         """The extent that the whole text denotes."""
         extent = self._quotient()
-        if self._text[self._place :].strip():
+        if self._text[self._position :].strip():
             raise self._error()
         return extent
 
@@ -80,17 +80,17 @@ class _Parser:
             if not self._take(")"):
                 raise self._error()
             return inner
-        found = _TOKEN.match(self._text, self._place)
+        found = _TOKEN.match(self._text, self._position)
         if found is None or not (found[1] or found[2]):
             raise self._error()
-        self._place = found.end()
+        self._position = found.end()
         return Extent.of(int(found[1])) if found[1] else Extent.of_atom(found[2])
 
     def _take(self, sign: str) -> bool:
-        found = _TOKEN.match(self._text, self._place)
+        found = _TOKEN.match(self._text, self._position)
         if found is None or found[3] != sign:
             return False
-        self._place = found.end()
+        self._position = found.end()
         return True
 
     def _error(self) -> FormatError:

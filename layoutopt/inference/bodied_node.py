@@ -7,7 +7,7 @@ import onnx.helper
 import onnx_ir as ir
 
 from layoutopt.inference.merge import Type
-from layoutopt.inference.one_node import Found, ask, type_proto
+from layoutopt.inference.one_node import Found, infer_with_schema, type_proto
 from layoutopt.ir.types import Op
 from layoutopt.onnx_io.converter.captures import scope_of
 from layoutopt.onnx_io.schema import find_schema
@@ -32,7 +32,7 @@ def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str,
     given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
-    found = ask(schema, proto, given, {}, imports)
+    found = infer_with_schema(schema, proto, given, {}, imports)
     return [found.get(value.name or "") for value in op.origin.outputs]  # a message has no absent outputs at its end
 
 

@@ -14,7 +14,7 @@ from layoutopt.inference.merge import HINT, Type
 from layoutopt.inference.one_node import type_proto
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import OpaqueType, TensorType, Value
-from layoutopt.onnx_io.converter.values import forget_declared_shape
+from layoutopt.onnx_io.converter.values import drop_declared_shape
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 from layoutopt.onnx_io.reader.lossless import contradict
 from layoutopt.onnx_io.reader.repair import Repair
@@ -64,9 +64,9 @@ def infer_leniently(graph: Graph, names: DimNames, contradiction: ModelError) ->
 def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     """Infer the types of a graph without declared shapes; then add the declared extents that inference does not find.
 
-    No extents of the outputs of a graph are added: graph editors leave wrong ones there most often, and a plan gains nothing by
-    them. Emitted models declare the shapes of outputs that do not contradict inference, unless another declared shape is wrong:
-    ONNX Runtime fuses Reshapes by declared shapes.
+    No declared extents of the outputs of a graph are added: graph editors leave wrong ones there most often, and a plan gains
+    nothing by them. Emitted models declare the shapes of outputs that do not contradict inference, unless another declared
+    shape is wrong: ONNX Runtime fuses Reshapes by declared shapes.
 
     Returns:
         The declared shapes that contradict the inferred ones.
@@ -78,53 +78,53 @@ def infer_before_declarations(graph: Graph, names: DimNames) -> list[Repair]:
     found, declared = _infer_without_shapes(graph, names)
     outputs = {value for each in graph.regions() for value in each.outputs} - _body_inputs(graph)
     known = _names(graph.inputs)
-    claims = _claims({value: type for value, type in declared.items() if value not in outputs}, found, known)
-    found = _infer_with_claims(found, names, claims)
+    extended = _declared_only({value: type for value, type in declared.items() if value not in outputs}, found, known)
+    found = _infer_with_declared_only(found, names, extended)
     found.commit()
     wrong: dict[Value, Type] = {
         value: type
         for value, type in declared.items()
-        if _contradicts(type, value.type, known) or (value in claims and not _covers(value.type, claims[value]))
+        if _contradicts(type, value.type, known) or (value in extended and not _covers(value.type, extended[value]))
     }
     wrong |= _misdeclared_elements(everything)
     unconfirmed = {value for value in outputs & declared.keys() if wrong and not _covers(value.type, declared[value])}
     for value in wrong.keys() | unconfirmed:
-        forget_declared_shape(value)
+        drop_declared_shape(value)
     return [Repair(value.name, _fault(value, type), "the declared shape is ignored") for value, type in wrong.items()]
 
 
-def _claims(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, Type]:
-    """The types with the numbers that only declared shapes have.
+def _declared_only(declared: Mapping[Value, TensorType], found: Inference, known: Set[str]) -> dict[Value, Type]:
+    """The inferred types, extended by the numbers that only the declared shapes contain; empty if there are none.
 
-    There are none if a declared extent contradicts inference: the shapes are those of an earlier version of the model, perhaps
-    of one whose inputs had no symbolic dimensions.
+    The result is empty if a declared extent contradicts inference: the declared shapes then belong to an earlier version of the
+    model, perhaps to one whose inputs had no symbolic dimensions.
     """
     inferred = {value: found.type_of(value) for value in declared}
     if any(_has_other_extents(type, inferred[value], known) for value, type in declared.items()):
         return {}
-    claims = {value: _claim(type, inferred[value], known) for value, type in declared.items()}
-    return {value: claim for value, claim in claims.items() if claim != inferred[value]}
+    extended = {value: _with_declared_extents(type, inferred[value], known) for value, type in declared.items()}
+    return {value: type for value, type in extended.items() if type != inferred[value]}
 
 
-def _infer_with_claims(found: Inference, names: DimNames, claims: Mapping[Value, Type]) -> Inference:
-    """Infer a graph again with shapes that are only declared, as far as inference keeps them.
+def _infer_with_declared_only(found: Inference, names: DimNames, extended: Mapping[Value, Type]) -> Inference:
+    """Infer a graph again with the extended types, as far as inference preserves them.
 
-    The state of a loop may be declared in a shape that the body does not preserve. Types inferred from such a declaration are
-    wrong, too, so inference begins anew without it.
+    A model may declare a shape of a loop state that the body does not preserve. Types inferred from such a declaration are also
+    wrong, so inference starts again without it.
 
     Args:
-        found: inference without the claims.
-        names: for dimensions.
-        claims: types with the numbers that are only declared.
+        found: inference without the declared shapes.
+        names: generates names of dimensions.
+        extended: inferred types with the numbers that only the declared shapes contain.
     """
     types = {value: found.type_of(value) for value in _computed(found.graph)}
-    kept = dict(claims)
+    kept = dict(extended)
     while kept:
         try:
             again = infer(found.graph, names, types | kept)
-        except ModelError:  # they contradict each other
+        except ModelError:  # the types contradict each other
             break
-        covered = {value: claim for value, claim in kept.items() if _covers(again.type_of(value), claim)}
+        covered = {value: type for value, type in kept.items() if _covers(again.type_of(value), type)}
         if len(covered) == len(kept):
             return again
         kept = covered
@@ -135,7 +135,7 @@ def _infer_without_shapes(graph: Graph, names: DimNames) -> tuple[Inference, dic
     """Infer a graph without declared shapes. Returns the inference and the declared types that it has not used.
 
     It uses the declared shapes of the results of operators without a schema, and of scalar inputs of bodies, since inference
-    may not find these shapes. If they contradict the inferred ones, it does not use them either.
+    may not find these shapes. If these contradict the inferred shapes, they are not used.
     """
     declared = _declared(graph)
     shaped = {
@@ -202,18 +202,18 @@ def _text(type: Type) -> str:
 
 
 def _names(values: Iterable[Value]) -> frozenset[str]:
-    """The names in the shapes of some values."""
+    """The names of dimensions in the shapes of some values."""
     dims = (dim for value in values for dim in value.shape or ())
     return frozenset(name for dim in dims if isinstance(dim, Extent) for name in dim.names)
 
 
 def _contradicts(declared: TensorType, found: Type, known: Set[str]) -> bool:
-    """Whether a declared shape claims a number that inference does not find: another one, or an expression of dimensions.
+    """Whether a declared shape has a number where inference finds another number or an expression of dimensions.
 
     Args:
         declared: the declared type.
         found: the inferred type.
-        known: the names of dimensions of the inputs, which have any size.
+        known: the names of the inputs' dimensions, which may have any size.
     """
     if not isinstance(found, TensorType) or declared.shape is None or found.shape is None:
         return False
@@ -224,19 +224,19 @@ def _contradicts(declared: TensorType, found: Type, known: Set[str]) -> bool:
 
 
 def _has_other_extents(declared: TensorType, found: Type, known: Set[str]) -> bool:
-    """Whether a declared shape has the right rank and a number that inference does not find."""
+    """Whether a declared shape has the inferred rank and a number that contradicts the inferred shape."""
     shape = found.shape if isinstance(found, TensorType) else None
     is_of_rank = shape is not None and declared.shape is not None and len(shape) == len(declared.shape)
     return is_of_rank and _contradicts(declared, found, known)
 
 
 def _is_open(dim: Dim, known: Set[str]) -> bool:
-    """Whether inference has found nothing of a dimension."""
+    """Whether inference has found no extent for a dimension."""
     return isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known
 
 
-def _claim(declared: TensorType, found: Type, known: Set[str]) -> Type:
-    """The found type, with the numbers that only the declared shape has."""
+def _with_declared_extents(declared: TensorType, found: Type, known: Set[str]) -> Type:
+    """The inferred type, with the numbers that only the declared shape contains."""
     if not isinstance(found, TensorType) or declared.shape is None or _contradicts(declared, found, known):
         return found
     if found.shape is None:
@@ -245,10 +245,10 @@ def _claim(declared: TensorType, found: Type, known: Set[str]) -> Type:
     return TensorType(found.dtype, tuple(a if isinstance(a, int) and _is_open(b, known) else b for a, b in pairs))
 
 
-def _covers(type: Type, claim: Type) -> bool:
-    """Whether a type has all numbers of a claim."""
-    if not isinstance(type, TensorType) or not isinstance(claim, TensorType) or claim.shape is None:
+def _covers(type: Type, required: Type) -> bool:
+    """Whether a type has all numbers of the shape of `required`."""
+    if not isinstance(type, TensorType) or not isinstance(required, TensorType) or required.shape is None:
         return False
-    if type.shape is None or len(type.shape) != len(claim.shape):
+    if type.shape is None or len(type.shape) != len(required.shape):
         return False
-    return all(a == b for a, b in zip(claim.shape, type.shape, strict=True) if isinstance(a, int))
+    return all(a == b for a, b in zip(required.shape, type.shape, strict=True) if isinstance(a, int))

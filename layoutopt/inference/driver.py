@@ -140,7 +140,7 @@ class Inference:
             if rule is not None:
                 self._enter_bodies(op, rule)
             elif op.bodies:
-                self._ask_about_bodies(op)
+                self._infer_with_onnx(op)
             elif callee is not None:
                 self._call(op, callee)
             else:
@@ -244,7 +244,7 @@ class Inference:
         left = boundary.leave()
         self._take(op, [None if value is None else as_found(left.get(value, NOTHING)) for value in op.outputs])
 
-    def _ask_about_bodies(self, op: Op) -> None:
+    def _infer_with_onnx(self, op: Op) -> None:
         """Infer an op whose bodies are not understood, as onnx does."""
         self._capture(op)
         for body in op.bodies.values():

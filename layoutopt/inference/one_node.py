@@ -91,11 +91,11 @@ def infer_node(node: Node) -> list[Found]:
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
     data = {name: _tensor(each.array) for name, each in given.items() if each.array is not None}
     types = {name: type_proto(each.type) for name, each in given.items()}
-    found = ask(schema, proto, types, data, _imports(node.domain, node.version))
+    found = infer_with_schema(schema, proto, types, data, _imports(node.domain, node.version))
     return [found.get(name) for name in outputs]
 
 
-def ask(
+def infer_with_schema(
     schema: Any,
     proto: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
@@ -194,9 +194,9 @@ __all__ = [
     "Found",
     "PartialType",
     "as_found",
-    "ask",
     "has_inference",
     "infer_node",
+    "infer_with_schema",
     "only_types",
     "small_array",
     "type_proto",

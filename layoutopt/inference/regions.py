@@ -1,6 +1,6 @@
 """Type inference at the boundaries of regions.
 
-The inputs of a body have the types of the op's operands, without the hidden axes; the results of the op have the types of the
+The inputs of a body have the types of the op's operands, without the scan axes; the results of the op have the types of the
 body's results. The state of a loop may have another shape in every iteration. It keeps its initial shape if no iteration
 changes it: a type is assumed, the body is inferred with it, and the assumption is widened until the body preserves it.
 
@@ -89,20 +89,20 @@ class Boundary:
                     common = given[0][1]
                     for _, other in given[1:]:
                         common = self._common(common, other)
-                    found[value] = self._outer_type(common, port, outside, self._hidden(boundary_value, port))
+                    found[value] = self._outer_type(common, port, outside, self._scan_extents(boundary_value, port))
         return found
 
-    def _hidden(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
-        """The extents of a result along the axes that bodies do not see: a batch, the iterations, or both in this order."""
+    def _scan_extents(self, boundary_value: BoundaryValue, port: RegionPort) -> list[Dim | None]:
+        """The extents of a result along its scan axes: a batch, the iterations, or both in this order."""
         shapes = [
             (_shape(self.type_of(value)), each)
             for boundary_value in self.rule.boundary_values(self.op)
             for each in boundary_value.sources
-            if not each.body and len(each.hidden_axes) > 1 and (value := operand(self.op, each)) is not None
+            if not each.body and len(each.scan_axes) > 1 and (value := operand(self.op, each)) is not None
         ]
-        batch = next((shape[each.hidden_axes[0]] for shape, each in shapes if shape is not None), None)
-        if boundary_value.is_loop_state or len(port.hidden_axes) != 1:
-            return [batch, self._length()][: len(port.hidden_axes)]
+        batch = next((shape[each.scan_axes[0]] for shape, each in shapes if shape is not None), None)
+        if boundary_value.is_loop_state or len(port.scan_axes) != 1:
+            return [batch, self._length()][: len(port.scan_axes)]
         return [self._length()]
 
     def _length(self) -> Dim | None:
@@ -117,12 +117,12 @@ class Boundary:
         return without_names(self.declared.get(value, NOTHING), self.names)
 
     def _inner_type(self, port: RegionPort) -> Type:
-        """The type of an operand without the axes that are hidden from the body."""
+        """The type of an operand without the scan axes, which the body's operand lacks."""
         value = operand(self.op, port)
         type = NOTHING if value is None else self.type_of(value)
-        if not isinstance(type, TensorType) or type.shape is None or not port.hidden_axes:
+        if not isinstance(type, TensorType) or type.shape is None or not port.scan_axes:
             return type
-        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.hidden_axes))
+        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
 
     def _initial_type(self, declared: Type, initial: Type) -> Type:
         """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
@@ -157,14 +157,14 @@ class Boundary:
         pairs = zip(one.shape, other.shape, strict=True)
         return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
 
-    def _outer_type(self, inner: Type, port: RegionPort, outside: set[Dim], hidden: Sequence[Dim | None]) -> Type:
+    def _outer_type(self, inner: Type, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]) -> Type:
         """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
         if not isinstance(inner, TensorType):
-            return NOTHING if port.hidden_axes else inner
+            return NOTHING if port.scan_axes else inner
         if inner.shape is None:
             return inner
         dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]
-        for axis, dim in zip(port.hidden_axes, hidden, strict=True):
+        for axis, dim in zip(port.scan_axes, extents, strict=True):
             dims.insert(axis, self.names.fresh() if dim is None else dim)
         return TensorType(inner.dtype, tuple(dims))
 

@@ -28,8 +28,8 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     """Set the unknown types of the results of operators without an ONNX schema in a main graph."""
     version = graph.opsets.get("", 0)
     known_ops = {*operators(), *_local(graph)}
-    foreign = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_undeclared(op, version))
-    computed = (value for op in foreign for value in op.outputs if value is not None)
+    undefined = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_undeclared(op, version))
+    computed = (value for op in undefined for value in op.outputs if value is not None)
     unknown = [value for value in computed if value.rank is None]
     if not unknown:
         return
@@ -59,10 +59,10 @@ def _is_undeclared(op: Op, version: int) -> bool:
     return is_undeclared(op.domain, op.op_type, version)
 
 
-def _expose(proto: onnx.ModelProto, wanted: list[str]) -> None:
+def _expose(proto: onnx.ModelProto, names: list[str]) -> None:
     """Make values outputs without types, so that onnxruntime infers their types."""
     there = {output.name for output in proto.graph.output}
-    for name in wanted:
+    for name in names:
         if name not in there:
             proto.graph.output.add(name=name)
 

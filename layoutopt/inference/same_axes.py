@@ -27,7 +27,7 @@ def same_axes(op: Op) -> Iterable[Sequence[Axis]]:
     if region_rule(op) is not None:
         return _at_boundary(op)
     if isinstance(rule, Transpose):
-        return _matched(op, ((axis, place) for place, axis in enumerate(rule.perm(op))))
+        return _matched(op, ((axis, position) for position, axis in enumerate(rule.perm(op))))
     if isinstance(rule, View):
         x, y = op.inputs[0], op.outputs[0]
         if isinstance(rule, AxisLetters) or x is None or y is None or x.shape is None or y.shape is None:
@@ -60,14 +60,14 @@ def kept_axes(before: Shape, after: Shape) -> Iterator[tuple[int, int]]:
     """
     if 0 in (volume(before)[0], volume(after)[0]):
         return
-    places: dict[object, list[int]] = {}
-    for place, dim in enumerate(after):
-        places.setdefault((volume(after[:place]), dim), []).append(place)
+    positions: dict[object, list[int]] = {}
+    for position, dim in enumerate(after):
+        positions.setdefault((volume(after[:position]), dim), []).append(position)
     rows: dict[object, list[int]] = {}
     for axis, dim in enumerate(before):
         rows.setdefault((volume(before[:axis]), dim), []).append(axis)
     for key, axes in rows.items():
-        found = places.get(key, [])
+        found = positions.get(key, [])
         if len(found) == len(axes):
             yield from zip(axes, found, strict=True)
         elif found and axes[0] == found[0] == 0:
@@ -100,7 +100,7 @@ class ProductWithMatrix:
 
 
 def product_with_matrix(op: Op) -> ProductWithMatrix | None:
-    """The op as a product with a matrix: a constant of two axes, or any tensor of two axes beside data of more."""
+    """The op as a product with a matrix: a constant of rank 2, or any operand of rank 2 if the other one has a higher rank."""
     rule = rule_of(op)
     axes = rule.iteration_axes(op) if isinstance(rule, Contraction) else None
     if axes is None or isinstance(axes, Inapplicable):
@@ -122,7 +122,7 @@ def _at_boundary(op: Op) -> Iterator[Sequence[Axis]]:
     rule = region_rule(op)
     for boundary_value in rule.boundary_values(op) if rule is not None else ():
         ports = [(value, port) for port in boundary_value.ports if (value := operand(op, port)) is not None]
-        seen = [[axis for axis in range(_rank(value)) if axis not in port.hidden_axes] for value, port in ports]
+        seen = [[axis for axis in range(_rank(value)) if axis not in port.scan_axes] for value, port in ports]
         if len({len(axes) for axes in seen}) == 1:
             for row in zip(*seen, strict=True):
                 yield [(value, axis) for (value, _), axis in zip(ports, row, strict=True)]

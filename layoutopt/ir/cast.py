@@ -23,20 +23,20 @@ def marked_name(value: Value, storage: Storage) -> str:
     return f"{value.tensor}__{storage.format.name(letters if len(letters) == storage.format.rank else None)}"
 
 
-def moves(value: Value, wanted: Storage) -> bool:
+def moves(value: Value, required: Storage) -> bool:
     """Whether the conversion of a value to a storage changes bytes: their order, or the padding elements."""
     if value.storage is None or value.shape is None:
         return False
-    return not value.storage.satisfies(wanted, value.shape)
+    return not value.storage.satisfies(required, value.shape)
 
 
-def insert_cast(graph: Graph, value: Value, wanted: Storage) -> Value:
-    """Add a CastData of `value` right behind its producer; the result is the same tensor, to be read as `wanted`.
+def insert_cast(graph: Graph, value: Value, required: Storage) -> Value:
+    """Add a CastData of `value` right behind its producer; the result is the same tensor, to be read as `required`.
 
     Its padding is zero, or that of the source if the bytes need not move.
     """
     assert value.storage is not None
-    storage = Storage(wanted.format, Padding.ZERO if moves(value, wanted) else value.storage.padding)
+    storage = Storage(required.format, Padding.ZERO if moves(value, required) else value.storage.padding)
     result = graph.new_value(
         storage_name(value, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
     )

@@ -27,7 +27,7 @@ Constant = tuple[TensorType, Data]
 class Sampled(Protocol):
     """Elements that can be computed one by one."""
 
-    def elements_at(self, places: Array) -> Array:
+    def elements_at(self, positions: Array) -> Array:
         """The elements at places of the flattened array."""
 
 
@@ -112,9 +112,9 @@ def _refined(groups: Iterable[list[Data]], key: Callable[[Data], bytes]) -> Iter
         yield from found.values()
 
 
-def elements_at(data: Data, places: Array) -> Array:
+def elements_at(data: Data, positions: Array) -> Array:
     """The elements of a constant at places of the flattened array."""
-    return data.elements_at(places) if isinstance(data, Sampled) else np.asarray(data.numpy().flat[places])
+    return data.elements_at(positions) if isinstance(data, Sampled) else np.asarray(data.numpy().flat[positions])
 
 
 def _sample(type: TensorType, data: Data) -> bytes:

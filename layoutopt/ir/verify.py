@@ -123,9 +123,13 @@ def tensors_without_padding_have_state_zero(graph: Graph) -> Iterator[str]:
 def outputs_have_the_required_storages(graph: Graph) -> Iterator[str]:
     """After casts are inserted: every output has its required format, and no worse padding. Other stages are skipped."""
     for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
-        wanted, has = graph.output_storage(index), value.storage
-        if wanted is not None and has is not None and (has.format != wanted.format or has.padding > wanted.padding):
-            yield f"{value.name}: {has} where {wanted} is required"
+        required, has = graph.output_storage(index), value.storage
+        if (
+            required is not None
+            and has is not None
+            and (has.format != required.format or has.padding > required.padding)
+        ):
+            yield f"{value.name}: {has} where {required} is required"
 
 
 @invariant
@@ -138,8 +142,8 @@ def operands_have_the_storages_of_the_signature(graph: Graph) -> Iterator[str]:
             yield f"{op!r}, which has no signature"
             continue
         for slot in op.slots():
-            value, wanted = op.operand(slot), op.signature[slot]
-            if value is None or value.storage is None or wanted is None or value.shape is None:
+            value, required = op.operand(slot), op.signature[slot]
+            if value is None or value.storage is None or required is None or value.shape is None:
                 continue
-            if value.storage.format != wanted.format or value.storage.padding > wanted.padding:
-                yield f"{slot} of {op!r}: {value.storage} where {wanted} is needed"
+            if value.storage.format != required.format or value.storage.padding > required.padding:
+                yield f"{slot} of {op!r}: {value.storage} where {required} is needed"

@@ -3,7 +3,7 @@
 file --read--> onnx_ir.Model    Graph --emit--> onnx_ir.Model --write--> file
 """
 
-from layoutopt.onnx_io.converter.emit import emit, forget_output_shapes
+from layoutopt.onnx_io.converter.emit import drop_output_shapes, emit
 from layoutopt.onnx_io.converter.inline import inline, inline_functions
 from layoutopt.onnx_io.fingerprint import fingerprint
 from layoutopt.onnx_io.interface import declared_inputs, inputs_of
@@ -20,9 +20,9 @@ __all__ = [
     "check",
     "copy",
     "declared_inputs",
+    "drop_output_shapes",
     "emit",
     "fingerprint",
-    "forget_output_shapes",
     "from_message",
     "has_external_data",
     "has_training",

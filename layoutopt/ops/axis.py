@@ -21,7 +21,7 @@ _SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 def positions(format: Format, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The positions of the parts of some axes in a physical array."""
-    return tuple(place for place, part in enumerate(format.parts) if part.axis in axes)
+    return tuple(position for position, part in enumerate(format.parts) if part.axis in axes)
 
 
 @register
@@ -93,14 +93,14 @@ class Reduction(AxiswiseRule):
     @override
     def lower(self, op: Op, build: Builder) -> None:
         x, target = build.input(0), present_type(build.output_type(0))
-        places = positions(build.format(X), self.reduced(op) or ())
-        shape = tuple(dim for place, dim in enumerate(shape_of(x)) if place not in places)
+        dims = positions(build.format(X), self.reduced(op) or ())
+        shape = tuple(dim for position, dim in enumerate(shape_of(x)) if position not in dims)
         attributes: dict[str, Attribute] = {**op.attributes, "keepdims": 0}
         inputs: list[Value | None] = [x]
         if "axes" in op.attributes or not self._has_axes_input(op):
-            attributes["axes"] = places
+            attributes["axes"] = dims
         else:
-            inputs.append(build.constant(np.asarray(places, dtype=np.int64), "axes"))
+            inputs.append(build.constant(np.asarray(dims, dtype=np.int64), "axes"))
         (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
         build.set_output(0, build.reshape(result, shape_of(target)))
 

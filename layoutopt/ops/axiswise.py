@@ -43,7 +43,7 @@ class IterationOrder:
         ]
         for index in range(len(axes)):
             if all(part.axis != index for part in parts):
-                before = [place for place, part in enumerate(parts) if part.axis == index - 1 and not part.block]
+                before = [dim for dim, part in enumerate(parts) if part.axis == index - 1 and not part.block]
                 parts.insert(before[0] + 1 if before else 0, Part(index))
         return Format(tuple(parts))
 
@@ -96,12 +96,12 @@ class AxiswiseRule(LayoutRule):
             if operand is None or operand.shape is None:
                 return Inapplicable(f"the rank of {slot} is unknown")
             formats[slot] = order.project(operand_axes, operand.shape)
-            asked = known.get(slot, formats[slot])
-            if not asked.fits(operand.shape) or not formats[slot].fits(operand.shape):
+            own = known.get(slot, formats[slot])
+            if not own.fits(operand.shape) or not formats[slot].fits(operand.shape):
                 return Inapplicable(f"{format_text(op, slot, formats[slot])} does not fit {slot}")
-            if not asked.same_bytes(formats[slot], operand.shape):
+            if not own.same_bytes(formats[slot], operand.shape):
                 given = format_text(op, lead, known[lead])
-                return Inapplicable(f"{format_text(op, slot, asked)} on {slot} is incompatible with {given} on {lead}")
+                return Inapplicable(f"{format_text(op, slot, own)} on {slot} is incompatible with {given} on {lead}")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
@@ -113,10 +113,10 @@ class AxiswiseRule(LayoutRule):
         formats, axes = super().physical_formats(op), self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
             return formats
-        telling = [slot for slot in formats if slot in axes and not formats[slot].is_canonical]
-        if not telling:
+        noncanonical = [slot for slot in formats if slot in axes and not formats[slot].is_canonical]
+        if not noncanonical:
             return formats
-        lead = min(telling, key=lambda slot: self._weight(op, slot))
+        lead = min(noncanonical, key=lambda slot: self._weight(op, slot))
         order = IterationOrder.of(formats[lead], axes[lead])
         for slot in formats:
             value = op.operand(slot)
@@ -161,9 +161,9 @@ def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     # the result's parts.
     padded = own.padded_shape(logical.shape)
     stored = {
-        axis: quotient(padded[place], own.block(place))
-        for place, axis in enumerate(axes[slot])
-        if logical.shape[place] != 1
+        axis: quotient(padded[position], own.block(position))
+        for position, axis in enumerate(axes[slot])
+        if logical.shape[position] != 1
     }
     shape: list[Dim] = [(part.block or stored[part.axis]) if part.axis in stored else 1 for part in order.parts]
     # An operand of the result's rank keeps the rank of the result's array: the other operands may all have fewer axes.

@@ -46,11 +46,11 @@ class CenterCrop(AxiswiseRule):
             (own,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(order),))])
             both = TensorType(DType.INT64, (len(chosen) + len(order),))
             (extents,) = build.op("Concat", [extents, own], [both], {"axis": 0})
-        places = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(chosen)}
-        taken = build.constant(np.asarray([places.get(at, len(chosen) + at) for at in range(len(order))]), "places")
-        (wanted,) = build.op("Gather", [extents, taken], [TensorType(DType.INT64, (len(order),))])
+        sources = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(chosen)}
+        taken = build.constant(np.asarray([sources.get(at, len(chosen) + at) for at in range(len(order))]), "places")
+        (target_shape,) = build.op("Gather", [extents, taken], [TensorType(DType.INT64, (len(order),))])
         attributes = {name: value for name, value in op.attributes.items() if name != "axes"}
-        (result,) = build.op(op.op_type, [x, wanted], [build.output_type(0)], attributes)
+        (result,) = build.op(op.op_type, [x, target_shape], [build.output_type(0)], attributes)
         build.set_output(0, result)
 
 

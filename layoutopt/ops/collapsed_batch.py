@@ -57,7 +57,9 @@ def collapse_batch(
             return None
         orders[slot] = [Part(own[part.axis], part.block, part.step) for part in parts[:count]]
         kept = {part.axis for part in parts[count:]}
-        inner[slot] = Format((*(Part(place) for place in range(len(shape)) if place not in kept), *parts[count:]))
+        inner[slot] = Format(
+            (*(Part(position) for position in range(len(shape)) if position not in kept), *parts[count:])
+        )
     longest = max(orders.values(), key=len)
     for slot, shape in shapes.items():
         held = {axis for axis, dim in zip(axes[slot], shape, strict=True) if dim != 1}

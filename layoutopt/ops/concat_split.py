@@ -32,7 +32,7 @@ def unaligned(extents: Sequence[Dim | None], block: int) -> str:
 
 def outer_position(format: Format, axis: int) -> int:
     """The position of the outermost part of an axis in the physical array."""
-    return next(place for place, part in enumerate(format.parts) if part.axis == axis and not part.block)
+    return next(position for position, part in enumerate(format.parts) if part.axis == axis and not part.block)
 
 
 def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim | None]:
@@ -62,16 +62,16 @@ class Pieces(OneAxis):
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the outermost part of the axis."""
-        place = outer_position(build.format(op.slots()[0]), self.axis(op))
-        inputs, attributes = self.physical(op, build, place)
+        position = outer_position(build.format(op.slots()[0]), self.axis(op))
+        inputs, attributes = self.physical(op, build, position)
         types = [build.output_type(index) for index in range(len(op.outputs))]
         indices = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
             build.set_output(index, result)
 
-    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
-        """Inputs and attributes of the op along physical axis `place`."""
-        return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": place}
+    def physical(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Inputs and attributes of the op along physical axis `position`."""
+        return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": position}
 
 
 @register
@@ -124,9 +124,9 @@ class Split(Pieces):
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else states * len(op.outputs)
 
-    def physical(self, op: Op, build: Builder, place: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+    def physical(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
         """Lengths are counted in blocks."""
-        inputs, attributes = super().physical(op, build, place)
+        inputs, attributes = super().physical(op, build, position)
         block = build.format(X).block(self.axis(op))
         if block == 1:
             return inputs, attributes

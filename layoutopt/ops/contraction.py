@@ -112,17 +112,17 @@ def following(format: Format, source: Slot, target: Slot, axes: Axes, shape: Sha
     Axes missing from `source` take the position of the first source axis missing from `target`, so that columns of the result
     take the position of the summed axes. Between a and b they are rows, which come first, or columns, which come last.
     """
-    position = {axis: place for place, axis in enumerate(axes[target])}
+    target_axes = {axis: target_axis for target_axis, axis in enumerate(axes[target])}
     parts: list[Part] = []
-    places: list[int] = []
+    positions: list[int] = []
     for part in format.parts:
-        place = position.get(axes[source][part.axis])
-        if place is None:
-            places.append(len(parts))
-        elif not (part.block and shape[place] == 1):
-            parts.append(Part(place, part.block, part.step))
-    missing = [Part(place) for place, axis in enumerate(axes[target]) if axis not in axes[source]]
-    at = places[0] if places and Y in (source, target) else len(parts)
+        target_axis = target_axes.get(axes[source][part.axis])
+        if target_axis is None:
+            positions.append(len(parts))
+        elif not (part.block and shape[target_axis] == 1):
+            parts.append(Part(target_axis, part.block, part.step))
+    missing = [Part(target_axis) for target_axis, axis in enumerate(axes[target]) if axis not in axes[source]]
+    at = positions[0] if positions and Y in (source, target) else len(parts)
     if target == A and source == B:
         at = 0
     return Format((*parts[:at], *missing, *parts[at:]))

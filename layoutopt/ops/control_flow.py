@@ -113,7 +113,7 @@ class Loop(ControlFlow):
                 BoundaryValue(sources, (RegionPort(Slot("in", 2 + index), "body"), RegionPort(Slot("out", index))))
             )
         for index in range(states, len(body.outputs) - 1):
-            outer = RegionPort(Slot("out", index), hidden_axes=(0,))
+            outer = RegionPort(Slot("out", index), scan_axes=(0,))
             found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
@@ -204,14 +204,14 @@ class Scan(ControlFlow):
         batch = (0,) if batched else ()
         found = [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True)] if batched else []
         for index in range(states):
-            sources = (RegionPort(Slot("in", first + index), hidden_axes=batch), RegionPort(Slot("out", index), "body"))
-            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index), hidden_axes=batch))
+            sources = (RegionPort(Slot("in", first + index), scan_axes=batch), RegionPort(Slot("out", index), "body"))
+            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index), scan_axes=batch))
             found.append(BoundaryValue(sources, targets))
         for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or ()):
-            outer = RegionPort(Slot("in", first + states + index), hidden_axes=(*batch, axis))
+            outer = RegionPort(Slot("in", first + states + index), scan_axes=(*batch, axis))
             found.append(BoundaryValue((outer,), (RegionPort(Slot("in", states + index), "body"),)))
         for index, axis in enumerate(self._axes(op, "scan_output_axes", len(op.outputs) - states) or (), states):
-            outer = RegionPort(Slot("out", index), hidden_axes=(*batch, axis))
+            outer = RegionPort(Slot("out", index), scan_axes=(*batch, axis))
             found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 

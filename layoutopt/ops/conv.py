@@ -148,7 +148,7 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         inputs = [build.padded(index) for index in range(len(op.inputs))]
         x, w, y_type = present(inputs[0]), present(inputs[self.weight]), padded_output(op)
         y_shape = shape_of(y_type)
-        channels, wanted, out_channels = (
+        channels, in_channels, out_channels = (
             shape_of(x)[1],
             estimated_extent(shape_of(w)[self.weight_axes[0]]),
             estimated_extent(y_shape[1]),
@@ -162,14 +162,14 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
             w = build.resize_axis(build.resize_axis(w, 0, out_channels), 1, 1)
             attributes = {**op.attributes, "group": out_channels}
         elif self.variant(op) == "dense":
-            if isinstance(channels, int) and channels != wanted:
-                x = build.resize_axis(x, 1, min(channels, wanted))
-                w = build.resize_axis(w, in_axis, min(channels, wanted))
+            if isinstance(channels, int) and channels != in_channels:
+                x = build.resize_axis(x, 1, min(channels, in_channels))
+                w = build.resize_axis(w, in_axis, min(channels, in_channels))
             w = build.resize_axis(w, out_axis, out_channels)
         elif isinstance(channels, int):
             # Padding channels belong to no group.
             groups = op.integer("group", 1)
-            x = build.resize_axis(x, 1, wanted * (groups if in_axis else 1))
+            x = build.resize_axis(x, 1, in_channels * (groups if in_axis else 1))
             out_channels = filters * (1 if in_axis else groups)
         inputs[0], inputs[self.weight] = x, w
         for index in self.along_channels(op):

@@ -153,7 +153,7 @@ def _names(text: str, rank: int) -> list[str]:
     """The axis names of one operand: its letters, and the axes of an ellipsis counted from the right."""
     before, ellipsis, behind = text.partition("...")
     count = rank - len(before) - len(behind) if ellipsis else 0
-    return [*before, *(f"...{place}" for place in range(count, 0, -1)), *behind]
+    return [*before, *(f"...{position}" for position in range(count, 0, -1)), *behind]
 
 
 __all__ = ["Einsum", "permutation"]

@@ -44,11 +44,11 @@ class Fill(AxiswiseRule):
         shape, type = build.input(0), build.output_type(0)
         pieces: list[Value | None] = []
         for part, dim in zip(build.format(Y).parts, shape_of(type), strict=True):
-            place = np.asarray([dim if isinstance(dim, int) else part.axis], dtype=np.int64)
+            number = np.asarray([dim if isinstance(dim, int) else part.axis], dtype=np.int64)
             if isinstance(dim, int):
-                pieces.append(build.constant(place, "extent"))
+                pieces.append(build.constant(number, "extent"))
             else:
-                pieces += build.op("Gather", [shape, build.constant(place, "place")], [TensorType(DType.INT64, (1,))])
+                pieces += build.op("Gather", [shape, build.constant(number, "place")], [TensorType(DType.INT64, (1,))])
         (physical,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
         (result,) = build.op(op.op_type, [physical], [type], op.attributes)
         build.set_output(0, result)

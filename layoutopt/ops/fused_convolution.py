@@ -31,10 +31,10 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """As for a convolution; a known format of the sum is that of y."""
-        asked = {slot: format for slot, format in known.items() if slot != _SUM}
+        others = {slot: format for slot, format in known.items() if slot != _SUM}
         if _SUM in known:
-            asked.setdefault(Y, known[_SUM])
-        signature = super().complete(op, asked)
+            others.setdefault(Y, known[_SUM])
+        signature = super().complete(op, others)
         added = op.inputs[3] if len(op.inputs) > 3 else None
         if isinstance(signature, Inapplicable) or added is None:
             return signature

@@ -71,10 +71,10 @@ class Gather(OneAxis):
             super().lower(op, build)
             return
         x, indices, target = build.input(0), build.input(1), present_type(build.output_type(0))
-        (place,) = positions(build.format(X), (self.axis(op),))
+        (position,) = positions(build.format(X), (self.axis(op),))
         shape = shape_of(x)
-        type = TensorType(target.dtype, (*shape[:place], *shape_of(indices), *shape[place + 1 :]))
-        (result,) = build.op(op.op_type, [x, indices], [type], {**op.attributes, "axis": place})
+        type = TensorType(target.dtype, (*shape[:position], *shape_of(indices), *shape[position + 1 :]))
+        (result,) = build.op(op.op_type, [x, indices], [type], {**op.attributes, "axis": position})
         build.set_output(0, build.reshape(result, shape_of(target)))
 
     def _with_one_index(self, op: Op) -> tuple[Shape, Shape] | None:

@@ -87,9 +87,12 @@ class MatrixProduct(Contraction, KernelFormats):
         if any(inputs[2:]):
             return None
         summed, outside = False, False
-        for index, (name, place) in enumerate((("transA", 1), ("transB", 0))):
+        for index, (name, position) in enumerate((("transA", 1), ("transB", 0))):
             value = op.inputs[index]
-            axis, padded = operand_axes(op, name, rank_of(value))[place], padded_axes_of(value, signature.inputs[index])
+            axis, padded = (
+                operand_axes(op, name, rank_of(value))[position],
+                padded_axes_of(value, signature.inputs[index]),
+            )
             if inputs[index] is not Padding.ZERO:
                 summed = summed or axis in padded
                 outside = outside or any(each != axis for each in padded)

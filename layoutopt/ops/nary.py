@@ -18,7 +18,7 @@ from layoutopt.ops.signatures import Inapplicable
 ZERO, FINITE, ANY = Padding.ZERO, Padding.FINITE, Padding.ANY
 
 
-_TRUTHS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
+_PREDICATES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
 
 
 _BROADCAST = "elements broadcast over a block count as finite"
@@ -46,7 +46,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
 
     ops = (
         *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min", "Where"),
-        *_TRUTHS,
+        *_PREDICATES,
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"),
     )
 
@@ -62,7 +62,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """The transfer where all operands have padding of one state."""
-        if kind in _TRUTHS:
+        if kind in _PREDICATES:
             return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind in ("Max", "Min", "Mean", "Where"):
             return PaddingTransfer(ZERO, FINITE, ANY, _BROADCAST)

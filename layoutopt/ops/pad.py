@@ -45,7 +45,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
                     return None
                 axes = [int(axis) % x.rank for axis in chosen]
         half = len(numbers) // 2
-        return {axis: (numbers[place], numbers[place + half]) for place, axis in enumerate(axes)}
+        return {axis: (numbers[position], numbers[position + half]) for position, axis in enumerate(axes)}
 
     def zero_pads(self, op: Op) -> Pads | None:
         """The pads, if they are constant, not negative, and of zeros."""

@@ -47,8 +47,10 @@ class Recurrent(LayoutRule, AxisLetters):
         """The known formats, the others canonical; batch-major order on x or y implies it on both."""
         if op.integer("layout"):
             return Inapplicable("onnxruntime has no batch-major kernel, so the result could not be verified")
-        asked = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
-        present = {slot: format for slot, format in _SAMPLES_FIRST.items() if asked and op.operand(slot) is not None}
+        is_requested = any(known.get(slot) == format for slot, format in _SAMPLES_FIRST.items())
+        present = {
+            slot: format for slot, format in _SAMPLES_FIRST.items() if is_requested and op.operand(slot) is not None
+        }
         signature = signature_of(op, {**present, **known})
         if isinstance(signature, Inapplicable):
             return signature

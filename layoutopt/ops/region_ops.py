@@ -3,7 +3,7 @@
 A region is planned together with the graph around it. The two are connected by *boundary values*: a boundary value is a
 tensor that has one storage at all of its *ports*, the operands of the op and of its regions that are this tensor. Each
 operand is a port of exactly one boundary value. Types propagate the same way: a region port has the type of the op's operand
-without hidden axes.
+without the scan axes.
 
 Ops with regions that have no rule, or whose operands are not those of their definition, run in canonical format like any
 other op without a rule, and their regions are not changed.
@@ -38,12 +38,12 @@ class RegionPort:
     Attributes:
         slot: the operand.
         body: the name of the region; empty for an operand of the op itself.
-        hidden_axes: axes of the op's operand that the region does not have, in ascending order.
+        scan_axes: the batch and iteration axes of the op's operand, which the region's operand lacks, in ascending order.
     """
 
     slot: Slot
     body: str = ""
-    hidden_axes: tuple[int, ...] = ()
+    scan_axes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +174,18 @@ def formats_at(
         return Inapplicable("the boundary value has to be canonical")
     if len(plain) < len(values):
         return Inapplicable("the rank of the boundary value is unknown at a port")
-    if format.parts[: len(at.hidden_axes)] != tuple(map(Part, at.hidden_axes)):
+    if format.parts[: len(at.scan_axes)] != tuple(map(Part, at.scan_axes)):
         return Inapplicable(
-            f"{values[at].format_text(format)} does not have the axes outermost that regions do not have: {at.hidden_axes}"
+            f"{values[at].format_text(format)} does not have the axes outermost that regions do not have: {at.scan_axes}"
         )
-    inside = format.restrict([axis for axis in range(format.rank) if axis not in at.hidden_axes])
+    inside = format.restrict([axis for axis in range(format.rank) if axis not in at.scan_axes])
     found = {}
     for port, value in values.items():
         found[port] = format if port == at else _around(inside, port)
-        shape, wanted = value.shape, found[port]
-        if shape is None or not wanted.fits(shape) or 0 in shape:
-            return Inapplicable(f"{value.format_text(wanted)} does not fit {value.name}")
-        if value.dtype is DType.STRING and not wanted.is_plain:
+        shape, format_ = value.shape, found[port]
+        if shape is None or not format_.fits(shape) or 0 in shape:
+            return Inapplicable(f"{value.format_text(format_)} does not fit {value.name}")
+        if value.dtype is DType.STRING and not format_.is_plain:
             return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
     if len({_blocked_extents(each, found[each], values[each]) for each in found}) > 1:
         return Inapplicable("a blocked extent differs between the ports of a boundary value")
@@ -193,10 +193,10 @@ def formats_at(
 
 
 def _around(inside: Format, port: RegionPort) -> Format:
-    """The format of a region's operand with hidden axes outermost."""
-    seen = [axis for axis in range(inside.rank + len(port.hidden_axes)) if axis not in port.hidden_axes]
+    """The format of the op's operand: the format of the region's operand, with the scan axes outermost."""
+    seen = [axis for axis in range(inside.rank + len(port.scan_axes)) if axis not in port.scan_axes]
     parts = (Part(seen[part.axis], part.block, part.step) for part in inside.parts)
-    return Format((*map(Part, port.hidden_axes), *parts))
+    return Format((*map(Part, port.scan_axes), *parts))
 
 
 def _blocked_extents(port: RegionPort, format: Format, value: Value) -> Shape:
@@ -294,11 +294,11 @@ def bodies_have_the_storages_of_the_signature_of_their_op(graph: Graph) -> Itera
     for op in graph.ops if graph.stage == "cast" else ():
         if op.signature is None or region_rule(op) is None:
             continue
-        for port, wanted in boundary(op, op.signature).items():
+        for port, required in boundary(op, op.signature).items():
             value = operand(op, port)
             if value is None or value.storage is None:
                 continue
             has = value.storage
-            fits = has.padding == wanted.padding if port.slot.side == "in" else has.padding <= wanted.padding
-            if has.format != wanted.format or not fits:
-                yield f"{port.slot} of {port.body} of {op!r}: {has} where {wanted} is needed"
+            fits = has.padding == required.padding if port.slot.side == "in" else has.padding <= required.padding
+            if has.format != required.format or not fits:
+                yield f"{port.slot} of {port.body} of {op!r}: {has} where {required} is needed"

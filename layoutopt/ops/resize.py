@@ -97,8 +97,8 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     def scales(self, op: Op) -> dict[int, float] | None:
         """The scale of every axis that has one; None if scales or rank are unknown, or sizes are given."""
         scales = op.attributes.get("scales")
-        place = 1 if _is_old(op) else 2
-        found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(place)
+        position = 1 if _is_old(op) else 2
+        found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(position)
         if found is None or found.ndim != 1 or not found.size or op.inputs[0] is None or op.inputs[0].rank is None:
             return None
         return dict(zip(_named(op), found.tolist(), strict=True))
@@ -128,8 +128,8 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         """The element of the sizes for the axis, if they contain one."""
         if not self.has_sizes(op) or axis not in _named(op):
             return {}
-        sizes, place = op.elements(3), _named(op).index(axis)
-        return {3: {place: extent}} if sizes is not None and isinstance(sizes[place], int) else None
+        sizes, position = op.elements(3), _named(op).index(axis)
+        return {3: {position: extent}} if sizes is not None and isinstance(sizes[position], int) else None
 
     def lower(self, op: Op, build: Builder) -> None:
         """The op in canonical order; sizes contain padded extents of blocked axes."""
@@ -157,8 +157,8 @@ def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
         numbers = [padded.get(axis, int(size)) for axis, size in zip(named, sizes, strict=True)]
         return build.constant(np.asarray(numbers, dtype=np.int64), "sizes")
     pieces: list[Value | None] = []
-    for place, axis in enumerate(named):
-        number = build.constant(np.asarray([padded.get(axis, place)], dtype=np.int64), "size")
+    for position, axis in enumerate(named):
+        number = build.constant(np.asarray([padded.get(axis, position)], dtype=np.int64), "size")
         one = TensorType(DType.INT64, (1,))
         pieces.append(number if axis in padded else build.op("Gather", [given, number], [one])[0])
     (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})

@@ -43,9 +43,9 @@ class ReverseSequence(AxiswiseRule):
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
-        places = {part.axis: place for place, part in enumerate(build.format(X).parts[:2])}
+        positions = {part.axis: position for position, part in enumerate(build.format(X).parts[:2])}
         batch, time = op.integer("batch_axis", 1), op.integer("time_axis", 0)
-        lower_directly(op, build, {"batch_axis": places[batch], "time_axis": places[time]})
+        lower_directly(op, build, {"batch_axis": positions[batch], "time_axis": positions[time]})
 
 
 __all__ = ["ReverseSequence"]

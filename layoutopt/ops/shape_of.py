@@ -36,7 +36,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
         """The padding is not read."""
         return (Padding.ZERO,)
 
-    def _asked(self, op: Op, rank: int) -> slice:
+    def _selected(self, op: Op, rank: int) -> slice:
         """The axes whose extents Shape returns, an option since opset 15."""
         return slice(op.integer("start", 0), op.integer("end", rank)) if op.op_type == "Shape" else slice(None)
 
@@ -44,15 +44,15 @@ class ShapeOf(LayoutRule, ShapeQuery):
         """Known extents as constants, the others gathered from the shape of the array."""
         shape, array = shape_of(op.inputs[0]), build.input(0)
         (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
-        places = {part.axis: place for place, part in enumerate(build.format(X).parts) if not part.block}
+        positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
         pieces: list[Value | None] = []
-        for axis in range(len(shape))[self._asked(op, len(shape))]:
+        for axis in range(len(shape))[self._selected(op, len(shape))]:
             dim = shape[axis]
             if isinstance(dim, int):
                 pieces.append(build.constant(np.asarray([dim], dtype=np.int64), "extent"))
                 continue
-            place = build.constant(np.asarray([places[axis]], dtype=np.int64), "place")
-            pieces += build.op("Gather", [extents, place], [TensorType(DType.INT64, (1,))])
+            position = build.constant(np.asarray([positions[axis]], dtype=np.int64), "place")
+            pieces += build.op("Gather", [extents, position], [TensorType(DType.INT64, (1,))])
         whole = TensorType(DType.INT64, (len(pieces),))
         result = (
             build.op("Concat", pieces, [whole], {"axis": 0})[0]

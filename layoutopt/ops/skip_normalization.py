@@ -54,8 +54,8 @@ class SkipNormalization(AxiswiseRule):
         return (Padding.FINITE if finite else Padding.ANY, *others)
 
     def _has_bias(self, op: Op) -> bool:
-        place = 4 if op.op_type == "SkipLayerNormalization" else 3
-        return len(op.inputs) > place and op.inputs[place] is not None
+        index = 4 if op.op_type == "SkipLayerNormalization" else 3
+        return len(op.inputs) > index and op.inputs[index] is not None
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Where rows are contiguous, and x and skip have one shape of at most three physical axes."""

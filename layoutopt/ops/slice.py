@@ -49,10 +49,10 @@ class Slice(AxiswiseRule):
         if axes is None or not isinstance(extent, int):
             return None
         steps = op.constant(4) if len(op.inputs) > 4 and op.inputs[4] is not None else np.ones(len(axes))
-        numbers, place = self._numbers(op), axes.index(axis)
-        if numbers is None or steps is None or steps[place] != 1:
+        numbers, position = self._numbers(op), axes.index(axis)
+        if numbers is None or steps is None or steps[position] != 1:
             return None
-        start, stop, _ = slice(*numbers[:, place].tolist()).indices(extent)
+        start, stop, _ = slice(*numbers[:, position].tolist()).indices(extent)
         return (start, stop) if start < stop else None
 
     def _numbers(self, op: Op) -> Array | None:
@@ -82,25 +82,25 @@ class Slice(AxiswiseRule):
     @override
     def lower(self, op: Op, build: Builder) -> None:
         format, sliced = build.format(X), self.sliced(op) or ()
-        places = tuple(outer_position(format, axis) for axis in sliced)
+        positions = tuple(outer_position(format, axis) for axis in sliced)
         inputs = [build.input(index) for index in range(len(op.inputs))]
         attributes: dict[str, Attribute] = dict(op.attributes)
         # Blocked axes are sliced in blocks; ranges of other axes may be computed.
-        blocked = [(place, axis) for place, axis in enumerate(sliced) if format.block(axis) > 1]
+        blocked = [(position, axis) for position, axis in enumerate(sliced) if format.block(axis) > 1]
         ranges = self._numbers(op) if blocked else None
-        for place, axis in blocked:
+        for position, axis in blocked:
             found, block = self.range_of(op, axis), format.block(axis)
             assert ranges is not None and found is not None
-            ranges[:, place] = found[0] // block, -(-found[1] // block)
+            ranges[:, position] = found[0] // block, -(-found[1] // block)
         if op.version < 10:
-            attributes["axes"] = places
+            attributes["axes"] = positions
             if ranges is not None:
                 attributes["starts"], attributes["ends"] = (tuple(row) for row in ranges.tolist())
         else:
             starts = present(op.inputs[1])
             assert starts.dtype is not None
             # Starts may be int32; all index inputs have one type.
-            axes = build.constant(np.asarray(places, dtype=starts.dtype.numpy), "axes")
+            axes = build.constant(np.asarray(positions, dtype=starts.dtype.numpy), "axes")
             if ranges is not None:
                 inputs[1:3] = [build.constant(row.astype(starts.dtype.numpy), "range") for row in ranges]
             inputs = [*inputs[:3], axes, *inputs[4:]]

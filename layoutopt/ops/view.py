@@ -64,8 +64,8 @@ class View(LayoutRule):
         x, y = op.inputs[0], op.outputs[0]
         if x is None or y is None or x.shape is None or y.shape is None:
             return None
-        found = (place for place, dim in enumerate(y.shape) if dim == x.shape[axis] and dim != 1)
-        return next((place for place in found if volume(y.shape[:place]) == volume(x.shape[:axis])), None)
+        found = (position for position, dim in enumerate(y.shape) if dim == x.shape[axis] and dim != 1)
+        return next((position for position in found if volume(y.shape[:position]) == volume(x.shape[:axis])), None)
 
     def moves(self, op: Op) -> bool:
         """Whether bytes move, because the signature gives the output a format that is not the same bytes."""
@@ -135,14 +135,14 @@ class Reshape(View, ExtentChange):
         """
         if op.op_type != "Reshape":
             return {}
-        x, target, place = op.inputs[0], op.elements(1), self.same_axis(op, axis)
-        if x is None or x.shape is None or target is None or place is None:
+        x, target, position = op.inputs[0], op.elements(1), self.same_axis(op, axis)
+        if x is None or x.shape is None or target is None or position is None:
             return None
-        copies, named, old = not op.integer("allowzero"), target[place], x.shape[axis]
+        copies, named, old = not op.integer("allowzero"), target[position], x.shape[axis]
         if not isinstance(named, int) or not isinstance(old, int):
             return None
-        changed = {} if named == -1 or (named == 0 and copies and place == axis) else {place: extent}
-        if copies and place != axis and axis < len(target):
+        changed = {} if named == -1 or (named == 0 and copies and position == axis) else {position: extent}
+        if copies and position != axis and axis < len(target):
             if target[axis] == 0:
                 changed[axis] = old
             elif not isinstance(target[axis], int):

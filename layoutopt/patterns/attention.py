@@ -167,11 +167,11 @@ def _whole(graph: Graph, scores: _Scores, average: _Average, mask: _Mask, softma
     batch, heads = (1, *leading)[-2:]
     if not (isinstance(heads, int) and isinstance(inner, int) and isinstance(outer, int)) or inner < SMALLEST_HEAD:
         return None
-    wanted = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
+    shapes = (batch, rows, heads * inner), (batch, columns, heads * inner), (batch, columns, heads * outer)
     formats = ROWS[len(total)], COLUMNS[len(total)], ROWS[len(total)]
     trails = [
         trail
-        for value, format, shape in zip(operands, formats, wanted, strict=True)
+        for value, format, shape in zip(operands, formats, shapes, strict=True)
         if value is not None and (trail := before_views(graph, value, format, shape)) is not None
     ]
     end = behind_views(graph, y, ROWS[len(total)], (batch, rows, heads * outer))

@@ -127,11 +127,11 @@ def _combined(kind: str, one: Array, other: Array) -> Array | None:
     return np.asarray(result, dtype=np.float64)
 
 
-def near(found: float, wanted: float) -> bool:
+def near(found: float, expected: float) -> bool:
     """Whether two numbers are equal up to rounding."""
-    return abs(found - wanted) <= TOLERANCE * abs(wanted)
+    return abs(found - expected) <= TOLERANCE * abs(expected)
 
 
-def is_polynomial(found: Array, *wanted: float) -> bool:
+def is_polynomial(found: Array, *expected: float) -> bool:
     """Whether coefficients, the constant first, are equal up to rounding."""
-    return len(found) == len(wanted) and all(map(near, map(float, found), wanted))
+    return len(found) == len(expected) and all(map(near, map(float, found), expected))

@@ -3,7 +3,7 @@
     (B, H, S, D) in the order (B, S, H, D)   is   (B, S, H*D)
 
 The order of view ops differs between exporters. So the matcher propagates a format through Transposes and Reshapes, by their
-layout rules, until it is the canonical format of the wanted shape. It multiplies the scales on the way. A batch axis of
+layout rules, until it is the canonical format of the target shape. It multiplies the scales on the way. A batch axis of
 extent 1 may be missing.
 """
 
@@ -36,10 +36,10 @@ class Trail:
     inner: list[Op] = field(default_factory=list)
 
 
-def before_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
-    """The chain back from a value in a format to a tensor of the wanted shape with the same bytes; None if there is none."""
+def before_views(graph: Graph, value: Value, format: Format, target: Shape) -> Trail | None:
+    """The chain backwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
     trail = Trail(value)
-    while not (trail.value.shape == wanted and format.is_canonical):
+    while not (trail.value.shape == target and format.is_canonical):
         found = multiple(graph, trail.value)
         op = found.op if found is not None else graph.producer(trail.value)
         if op is None or len(trail.inner) == _STEPS:
@@ -56,10 +56,10 @@ def before_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> T
     return trail
 
 
-def behind_views(graph: Graph, value: Value, format: Format, wanted: Shape) -> Trail | None:
-    """The chain on from a value in a format to a tensor of the wanted shape with the same bytes; None if there is none."""
+def behind_views(graph: Graph, value: Value, format: Format, target: Shape) -> Trail | None:
+    """The chain forwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
     trail = Trail(value)
-    while not (trail.value.shape == wanted and format.is_canonical):
+    while not (trail.value.shape == target and format.is_canonical):
         op = only_reader(graph, trail.value)
         after = result_of(op) if op is not None else None
         storage = _propagated(op, X, format, Y) if op is not None else None
@@ -82,9 +82,9 @@ def product_before(graph: Graph, value: Value) -> tuple[Op, Trail] | None:
     return op, trail
 
 
-def _propagated(op: Op, known: Slot, format: Format, asked: Slot) -> Format | None:
+def _propagated(op: Op, known: Slot, format: Format, target: Slot) -> Format | None:
     """The format on the other side of a view op; None if the op is none, or the format does not propagate."""
     rule = rule_of(op)
     signature = rule.signature(op, {known: format}) if isinstance(rule, View) else None
-    storage = signature[asked] if isinstance(signature, Signature) else None
+    storage = signature[target] if isinstance(signature, Signature) else None
     return None if storage is None else storage.format

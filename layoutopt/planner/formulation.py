@@ -71,15 +71,15 @@ class Formulation:
             writer, index = self.tree.writers[value]
             given.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
         needed = [self._state(value, pinned)] if self.tree.is_output(value) else []
-        wanted = set(needed)
+        required = set(needed)
         for reader, index in readers:
             is_inner = (reader, index) in self.groups.inner
-            wanted.update(
+            required.update(
                 self._state(value, each.inputs[index] or canonical, is_inner) for each in self.signatures[reader]
             )
         self.index[value] = len(self.tensors)
         source = next(iter(given)) if value not in self.tree.writers else None
-        casts, prices = self._casts(value, given, wanted)
+        casts, prices = self._casts(value, given, required)
         self.tensors.append(Tensor(casts, prices, source, needed))
 
     def _casts(
@@ -92,19 +92,19 @@ class Formulation:
         prices: list[float] = []
         for has in sorted(given):
             src = self.storages[value][has]
-            for wanted in sorted(needed):
-                dst = self.storages[value][wanted]
+            for state in sorted(needed):
+                dst = self.storages[value][state]
                 key = storage_key(value, dst)
                 if key == storage_key(value, src) and src.padding <= dst.padding:
-                    casts[has, wanted] = None
+                    casts[has, state] = None
                     continue
-                if wanted in inner:
+                if state in inner:
                     continue
                 if (has, key) not in numbers:
                     numbers[has, key] = len(prices)
                     seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
                     prices.append(seconds * self.tree.cast_weight(value))
-                casts[has, wanted] = numbers[has, key]
+                casts[has, state] = numbers[has, key]
         return casts, prices
 
     def _options(self, unit: Unit) -> list[Option]:
@@ -130,8 +130,8 @@ class Formulation:
         """The choice with free constants in the formats that kernels prefer; the solver chooses any format for them."""
         numbers = list(choice)
         packers = self._packers()
-        for place, (unit, options) in enumerate(zip(self.tree.units, self.problem.ops, strict=True)):
-            chosen = _apart(options[numbers[place]], packers)
+        for position, (unit, options) in enumerate(zip(self.tree.units, self.problem.ops, strict=True)):
+            chosen = _apart(options[numbers[position]], packers)
             alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
             values = [value for value in unit.inputs if value is not None]
             is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
@@ -142,7 +142,7 @@ class Formulation:
                 for number in native:
                     packing = self._packing(options[number], packers)
                     if packing is not None:
-                        numbers[place] = number
+                        numbers[position] = number
                         for packer, its_number in packing.items():
                             numbers[packer] = its_number
                         break
@@ -162,12 +162,12 @@ class Formulation:
     def _packers(self) -> dict[int, int]:
         """The tensors that are dequantised from constants for one reader, free in any format, and the units that do so."""
         found = {}
-        for place, unit in enumerate(self.tree.units):
+        for position, unit in enumerate(self.tree.units):
             if not isinstance(unit, Op) or unit not in self.groups.fused or not is_dequantizer(unit):
                 continue
             value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
             if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:
-                found[self.index[value]] = place
+                found[self.index[value]] = position
         return found
 
     def tightened(self, choice: Sequence[int]) -> list[int]:
@@ -192,13 +192,17 @@ class Formulation:
             numbers[unit] = min(alike, key=lambda number: _padding_states(signatures[number])[::-1])
         return [numbers[unit] for unit in self.tree.units]
 
-    def _padding_read(self, value: Value | None, wanted: Storage | None, numbers: Mapping[Unit, int]) -> Padding:
+    def _padding_read(self, value: Value | None, required: Storage | None, numbers: Mapping[Unit, int]) -> Padding:
         """The padding state of an operand under a choice; a cast leaves zeros."""
-        if value is None or wanted is None or value not in self.tree.writers:
+        if value is None or required is None or value not in self.tree.writers:
             return Padding.ZERO
         writer, index = self.tree.writers[value]
         given = self.signatures[writer][numbers[writer]].outputs[index]
-        if given is None or given.padding > wanted.padding or storage_key(value, given) != storage_key(value, wanted):
+        if (
+            given is None
+            or given.padding > required.padding
+            or storage_key(value, given) != storage_key(value, required)
+        ):
             return Padding.ZERO
         return given.padding
 
@@ -222,11 +226,11 @@ class Formulation:
         values = {slot: value for slot in unit.slots() if (value := unit.operand(slot)) is not None}
         canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
         inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.groups.inner]
-        wanted = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
-        if isinstance(rule, View) or wanted != canonical:
-            wanted = {slot: key for slot, key in wanted.items() if slot.side == "in"}
+        required = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
+        if isinstance(rule, View) or required != canonical:
+            required = {slot: key for slot, key in required.items() if slot.side == "in"}
         for number, signature in enumerate(self.signatures[unit]):
-            if all(storage_key(values[slot], signature[slot]) == key for slot, key in wanted.items()):
+            if all(storage_key(values[slot], signature[slot]) == key for slot, key in required.items()):
                 return number
         return 0
 
@@ -240,7 +244,7 @@ def _has(op: Op, signature: Signature, formats: OperandFormats) -> bool:
     """Whether the operands of an op have given formats under a signature."""
     operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in formats.items())
     return all(
-        value is not None and storage_key(value, has) == storage_key(value, want) for value, has, want in operands
+        value is not None and storage_key(value, has) == storage_key(value, storage) for value, has, storage in operands
     )
 
 

@@ -40,10 +40,10 @@ def enforce_pins(tree: RegionTree, candidates: Candidates, pins: Mapping[Value, 
     for value, format in pins.items():
         if value not in tree.writers or tree.is_output(value):
             continue
-        wanted = storage_key(value, Storage(format))
+        key = storage_key(value, Storage(format))
         writer, index = tree.writers[value]
         signatures = candidates.signatures[writer]
-        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == wanted]
+        kept = [each for each in signatures if storage_key(value, each.outputs[index]) == key]
         if not kept:
             letters = value.axis_letters or ""
             offered = sorted({each.text(letters) for each in (one.outputs[index] for one in signatures) if each})

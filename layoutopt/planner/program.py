@@ -77,8 +77,8 @@ class Program:
             for column, option in enumerate(options, first):
                 for index, state in option.gives:
                     gives[index].setdefault(state, []).append(column)
-                for place, (index, state) in enumerate(option.needs):
-                    uses.setdefault((place, index), {}).setdefault(state, []).append(column)
+                for position, (index, state) in enumerate(option.needs):
+                    uses.setdefault((position, index), {}).setdefault(state, []).append(column)
             for (_, index), states in uses.items():
                 needs[index].append(states)
         for tensor, given, used in zip(self.problem.tensors, gives, needs, strict=True):

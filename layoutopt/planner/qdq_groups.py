@@ -28,5 +28,5 @@ def planned_qdq_groups(graphs: Iterable[Graph], cost_model: CostModel, *, keeps_
 
 def quantized_ops(graphs: Iterable[Graph]) -> set[Op]:
     """The ops of QDQ groups, and the ops on integers with scales."""
-    places = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
-    return {op for graph, op, rule in places if is_in_qdq_group(graph, op) or isinstance(rule, QuantizedOp)}
+    candidates = ((graph, op, rule_of(op)) for graph in graphs for op in graph.ops)
+    return {op for graph, op, rule in candidates if is_in_qdq_group(graph, op) or isinstance(rule, QuantizedOp)}

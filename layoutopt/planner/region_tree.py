@@ -90,8 +90,8 @@ class RegionTree:
         graph: the graph.
         units: all units; a unit follows the units whose outputs it reads, except for the state of a loop.
         values: all values.
-        homes: the graph that contains a value.
-        places: the graph that contains a unit.
+        graph_of_value: the graph that contains a value.
+        graph_of_unit: the graph that contains a unit.
         runs: the number of times that each graph is expected to run, or by which it is weighted.
         writers: the unit that produces a value, and the index of the output; no entry for inputs of the graph and constants.
         readers: the units that read a value, and the index of the input.
@@ -104,27 +104,27 @@ class RegionTree:
         self._by_runs = by_runs
         self.runs = runs if by_runs else dict.fromkeys(runs, 1.0)
         self.units: list[Unit] = []
-        self.homes: dict[Value, Graph] = {value: each for each in self.runs for value in each.values}
-        self.places: dict[Unit, Graph] = {}
-        self.values = list(self.homes)
+        self.graph_of_value: dict[Value, Graph] = {value: each for each in self.runs for value in each.values}
+        self.graph_of_unit: dict[Unit, Graph] = {}
+        self.values = list(self.graph_of_value)
         self.writers: dict[Value, tuple[Unit, int]] = {}
         self.readers: dict[Value, list[tuple[Unit, int]]] = {}
         pending: list[tuple[Graph, Unit]] = [(graph, op) for op in reversed(graph.ops)]
         while pending:
-            home, unit = pending.pop()
+            owner, unit = pending.pop()
             rule = region_rule(unit) if isinstance(unit, Op) else None
             if rule is None or isinstance(unit, BoundaryUnit):
-                self._add(home, unit)
+                self._add(owner, unit)
                 continue
             boundary = [BoundaryUnit(unit, each) for each in rule.boundary_values(unit)]
             inside = [(body, op) for body in unit.bodies.values() for op in body.ops]
-            before = [(home, each) for each in boundary if each.boundary_value.is_input]
-            after = [(home, each) for each in boundary if not each.boundary_value.is_input]
+            before = [(owner, each) for each in boundary if each.boundary_value.is_input]
+            after = [(owner, each) for each in boundary if not each.boundary_value.is_input]
             pending += reversed([*before, *inside, *after])
 
-    def _add(self, home: Graph, unit: Unit) -> None:
+    def _add(self, owner: Graph, unit: Unit) -> None:
         self.units.append(unit)
-        self.places[unit] = home
+        self.graph_of_unit[unit] = owner
         for index, value in enumerate(unit.outputs):
             if value is not None:
                 self.writers[value] = unit, index
@@ -134,16 +134,16 @@ class RegionTree:
 
     def op_weight(self, unit: Unit) -> float:
         """The factor of the price of a unit: the runs of the graph that contains it."""
-        return self.runs[self.places[unit]]
+        return self.runs[self.graph_of_unit[unit]]
 
     def cast_weight(self, value: Value) -> float:
         """The factor of the price of a cast of a value: the runs of its graph, slightly more in a body."""
-        times = self.runs[self.homes[value]]
-        return times * _CAST_IN_BODY if self._by_runs and self.homes[value] is not self.graph else times
+        times = self.runs[self.graph_of_value[value]]
+        return times * _CAST_IN_BODY if self._by_runs and self.graph_of_value[value] is not self.graph else times
 
     def is_output(self, value: Value) -> bool:
         """Whether a value is an output of the graph, and not only of a body."""
-        return self.homes[value] is self.graph and self.graph.is_output(value)
+        return self.graph_of_value[value] is self.graph and self.graph.is_output(value)
 
     def signatures(self, chosen: dict[Unit, Signature]) -> dict[Op, Signature]:
         """The signatures of all ops; that of an op with bodies consists of the storages of its boundary values."""

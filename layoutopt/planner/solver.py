@@ -48,7 +48,7 @@ def _parts(problem: Problem) -> Iterator[tuple[list[int], Problem]]:
             for tensor, state in options[0].needs:
                 needed[tensor][state] = None
     for ops, component in _components(problem):
-        number = {tensor: place for place, tensor in enumerate(component)}
+        number = {tensor: position for position, tensor in enumerate(component)}
         tensors = [problem.tensors[tensor] for tensor in number]
         yield (
             ops,

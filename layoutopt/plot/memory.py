@@ -48,7 +48,7 @@ class _Picture:
     def __init__(self, layout: Layout, name: str, axes: str) -> None:
         self.layout = layout
         self.name = name
-        self.spelling = layout.format.name(axes) if axes else str(layout.format)
+        self.notation = layout.format.name(axes) if axes else str(layout.format)
         self.letters = axes or Format.canonical(layout.rank).name()
         self.shape = layout.shape if layout.rank > 1 else (1, *layout.shape) if layout.rank else (1, 1)
         grid = np.meshgrid(*(np.arange(dim) for dim in layout.shape), indexing="ij")
@@ -85,11 +85,11 @@ class _Picture:
             self.right = max(self.right, x + 0.55 * size * len(text))
 
     def _title(self, top: float) -> float:
-        layout, spelling = self.layout, self.spelling
-        self._text(self.name or spelling, _MARGIN, top + 12, 20, font_weight="bold")
+        layout, notation = self.layout, self.notation
+        self._text(self.name or notation, _MARGIN, top + 12, 20, font_weight="bold")
         padding = prod(layout.physical_shape) - layout.size
         facts = [
-            *([spelling] if self.name not in ("", spelling) else []),
+            *([notation] if self.name not in ("", notation) else []),
             f"logical {_extents(layout.shape)}",
             f"physical {_extents(layout.physical_shape)}",
             *([f"{padding} padding element{'s' if padding > 1 else ''}"] if padding else []),
@@ -111,9 +111,9 @@ class _Picture:
         for outer in np.ndindex(*leading[:-1]):
             for start in range(0, across, per_line):
                 y += _LINE
-                for place, inner in enumerate(range(start, min(start + per_line, across))):
+                for position, inner in enumerate(range(start, min(start + per_line, across))):
                     at = (*outer, inner) if leading else ()
-                    x = _MARGIN + place * (columns * _CELL + _GAP)
+                    x = _MARGIN + position * (columns * _CELL + _GAP)
                     if leading:
                         self._text(self._caption(at), x, y - 4, 11, fill=FAINT)
                     centres |= self._matrix(self.offsets[at], x, y)
@@ -177,9 +177,9 @@ class _Picture:
             x = left + number // height * (self.run * _CELL + 60)
             y = top + 10 + number % height * (_CELL + 3)
             self._text(str(first), x - 6, y + _CELL / 2 + 4, 11, fill=FAINT, text_anchor="end")
-            for place, label in enumerate(labels):
-                cell = x + place * _CELL
-                self._cell(cell, y, PADDING if label is None else self._colour(first + place))
+            for position, label in enumerate(labels):
+                cell = x + position * _CELL
+                self._cell(cell, y, PADDING if label is None else self._colour(first + position))
                 if label is not None:
                     self._centred(label, cell + _CELL / 2, y + _CELL / 2, 11)
         return top + 10 + height * (_CELL + 3)

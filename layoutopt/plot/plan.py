@@ -178,5 +178,5 @@ def _storage(value: Value | None) -> str:
 
 
 def _darker(colour: str) -> str:
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    parts = (int(colour[position : position + 2], 16) for position in (1, 3, 5))
     return "#" + "".join(f"{int(part * 0.72):02x}" for part in parts)

@@ -13,7 +13,7 @@ from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.converter.equal_initializers import share_initializers
 from layoutopt.onnx_io.reader.read import read
 from layoutopt.onnx_io.sidecar import inherit
-from layoutopt.onnx_io.writer.deterministic import compute_outputs, name_anew, order_anew
+from layoutopt.onnx_io.writer.deterministic import compute_outputs, rename_generated, sort_nodes
 from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
@@ -60,8 +60,8 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
         baked = read(path)
     compute_outputs(baked)
     share_initializers(baked)
-    order_anew(baked)
-    name_anew(model, baked)
+    sort_nodes(baked)
+    rename_generated(model, baked)
     _restore_metadata(model, baked)
     inherit(baked, model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
@@ -78,7 +78,7 @@ def _load(model: ir.Model, disabled: list[str], saved: Path | None = None) -> No
         raise ModelError(f"onnxruntime cannot load it: {error}", where=model.graph.name or "model") from error
 
 
-def forget_inner_types(model: ir.Model) -> None:
+def drop_inner_types(model: ir.Model) -> None:
     """Remove the declared types of inner values and constants, which onnxruntime infers faster than it reads them."""
     kept = {*model.graph.inputs, *model.graph.outputs}
     computed = (value for node in model.graph for value in node.outputs)

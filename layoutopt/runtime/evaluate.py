@@ -73,8 +73,8 @@ def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:
     Raises:
         ModelError: a value depends on a graph input or an op that is not foldable.
     """
-    wanted = [value for value in dict.fromkeys(values) if value.data is None]
-    found = _computed(graph, wanted) if wanted else {}
+    targets = [value for value in dict.fromkeys(values) if value.data is None]
+    found = _computed(graph, targets) if targets else {}
     return [value.data.numpy() if value.data is not None else found[value] for value in values]
 
 
@@ -132,26 +132,26 @@ def _is_widening(old: DType | None, new: DType | None) -> bool:
     return old in _EXACT and new in (DType.FLOAT32, DType.FLOAT64)
 
 
-def _computed(graph: Graph, wanted: list[Value]) -> dict[Value, Array | None]:
+def _computed(graph: Graph, targets: list[Value]) -> dict[Value, Array | None]:
     """The values in one model, or in one model each if their constants are large or one of them cannot be computed."""
-    part = _part(graph, wanted)
-    if len(wanted) == 1 and (array := _moved(part)) is not None:
-        return {wanted[0]: _narrowed(array, wanted[0])}
+    part = _part(graph, targets)
+    if len(targets) == 1 and (array := _moved(part)) is not None:
+        return {targets[0]: _narrowed(array, targets[0])}
     is_large = sum(value.data.nbytes for value in part.values if value.data is not None) > _AT_ONCE
-    arrays = None if is_large and len(wanted) > 1 else _run(part, wanted)
+    arrays = None if is_large and len(targets) > 1 else _run(part, targets)
     if arrays is not None:
-        return dict(zip(wanted, arrays, strict=True))
-    if len(wanted) == 1:
-        return {wanted[0]: None}
-    return {value: array for each in wanted for value, array in _computed(graph, [each]).items()}
+        return dict(zip(targets, arrays, strict=True))
+    if len(targets) == 1:
+        return {targets[0]: None}
+    return {value: array for each in targets for value, array in _computed(graph, [each]).items()}
 
 
-def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
+def _part(graph: Graph, targets: Sequence[Value]) -> Graph:
     """The ancestors of the given values as a graph without inputs."""
     part = Graph("constants", graph.opsets)
     ops: dict[Op, None] = {}
     copies: dict[Value, Value] = {}
-    pending = list(wanted)
+    pending = list(targets)
     while pending:
         value = pending.pop()
         if value in copies:
@@ -177,7 +177,7 @@ def _part(graph: Graph, wanted: Sequence[Value]) -> Graph:
                 version=op.version,
             )
         )
-    part.outputs = [_widened(part, copies[value]) for value in wanted]
+    part.outputs = [_widened(part, copies[value]) for value in targets]
     return part
 
 
@@ -192,7 +192,7 @@ def _widened(part: Graph, value: Value) -> Value:
     return result
 
 
-def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
+def _run(part: Graph, targets: Sequence[Value]) -> list[Array] | None:
     """The elements of the outputs; None if onnxruntime fails."""
     if sum(value.data.nbytes for value in part.values if value.data is not None) > IN_ONE_FILE:
         return None
@@ -201,7 +201,7 @@ def _run(part: Graph, wanted: Sequence[Value]) -> list[Array] | None:
         arrays = inference_session(content, optimised=False).run(None, {})
     except RUNTIME_ERRORS:
         return None
-    return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, wanted, strict=True)]
+    return [_narrowed(np.asarray(array), value) for array, value in zip(arrays, targets, strict=True)]
 
 
 def _narrowed(array: Array, value: Value) -> Array:

@@ -73,15 +73,15 @@ class SampleInputs:
             InputError: an array fits no input of the graph.
         """
         sets = input_sets(given)
-        asked = {name: as_range(size) for name, size in (dims or {}).items()}
+        requested = {name: as_range(size) for name, size in (dims or {}).items()}
         if graph is None:
-            return cls({}, asked, {}, None, sets)
-        found = Dimensions.of(graph, asked)
+            return cls({}, requested, {}, None, sets)
+        found = Dimensions.of(graph, requested)
         if sets:
-            asked = given_ranges(inputs_of(graph), sets, asked)
-            found = Dimensions.of(graph, asked)
+            requested = given_ranges(inputs_of(graph), sets, requested)
+            found = Dimensions.of(graph, requested)
         planned = found.named(found.solved(found.usual())) if found.symbols else {}
-        return cls(value_ranges(graph), asked, planned, found, sets)
+        return cls(value_ranges(graph), requested, planned, found, sets)
 
     def with_sizes(self, sizes: Sizes) -> "SampleInputs":
         """The same generator with the sizes that the planner uses, which verification tries first."""

@@ -254,7 +254,7 @@ def _count_from_zero(array: Array | None) -> int:
 def _unmasked_value(op: Op, index: int) -> int | None:
     """The value of unmasked positions for an op that masks logits; None for other ops."""
     if op.op_type == "Where":
-        fills = [place for place in (1, 2) if index == 0 and _is_masking(op.constant(place))]
+        fills = [position for position in (1, 2) if index == 0 and _is_masking(op.constant(position))]
         return fills[0] - 1 if fills else None
     return 0 if _is_masking(op.constant(1 - index)) else None
 

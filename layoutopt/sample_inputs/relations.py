@@ -118,8 +118,8 @@ def _computed(op: Op) -> Iterator[Dim]:
 
 def _broadcast(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Kind, Dim]]:
     """Extents of one axis, counted from the last, must be equal or 1."""
-    for place in range(1, max(map(len, shapes), default=0) + 1):
-        dims = [shape[-place] for shape in shapes if len(shape) >= place and shape[-place] != 1]
+    for position in range(1, max(map(len, shapes), default=0) + 1):
+        dims = [shape[-position] for shape in shapes if len(shape) >= position and shape[-position] != 1]
         yield from _equal(dims)
 
 
@@ -133,8 +133,8 @@ def _channels(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kin
     x, weight = shapes[0], shapes[1]
     if x is not None and weight is not None and len(x) > 1 and len(weight) > 1:
         groups = op.integer("group", 1)
-        wanted = weight[0] if op.op_type == "ConvTranspose" else weight[1] * groups
-        yield from _equal((wanted, x[1]))
+        in_channels = weight[0] if op.op_type == "ConvTranspose" else weight[1] * groups
+        yield from _equal((in_channels, x[1]))
 
 
 def _contracted(op: Op, shapes: Sequence[Shape | None]) -> Iterator[tuple[Dim, Kind, Dim]]:
@@ -186,8 +186,8 @@ def _sliced(op: Op) -> Iterator[tuple[Dim, Kind, Dim]]:
     ends, axes = op.elements(2), op.elements(3)
     if table is None or not table.is_constant or table.static_shape is None or ends is None:
         return
-    places = range(len(ends)) if axes is None else axes
-    for end, axis in zip(ends, places, strict=False):
+    selected = range(len(ends)) if axes is None else axes
+    for end, axis in zip(ends, selected, strict=False):
         if isinstance(end, Extent) and isinstance(axis, int):
             yield end, "<=", table.static_shape[axis]
 

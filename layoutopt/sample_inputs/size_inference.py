@@ -38,7 +38,7 @@ def prepare_inputs(
         InputError: an array fits no input.
     """
     inputs = SampleInputs.of(graph, dims, given)
-    sizes = plausible_sizes(inputs.dimensions, trial_runner(model, inputs) if may_run else None)
+    sizes = plausible_sizes(inputs.dimensions, sample_runner(model, inputs) if may_run else None)
     return inputs.with_sizes(sizes), sizes
 
 
@@ -61,7 +61,7 @@ def _lifted(model: Source) -> Graph:
     return inference.lift(onnx_io.read(model))
 
 
-def trial_runner(model: Source, inputs: SampleInputs) -> Runner:
+def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
     """A function that runs a model at given sizes; its first call loads the model.
 
     Args:
@@ -104,4 +104,4 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
 
 
-__all__ = ["prepare_inputs", "sample_inputs_for", "trial_runner"]
+__all__ = ["prepare_inputs", "sample_inputs_for", "sample_runner"]

@@ -63,8 +63,8 @@ def forced(graph: Graph, signature: Signature) -> Graph:
             inner.signature = canonical_signature(inner)
         InsertCasts().run(body, PassContext(_NO_TARGET))
     for value in graph.inputs:
-        wanted = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
-        storages = [storage for storage in wanted if storage is not None]
+        inputs = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
+        storages = [storage for storage in inputs if storage is not None]
         if storages:
             alike = [storage.padding for storage in storages if storage.format == storages[0].format]
             value.storage = Storage(storages[0].format, min(alike))
@@ -153,9 +153,9 @@ def _independent(op: Op, thorough: bool) -> list[dict[Slot, Format]]:
     found = []
     for turn in range(400 if thorough else 60):
         known = {}
-        for place, slot in enumerate(slots):
+        for position, slot in enumerate(slots):
             options = [None, *seeds[slot]]
-            chosen = options[(turn * (7 + 4 * place) + turn // 5 + place) % len(options)]
+            chosen = options[(turn * (7 + 4 * position) + turn // 5 + position) % len(options)]
             if chosen is not None:
                 known[slot] = chosen
         found.append(known)
@@ -166,29 +166,29 @@ def signatures(op: Op, *, thorough: bool) -> list[Signature]:
     """The signatures that the rule completes from formats at one slot or at several slots."""
     rule = rule_of(op)
     assert rule is not None
-    asked: list[dict[Slot, Format]] = []
+    proposals: list[dict[Slot, Format]] = []
     for slot in op.slots():
-        asked += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
+        proposals += [{slot: format} for format in _formats_of(op.operand(slot), thorough=thorough)]
     if rule.is_anchor or rule.has_independent_operands:
-        asked += _independent(op, thorough)
-    found = [rule.signature(op, known) for known in asked]
+        proposals += _independent(op, thorough)
+    found = [rule.signature(op, known) for known in proposals]
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
 
 def outcome(
-    graph: Graph, feeds: tuple[Feed, ...], wants: list[list[Array]], dialect: str, load: Load = in_onnxruntime
+    graph: Graph, feeds: tuple[Feed, ...], expected: list[list[Array]], dialect: str, load: Load = in_onnxruntime
 ) -> str:
     """The fault of a forced graph that is written in a dialect; empty if there is none."""
     lowered = emit(lower(graph, dialect))
     check(lowered)
     runner = load(to_bytes(lowered))
     storages = {value.name: value.storage for value in (*graph.inputs, *graph.outputs)}
-    for feed, want in zip(feeds, wants, strict=True):
+    for feed, outputs in zip(feeds, expected, strict=True):
         physical = {name: _dirty(array, storages[name]) for name, array in feed.items()}
         numbers = [array.astype(np.float64) for array in feed.values() if array.dtype.kind in "fiu"]
         largest = max(float(np.abs(array).max(initial=1)) for array in [*numbers, np.ones(1)])
-        for value, expected, got in zip(graph.outputs, want, runner.run(None, physical), strict=True):
-            fault = _judge(value, expected, np.asarray(got), largest)
+        for value, output, actual in zip(graph.outputs, outputs, runner.run(None, physical), strict=True):
+            fault = _judge(value, output, np.asarray(actual), largest)
             if fault:
                 return f"{dialect}: {value.name} {fault}"
     return ""
@@ -201,17 +201,17 @@ def _dirty(array: Array, storage: Storage | None) -> Array:
     return garbage(pack(array, storage.format), where, storage.padding)
 
 
-def _judge(value: Value, want: Array, got: Array, largest: float) -> str:
+def _judge(value: Value, expected: Array, actual: Array, largest: float) -> str:
     storage = value.storage
     if storage is None:
-        return "" if compare(want, got).passed else "differs"
-    expected = storage.format.physical_shape(want.shape)
-    if got.shape != expected:
-        return f"has the physical shape {got.shape}, not {expected}"
-    comparison = compare(want, unpack(got, storage.format, want.shape))
+        return "" if compare(expected, actual).passed else "differs"
+    shape = storage.format.physical_shape(expected.shape)
+    if actual.shape != shape:
+        return f"has the physical shape {actual.shape}, not {shape}"
+    comparison = compare(expected, unpack(actual, storage.format, expected.shape))
     if not comparison.passed:
         return f"differs by {comparison.error:.2g}"
-    padding = got[padding_mask(storage.format, want.shape)]
+    padding = actual[padding_mask(storage.format, expected.shape)]
     if storage.padding is Padding.ZERO and padding.size and (padding != 0).any():
         return f"has {padding[padding != 0][0]} in zero padding"
     sizes = np.abs(padding.astype(np.float64)) if padding.dtype.kind == "f" else np.zeros(0)

@@ -63,11 +63,11 @@ def check_conversion(source: Format, target: Format, shape: tuple[int, ...]) -> 
     conversion = Conversion(source, target)
     array = numbered(shape)
     physical, expected = pack(array, source), pack(array, target)
-    for trust in (False, True):
-        assert np.array_equal(conversion.apply(physical, shape, padding_is_zero=trust), expected), (
+    for padding_is_zero in (False, True):
+        assert np.array_equal(conversion.apply(physical, shape, padding_is_zero=padding_is_zero), expected), (
             f"{source} to {target}"
         )
-        steps = conversion.steps(shape, padding_is_zero=trust)
+        steps = conversion.steps(shape, padding_is_zero=padding_is_zero)
         ends = [source.physical_shape(shape), *(step.after for step in steps)]
         assert [step.before for step in steps] == ends[:-1]
         assert ends[-1] == target.physical_shape(shape)

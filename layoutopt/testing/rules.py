@@ -2,7 +2,7 @@
 
 Each signature that the rule completes is forced onto the op. The operands are stored in its formats, their padding elements
 have the worst values that the signature accepts, and the result is unpacked and compared. The padding elements of the result
-have to be in the state that the signature promises.
+have to be in the state that the signature declares.
 """
 
 import zlib
@@ -21,20 +21,20 @@ _FUNCTIONS = "functions", "ascend"  # one of these for each pair of a sample and
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """A sample that runs as it is.
+class PreparedSample:
+    """A sample with its graph, its results and the signatures to test.
 
     Attributes:
         sample: the sample.
         graph: its graph, of one op.
-        wants: its results, for each of its feeds.
+        expected: its results, one list per feed.
         signatures: the signatures of the op, but for the canonical one.
         load: makes runners of models.
     """
 
     sample: Sample
     graph: Graph
-    wants: list[list[Array]]
+    expected: list[list[Array]]
     signatures: list[Signature]
     load: Load
 
@@ -57,55 +57,57 @@ def check_rule(*samples: Sample, load: Load = in_onnxruntime) -> int:
         (op,) = lifted(sample.model).ops
         assert rule_of(op) is not None, f"{sample}: there is no layout rule for {op.kind}"
         load(sample.model.SerializeToString()).run(None, sample.feeds[0])  # a model that does not run proves nothing
-        trial = make_trial(sample, load, thorough=True)
-        faults = faults_of(trial, trial.signatures)
-        assert not faults, f"{len(faults)} of {len(trial.signatures)} signatures:\n" + "\n".join(faults[:12])
-        assert trial.signatures, f"{sample}: no signature but the canonical one can be tried"
-        count += len(trial.signatures)
+        prepared = prepare_sample(sample, load, thorough=True)
+        faults = faults_of(prepared, prepared.signatures)
+        assert not faults, f"{len(faults)} of {len(prepared.signatures)} signatures:\n" + "\n".join(faults[:12])
+        assert prepared.signatures, f"{sample}: no signature but the canonical one can be tried"
+        count += len(prepared.signatures)
     return count
 
 
-def make_trial(sample: Sample, load: Load = in_onnxruntime, *, thorough: bool) -> Trial:
+def prepare_sample(sample: Sample, load: Load = in_onnxruntime, *, thorough: bool) -> PreparedSample:
     """A sample with its results and signatures; without signatures if it cannot be run or has no rule."""
     graph = lifted(sample.model)
     (op,) = graph.ops
     rule = rule_of(op)
-    nothing = Trial(sample, graph, [], [], load)
+    nothing = PreparedSample(sample, graph, [], [], load)
     if rule is None:
         return nothing
     try:
         runner = load(sample.model.SerializeToString())
-        wants = [runner.run(None, feed) for feed in sample.feeds]
+        expected = [runner.run(None, feed) for feed in sample.feeds]
     except Exception:  # onnxruntime has no kernel, or the sizes do not go together
         return nothing
     ranks = [value.rank for value in graph.outputs]
-    if any([np.ndim(array) for array in want] != ranks for want in wants):
+    if any([np.ndim(array) for array in outputs] != ranks for outputs in expected):
         return nothing  # other sizes of the inputs are other ranks of the outputs
     plain = [each for each in signatures(op, thorough=thorough) if not is_canonical(each)]
     padded = [each for signature in plain for each in with_padding_states(rule, op, signature)]
     padded.sort(key=lambda signature: zlib.crc32(f"{sample.name} {signature}".encode()))
-    return Trial(sample, graph, wants, padded, load)
+    return PreparedSample(sample, graph, expected, padded, load)
 
 
-def faults_of(trial: Trial, chosen: Iterable[Signature]) -> list[str]:
+def faults_of(prepared: PreparedSample, chosen: Iterable[Signature]) -> list[str]:
     """The faults of a sample under some signatures, in one line each."""
-    return [fault for signature in chosen if (fault := _fault(trial, signature))]
+    return [fault for signature in chosen if (fault := _fault(prepared, signature))]
 
 
-def _fault(trial: Trial, signature: Signature) -> str:
-    (op,) = trial.graph.ops
+def _fault(prepared: PreparedSample, signature: Signature) -> str:
+    (op,) = prepared.graph.ops
     rule = rule_of(op)
     assert rule is not None
-    functions = _FUNCTIONS[zlib.crc32(f"{trial.sample} {signature}".encode()) % len(_FUNCTIONS)]
+    functions = _FUNCTIONS[zlib.crc32(f"{prepared.sample} {signature}".encode()) % len(_FUNCTIONS)]
     dialects: Sequence[str] = ["ops"] if rule.is_layout_agnostic(op, signature) else ["ops", functions]
     for dialect in dialects:
         try:
-            fault = outcome(forced(trial.graph, signature), trial.sample.feeds, trial.wants, dialect, trial.load)
+            fault = outcome(
+                forced(prepared.graph, signature), prepared.sample.feeds, prepared.expected, dialect, prepared.load
+            )
         except Exception as error:
             fault = f"{dialect}: {type(error).__name__} {str(error)[:300]}"
         if fault:
-            return f"{trial.sample}: {signature}: {fault}"
+            return f"{prepared.sample}: {signature}: {fault}"
     return ""
 
 
-__all__ = ["Trial", "check_rule", "faults_of", "make_trial"]
+__all__ = ["PreparedSample", "check_rule", "faults_of", "prepare_sample"]

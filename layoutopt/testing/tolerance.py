@@ -29,12 +29,12 @@ class Judgement:
         return self.error <= self.tolerance
 
 
-def compare(want: Any, got: Any) -> Judgement:
+def compare(expected: Any, actual: Any) -> Judgement:
     """One output against another."""
-    dtype = element_type(want)
+    dtype = element_type(expected)
     tolerance = next((limit for prefix, limit in TOLERANCES.items() if dtype.startswith(prefix)), 0.0)
-    if dtype in ("int8", "uint8") and largest_magnitude(want):
+    if dtype in ("int8", "uint8") and largest_magnitude(expected):
         tolerance = max(
-            tolerance, 1.01 / largest_magnitude(want)
+            tolerance, 1.01 / largest_magnitude(expected)
         )  # one step, where a sum in another order is rounded otherwise
-    return Judgement(difference(want, got).largest, tolerance)
+    return Judgement(difference(expected, actual).largest, tolerance)

@@ -62,31 +62,31 @@ def leaves(value: Any) -> list[Any]:
     return [np.asarray(value, np.float32) if isinstance(value, float) else value]
 
 
-def difference(want: Any, got: Any, scale: float | None = None) -> Difference:
+def difference(expected: Any, actual: Any, scale: float | None = None) -> Difference:
     """The difference of two outputs: tensors, sequences, maps or scalars.
 
     Args:
-        want: the output of the original.
-        got: the output of the rewritten model.
-        scale: the divisor; by default the largest finite magnitude in `want`.
+        expected: the output of the original.
+        actual: the output of the rewritten model.
+        scale: the divisor; by default the largest finite magnitude in `expected`.
     """
-    wants, gots = leaves(want), leaves(got)
-    if len(wants) != len(gots) or type(want) is not type(got):
+    expected_leaves, actual_leaves = leaves(expected), leaves(actual)
+    if len(expected_leaves) != len(actual_leaves) or type(expected) is not type(actual):
         return INFINITE
-    return maximum(_of_arrays(a, b, scale) for a, b in zip(wants, gots, strict=True))
+    return maximum(_of_arrays(a, b, scale) for a, b in zip(expected_leaves, actual_leaves, strict=True))
 
 
-def _of_arrays(want: Any, got: Any, scale: float | None) -> Difference:
-    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
-        is_same = type(want) is type(got) and not isinstance(want, np.ndarray) and bool(want == got)
+def _of_arrays(expected: Any, actual: Any, scale: float | None) -> Difference:
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
+        is_same = type(expected) is type(actual) and not isinstance(expected, np.ndarray) and bool(expected == actual)
         return Difference() if is_same else INFINITE
-    if want.shape != got.shape or want.dtype != got.dtype:
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return INFINITE
-    if want.size == 0:
+    if expected.size == 0:
         return Difference()
-    if is_number(want):
-        return _of_numbers(want, got, scale)
-    share = float(np.count_nonzero(want != got)) / want.size
+    if is_number(expected):
+        return _of_numbers(expected, actual, scale)
+    share = float(np.count_nonzero(expected != actual)) / expected.size
     return Difference(share, share)
 
 
@@ -97,8 +97,8 @@ def is_number(array: Array) -> bool:
     )
 
 
-def _of_numbers(want: Array, got: Array, scale: float | None) -> Difference:
-    a, b = _computable(want), _computable(got)
+def _of_numbers(expected: Array, actual: Array, scale: float | None) -> Difference:
+    a, b = _computable(expected), _computable(actual)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.asarray(a - b)
         distance = np.abs(distance, out=None if np.iscomplexobj(distance) else distance)

@@ -113,11 +113,13 @@ def matching_values(
     for side, message in enumerate(messages):
         add_outputs(message, [pair[side] for pair in chosen])
     try:
-        wants, gots = _first_run(original.edited(messages[0]), rewritten.edited(messages[1]), request)
+        expected_outputs, actual_outputs = _first_run(
+            original.edited(messages[0]), rewritten.edited(messages[1]), request
+        )
     except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
         raise_if_out_of_memory(error)
         return []
-    found = (_match(pair, wants[pair[0]], gots[pair[1]]) for pair in chosen)
+    found = (_match(pair, expected_outputs[pair[0]], actual_outputs[pair[1]]) for pair in chosen)
     return [each for each in found if each is not None]
 
 
@@ -127,43 +129,43 @@ def _first_run(
     """All outputs of both models on the first inputs that the original can run."""
     session = original.session(optimised=False)
     (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
-    wants = dict(zip(_outputs(session), run.outputs, strict=True))
+    expected_outputs = dict(zip(_outputs(session), run.outputs, strict=True))
     session = rewritten.session(optimised=False)
     feed = request.counterparts.pack(run.feed)
-    return wants, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
+    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
 
 
 def _outputs(session: Session) -> list[str]:
     return [each.name for each in session.get_outputs()]
 
 
-def _match(names: tuple[str, str], want: Any, got: Any) -> ObservedValue | None:
+def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue | None:
     """The observed value, if an array of the rewritten model holds the original's tensor in some format."""
-    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray) or want.dtype != got.dtype:
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray) or expected.dtype != actual.dtype:
         return None
-    for format in _formats(want, got):
-        one = ObservedValue(*names, format, got.shape)
-        if difference(want, one.unpacked(got, want.shape)).largest <= NEAR:
+    for format in _formats(expected, actual):
+        one = ObservedValue(*names, format, actual.shape)
+        if difference(expected, one.unpacked(actual, expected.shape)).largest <= NEAR:
             return one
     return None
 
 
-def _formats(want: Array, got: Array) -> Iterator[Format]:
+def _formats(expected: Array, actual: Array) -> Iterator[Format]:
     """The formats in which an array could hold a tensor: any order of its axes, or one blocked axis.
 
     An array with one axis fewer than its blocked format comes from a blocked kernel of onnxruntime, NCHW8c or NCHW16c.
     """
-    rank = want.ndim
+    rank = expected.ndim
     orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
     plain = (Format.plain(tuple(order)) for order in orders)
-    yield from (format for format in plain if format.physical_shape(want.shape) == got.shape)
+    yield from (format for format in plain if format.physical_shape(expected.shape) == actual.shape)
     for axis, block in product(range(1, rank) if 2 < rank <= 5 else (), _BLOCKS):
         rest = "".join(_LETTERS[other] for other in range(1, rank) if other != axis)
         letter = _LETTERS[axis]
         for order in (f"{letter}{rest}", f"{rest}{letter}"):
             format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
-            physical = static_shape(format.physical_shape(want.shape))
-            if physical == got.shape or (prod(physical) == got.size and order.startswith(letter)):
+            physical = static_shape(format.physical_shape(expected.shape))
+            if physical == actual.shape or (prod(physical) == actual.size and order.startswith(letter)):
                 yield format
 
 

@@ -22,7 +22,7 @@ from layoutopt.verification.verdict import Verification
 RUN_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, LayoutoptError, TimeoutError)
 """Exceptions of a failed run: those of the runtime, those of generating inputs, and that of the time limit."""
 
-_TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
+_SAMPLE_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 
 ENOUGH = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
@@ -101,22 +101,22 @@ def run_original(
     for style in Style:
         runs: list[Run] = []
         done: dict[int, int] = {}
-        for trial in inputs.sets(session, seed, style):
-            if done.get(trial.group, 0) == ENOUGH or (runs and budget.is_spent):
+        for sample in inputs.sets(session, seed, style):
+            if done.get(sample.group, 0) == ENOUGH or (runs and budget.is_spent):
                 continue
             if runs and only_once:
                 break
             count = (
-                1 if only_once or done.get(trial.group) else 2
+                1 if only_once or done.get(sample.group) else 2
             )  # two at one size show whether outputs depend on inputs
             try:
-                feeds = islice(trial.feeds, count)
-                runs += [Run(trial.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
-            except _TRIAL_ERRORS as error:
+                feeds = islice(sample.feeds, count)
+                runs += [Run(sample.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
+            except _SAMPLE_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
-                refusals.append(f"{_at_sizes(trial.sizes)}: {one_line(error)}")
+                refusals.append(f"{_at_sizes(sample.sizes)}: {one_line(error)}")
             else:
-                done[trial.group] = done.get(trial.group, 0) + 1
+                done[sample.group] = done.get(sample.group, 0) + 1
         if runs:
             return runs, refusals
         if too_large is not None:

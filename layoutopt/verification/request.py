@@ -56,9 +56,9 @@ class Counterparts:
         """Inputs of the original in the formats of the rewritten model, by the original's name."""
         return {name: self.by_name[name].packed(x) if name in self.by_name else x for name, x in feed.items()}
 
-    def unpack(self, name: str, got: Any, want: Any) -> Any:
-        """An output of the rewritten model as the logical tensor of the original's output `want`."""
-        return self.by_name[name].unpacked(got, want.shape) if name in self.by_name else got
+    def unpack(self, name: str, actual: Any, expected: Any) -> Any:
+        """An output of the rewritten model as the logical tensor of the original's output `expected`."""
+        return self.by_name[name].unpacked(actual, expected.shape) if name in self.by_name else actual
 
 
 __all__ = ["Counterparts", "Request"]

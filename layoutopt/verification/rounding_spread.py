@@ -131,9 +131,11 @@ def _tried(run: Callable[[Mapping[str, Any]], Outputs], feed: Mapping[str, Any])
         return None
 
 
-def _differences(wants: Outputs, gots: Outputs | None) -> list[Difference] | None:
+def _differences(expected_outputs: Outputs, actual_outputs: Outputs | None) -> list[Difference] | None:
     """The difference of every output; None if the perturbed model did not run."""
-    return None if gots is None else [difference(want, got) for want, got in zip(wants, gots, strict=True)]
+    if actual_outputs is None:
+        return None
+    return [difference(expected, actual) for expected, actual in zip(expected_outputs, actual_outputs, strict=True)]
 
 
 def _largest(names: Sequence[str], moved: Sequence[list[Difference] | None]) -> dict[str, Difference]:

@@ -144,11 +144,11 @@ def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequ
     for seed in (None, request.seed):
         session = _cut_session(original, cuts.dtypes, observed, seed)
         given = {each.name for each in session.get_inputs()}
-        asked = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
+        requested = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
         for each in runs:
             feed = _feed(each, given, cuts.unperturbed if seed is None else given, request.seed + 7)
-            for name, got in zip(names, session.run(asked, feed, request.budget.run), strict=True):
-                found[name].append(difference(each.values[name], got))
+            for name, actual in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+                found[name].append(difference(each.values[name], actual))
     return {
         name: maximum(each for each in differences if np.isfinite(each.largest)) for name, differences in found.items()
     }
@@ -173,38 +173,38 @@ def _compare_run(
     packed = counterparts.pack({name: cut_run.values[name] for name in cut_inputs})
     feed = request.counterparts.pack(cut_run.run.feed) | {at_cuts[name].rewritten: x for name, x in packed.items()}
     names = list(spread)
-    asked = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
+    requested = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
     found = []
-    for name, physical in zip(names, session.run(asked, feed, request.budget.run), strict=True):
-        want = cut_run.values[name]
-        got = counterparts.unpack(name, physical, want)
-        is_integer = isinstance(want, np.ndarray) and want.dtype.kind in "iu"
+    for name, physical in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+        expected = cut_run.values[name]
+        actual = counterparts.unpack(name, physical, expected)
+        is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
         if is_integer and (name in at_cuts or name in cuts.margins):
-            one = _compare_rounded(name, cut_run.values, got)
+            one = _compare_rounded(name, cut_run.values, actual)
         else:
             one = Comparison.against_spread(
-                name, want, difference(want, got), spread[name], factor=SEGMENT_FACTOR, units=SEGMENT_UNITS
+                name, expected, difference(expected, actual), spread[name], factor=SEGMENT_FACTOR, units=SEGMENT_UNITS
             )
         found.append(replace(one, at_sizes=cut_run.run.at_sizes))
     return found
 
 
-def _compare_rounded(name: str, wants: Mapping[str, Any], got: Array) -> Comparison:
+def _compare_rounded(name: str, expected_outputs: Mapping[str, Any], actual: Array) -> Comparison:
     """A comparison of rounded integers, scaled so that 1 is the largest accepted distance in steps and frequency."""
-    want, limit = wants[name], Difference(1.0, 1.0)
-    dtype = str(want.dtype)
-    if want.shape != got.shape or want.dtype != got.dtype:
+    expected, limit = expected_outputs[name], Difference(1.0, 1.0)
+    dtype = str(expected.dtype)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return Comparison(name, dtype, INFINITE, Difference(), limit)
-    margin = wants.get(f"{name}{MARGIN}", np.float32(np.nan))
-    wide = got.astype(np.int64)
-    steps = np.abs(want.astype(np.int64) - wide)
+    margin = expected_outputs.get(f"{name}{MARGIN}", np.float32(np.nan))
+    wide = actual.astype(np.int64)
+    steps = np.abs(expected.astype(np.int64) - wide)
     distance = steps.max(initial=0)
     if np.isfinite(margin):
-        bounds = [wants[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
+        bounds = [expected_outputs[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
         beyond = np.maximum(np.minimum(*bounds) - wide, wide - np.maximum(*bounds)).max(initial=0)
         distance = 1 + beyond if beyond > 0 else 0
-    bits = DType.of(want).bits
-    levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(want.astype(np.float64)).max(initial=0)
+    bits = DType.of(expected).bits
+    levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(expected.astype(np.float64)).max(initial=0)
     accepted = min(1.0, ERRORS * float(np.finfo(margin.dtype).eps) * levels) * steps.size
     error = max(float(distance), np.count_nonzero(steps) / max(1.0, accepted))
     return Comparison(name, dtype, Difference(error, 0.0), Difference(), limit)

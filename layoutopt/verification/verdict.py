@@ -49,7 +49,7 @@ class Comparison:
     def against_spread(
         cls,
         name: str,
-        want: Any,
+        expected: Any,
         found: Difference,
         spread: Difference,
         *,
@@ -61,17 +61,17 @@ class Comparison:
 
         Args:
             name: of the output.
-            want: the original's output.
+            expected: the original's output.
             found: the difference of the rewritten model's output from it.
             spread: the rounding spread of the output.
             factor: the accepted multiple of the spread.
             units: the accepted number of units in the last place of the largest magnitude.
             at_sizes: the sizes of symbolic dimensions as text.
         """
-        dtype = element_type(want)
+        dtype = element_type(expected)
         floor = units * _EPSILON.get(dtype, _quantisation_step(dtype))
         limit = spread.scaled(factor) | Difference(floor, floor)
-        return cls(name, dtype, found, spread, limit, at_sizes, largest_magnitude(want))
+        return cls(name, dtype, found, spread, limit, at_sizes, largest_magnitude(expected))
 
     @property
     def error(self) -> float:

@@ -203,12 +203,12 @@ class _Comparison:
             misdeclared |= misdeclared_outputs(session, run.outputs)
         spread = RoundingSpread.zero(names) if request.lazy else self._spread(session, runs, names)
         del session, loaded  # two models are never in memory at once
-        gots = self._run_rewritten(runs, names)
-        if isinstance(gots, str):
-            if other := _OTHER_MACHINE.search(gots):
+        actual_outputs = self._run_rewritten(runs, names)
+        if isinstance(actual_outputs, str):
+            if other := _OTHER_MACHINE.search(actual_outputs):
                 return Verification("not verified", f"the rewritten model is {other.group()}")
-            return _misdeclared(misdeclared) if misdeclared else Verification("failed", gots)
-        verdict = self._compare(runs, gots, names, spread, misdeclared)
+            return _misdeclared(misdeclared) if misdeclared else Verification("failed", actual_outputs)
+        verdict = self._compare(runs, actual_outputs, names, spread, misdeclared)
         if request.lazy and verdict.status == "failed":
             return replace(self, request=replace(request, lazy=False)).verdict()
         return _misdeclared(misdeclared) if misdeclared and verdict.status == "failed" else verdict
@@ -239,42 +239,44 @@ class _Comparison:
     def _run_rewritten(self, runs: Sequence[Run], names: Sequence[str]) -> list[list[Any]] | str:
         """The rewritten model's outputs for every run, as tensors of the original; or why it cannot be run."""
         counterparts = self.request.counterparts
-        asked = [counterparts.name(name) for name in names]
+        requested = [counterparts.name(name) for name in names]
         at_sizes = ""
         try:
             session = self.rewritten.session(optimised=self.optimised)
-            gots = []
+            actual_outputs = []
             for run in runs:
                 at_sizes = run.at_sizes
-                outputs = zip(names, session.run(asked, counterparts.pack(run.feed)), run.outputs, strict=True)
-                gots.append([counterparts.unpack(name, got, want) for name, got, want in outputs])
+                outputs = zip(names, session.run(requested, counterparts.pack(run.feed)), run.outputs, strict=True)
+                actual_outputs.append(
+                    [counterparts.unpack(name, actual, expected) for name, actual, expected in outputs]
+                )
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             return f"the original can be run, the rewritten model cannot{at_sizes}: {one_line(error)}"
-        return gots
+        return actual_outputs
 
     def _compare(
         self,
         runs: Sequence[Run],
-        gots: Sequence[Sequence[Any]],
+        actual_outputs: Sequence[Sequence[Any]],
         names: Sequence[str],
         spread: RoundingSpread,
         misdeclared: Collection[str],
     ) -> Verification:
         comparisons = []
         factor = FACTOR if self.narrow is None else 1
-        for number, (run, outputs) in enumerate(zip(runs, gots, strict=True)):
+        for number, (run, outputs) in enumerate(zip(runs, actual_outputs, strict=True)):
             for index, name in enumerate(names):
-                want, got = self._value(run.outputs[index]), self._value(outputs[index])
-                found = difference(want, got)
-                if name in misdeclared and _are_empty(want, outputs[index]):
+                expected, actual = self._value(run.outputs[index]), self._value(outputs[index])
+                found = difference(expected, actual)
+                if name in misdeclared and _are_empty(expected, outputs[index]):
                     found = Difference()  # a loop of no iterations gives the shape that its body declares
                 if name in spread.level_dependent and spread.unoptimised is not None:
-                    other = difference(self._value(spread.unoptimised[number][index]), got)
+                    other = difference(self._value(spread.unoptimised[number][index]), actual)
                     found = min(found, other, key=lambda each: each.largest)
                 limit = spread.by_output[name]
                 comparisons.append(
-                    Comparison.against_spread(name, want, found, limit, factor=factor, at_sizes=run.at_sizes)
+                    Comparison.against_spread(name, expected, found, limit, factor=factor, at_sizes=run.at_sizes)
                 )
         sizes = tuple(dict.fromkeys(tuple(run.sizes.items()) for run in runs if run.sizes))
         return Verification.of(comparisons, _is_sensitive(runs, names, spread), sizes)
@@ -284,10 +286,10 @@ class _Comparison:
         return value.astype(np.float32) if is_narrow and self.upcasts_outputs else value
 
 
-def _are_empty(want: Any, got: Any) -> bool:
+def _are_empty(expected: Any, actual: Any) -> bool:
     """Whether both are arrays of one element type without an element."""
-    are_empty = all(isinstance(each, np.ndarray) and each.size == 0 for each in (want, got))
-    return are_empty and want.dtype == got.dtype
+    are_empty = all(isinstance(each, np.ndarray) and each.size == 0 for each in (expected, actual))
+    return are_empty and expected.dtype == actual.dtype
 
 
 def _misdeclared(reasons: Mapping[str, str]) -> Verification:

@@ -339,10 +339,10 @@ def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest
 
     monkeypatch.setattr(model_faults, "sample_inputs_for", fail)
     model = small()
-    with pytest.raises(ZeroDivisionError), model_faults.blamed_on(model, {}):
+    with pytest.raises(ZeroDivisionError), model_faults.reporting_invalid_model(model, {}):
         raise ZeroDivisionError
     model.graph.node[1].input[0] = "nothing"
-    with pytest.raises(ModelError, match="nothing"), model_faults.blamed_on(model, {}):
+    with pytest.raises(ModelError, match="nothing"), model_faults.reporting_invalid_model(model, {}):
         raise ZeroDivisionError
 
 

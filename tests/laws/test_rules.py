@@ -18,7 +18,7 @@ from test_rules_handmade import session
 from test_rules_samples import Draft, drafts, versions
 
 from layoutopt.ops import rules
-from layoutopt.testing.rules import faults_of, make_trial
+from layoutopt.testing.rules import faults_of, prepare_sample
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ def test_every_signature_computes_the_same(kind: str) -> None:
             sample = draft.make()
             if sample is None:
                 continue
-            trial = make_trial(sample, session, thorough=False)
-            chosen = trial.signatures[: _ELSEWHERE if draft.is_moved else _SIGNATURES]
-            faults = faults_of(trial, chosen)
+            prepared = prepare_sample(sample, session, thorough=False)
+            chosen = prepared.signatures[: _ELSEWHERE if draft.is_moved else _SIGNATURES]
+            faults = faults_of(prepared, chosen)
             _expect_none(faults, len(chosen))
             tried, proven[version] = tried + 1, proven[version] + len(chosen)
     _expect_one(kind, proven)
@@ -57,12 +57,14 @@ def test_every_signature_computes_the_same(kind: str) -> None:
 def test_every_sample_and_every_signature_compute_the_same(kind: str) -> None:
     drafted = [draft for queue in _by_opset(kind, thorough=True).values() for draft in queue]
     made = [(draft, sample) for draft in drafted if (sample := draft.make()) is not None]
-    trials = [(draft, make_trial(sample, session, thorough=True)) for draft, sample in made]
+    trials = [(draft, prepare_sample(sample, session, thorough=True)) for draft, sample in made]
     most = [_ELSEWHERE if draft.is_moved else _ENOUGH for draft, _ in trials]
     proven: Counter[int] = Counter(dict.fromkeys(versions(kind), 0))
     faults = []
-    for (draft, trial), share in zip(trials, shares([trial.signatures for _, trial in trials], most), strict=True):
-        faults += faults_of(trial, share)
+    for (draft, prepared), share in zip(
+        trials, shares([prepared.signatures for _, prepared in trials], most), strict=True
+    ):
+        faults += faults_of(prepared, share)
         proven[draft.since] += len(share)
     _expect_none(faults, proven.total())
     _expect_one(kind, proven)

@@ -12,8 +12,8 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.writer.deterministic import order_anew
-from layoutopt.runtime.baking import bake, forget_inner_types
+from layoutopt.onnx_io.writer.deterministic import sort_nodes
+from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.verification import verify_models
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17], producer_name: "someone">
@@ -62,7 +62,7 @@ def test_callers_see_no_difference(model: onnx_ir.Model) -> None:
 def test_inner_types_can_be_dropped(model: onnx_ir.Model, tmp_path: Path) -> None:
     baked = bake(model, packs=True)
     whole = onnx_io.to_bytes(baked)
-    forget_inner_types(baked)
+    drop_inner_types(baked)
     assert not onnx.load_from_string(onnx_io.to_bytes(baked)).graph.value_info
     assert verify_models(whole, onnx_io.to_bytes(baked)).status == "passed"
 
@@ -180,7 +180,7 @@ def test_the_order_follows_from_outputs_and_operands() -> None:
         model = onnx_ir.from_proto(
             onnx.parser.parse_model(f"{head} <{constants}> {{ {' '.join(ops[at] for at in order)} {branch} }}")
         )
-        order_anew(model)
+        sort_nodes(model)
         saved.append([each.name for node in model.graph for each in node.outputs] + list(model.graph.initializers))
     assert saved[0] == saved[1] == ["a", "r", "b", "s", "y", "t", "z", "w", "v"]
 

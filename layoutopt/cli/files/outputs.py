@@ -43,7 +43,7 @@ class Outputs:
         self._report = None if self.prints_report else report
         self._external_data = external_data if model is not None else None
         self._rule = Overwrite((source,), model, force)
-        weights = None if model is None or external_data is None else _next_to(model, external_data)
+        weights = None if model is None or external_data is None else _sibling(model, external_data)
         named = {"MODEL": source, "OUT": model, "the external data": weights}
         if self._report is not None:
             _refuse_same(f"--report {self._report}", self._report, named)
@@ -99,7 +99,7 @@ def _model_size(model: Path) -> int:
     return file_size(model, *dict.fromkeys(each.resolve() for each in external_files(model)))
 
 
-def _next_to(model: Path, name: str) -> Path:
+def _sibling(model: Path, name: str) -> Path:
     """The path of the weights file."""
     if name in ("", ".", "..") or Path(name).name != name or name == model.name:
         hint = f"name another file next to {model}, without a folder"

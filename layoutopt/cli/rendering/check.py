@@ -50,10 +50,10 @@ def _blocks(fitness: Fitness) -> Text:
             if fitness.packed
             else "weights packed for an unknown block size"
         )
-    return styled_line(packed, "; ", _here(fitness.machine))
+    return styled_line(packed, "; ", _machine_text(fitness.machine))
 
 
-def _here(machine: Machine) -> Text:
+def _machine_text(machine: Machine) -> Text:
     """The block size of the machine."""
     flags = f"  {machine.target} by its CPU flags" if machine.target else ""
     return styled_line(f"onnxruntime uses {machine.block or 'no blocks'} on this machine", (flags, "dim"))
@@ -94,7 +94,7 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
     show(
         key_values(
             ("onnxruntime", text(machine.onnxruntime)),
-            ("block size", _here(machine)),
+            ("block size", _machine_text(machine)),
             ("kernels", text(f"{there} of {len(found)} available", "" if there == len(found) else "red")),
         )
     )

@@ -36,9 +36,9 @@ def print_operators(name: str | None, family: str | None, *, as_json: bool, as_m
 
 
 def _chosen(operators: list[Operator], name: str | None, family: str | None) -> list[Operator]:
-    wanted = (name or "").casefold().replace("::", ".")
-    exact = [each for each in operators if wanted in (each.kind.casefold(), each.name.casefold())]
-    found = exact or [each for each in operators if wanted in each.kind.casefold()]
+    query = (name or "").casefold().replace("::", ".")
+    exact = [each for each in operators if query in (each.kind.casefold(), each.name.casefold())]
+    found = exact or [each for each in operators if query in each.kind.casefold()]
     if not found:
         raise UsageError("no such operator", where=str(name), hint="`layoutopt ops` lists them")
     if family is None:

@@ -179,12 +179,12 @@ def _growth(growth: GrowthReport | None) -> list[tuple[str, Text]]:
     if growth is None or (growth.bytes_after <= _NOTABLE * growth.bytes_before and not growth.declined):
         return []
     change = styled_line(f"{size(growth.bytes_before)} → ", (size(growth.bytes_after), "yellow"))
-    parts = [change, *_purchases("saves", growth.accepted), *_purchases("declined:", growth.declined)]
+    parts = [change, *_growth_requests("saves", growth.accepted), *_growth_requests("declined:", growth.declined)]
     hint = [styled_line(("--max-growth", "dim"))] if growth.declined else []
     return [("constants", Text("  ").join([*parts, *hint]))]
 
 
-def _purchases(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
+def _growth_requests(verb: str, rows: list[GrowthRequestReport]) -> list[Text]:
     """The passes that grew the constants, or that the limit stopped, with the estimated gain in seconds."""
     if not rows:
         return []

@@ -30,9 +30,9 @@ def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     blocked = Format.parse(f"{axes}{block}c")
     plain_input = builder.format(X).is_canonical and estimated_extent(x.shape[1]) < BLOCKS[0] and not depthwise
     filters = Format.parse(f"{axes}{block}n" if depthwise or plain_input else f"{axes}{block}c{block}n")
-    if not (_lies(builder, Y, y, blocked) and _lies(builder, _W, w, filters)):
+    if not (_is_stored_in(builder, Y, y, blocked) and _is_stored_in(builder, _W, w, filters)):
         return False
-    if not (plain_input or _lies(builder, X, x, blocked)):
+    if not (plain_input or _is_stored_in(builder, X, x, blocked)):
         return False
     image, weight = builder.raw(0), builder.raw(1)
     assert image is not None and weight is not None
@@ -70,7 +70,7 @@ def _block(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> int:
     return max(*map(arrays.feature_block, formats), arrays.filter_block(builder.format(_W)))
 
 
-def _lies(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
+def _is_stored_in(builder: OpBuilder, slot: Slot, value: Value, format: Format) -> bool:
     """Whether an operand has the bytes that it would have in a format."""
     assert value.shape is not None
     return format.fits(value.shape) and builder.format(slot).same_bytes(format, value.shape)

@@ -68,8 +68,8 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> l
     numbers, y = op.constant(index), op.outputs[0]
     assert y is not None and y.shape is not None
     axis = builder.format(Y).parts[1].axis
-    wanted = tuple(y.shape[place] if place == axis else 1 for place in range(len(y.shape)))
-    if numbers is None or _aligned(numbers.shape, len(y.shape)) != wanted:
+    expected = tuple(y.shape[position] if position == axis else 1 for position in range(len(y.shape)))
+    if numbers is None or _aligned(numbers.shape, len(y.shape)) != expected:
         return None
     if op.op_type == "Sub" and index == 0:
         return None
@@ -88,9 +88,9 @@ def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] |
     if op.op_type != "Mul" or value is None or value.shape is None or gate is None or not isinstance(shape[0], int):
         return None
     batch, channels = (part.axis for part in builder.format(Y).parts[:2])
-    wanted = tuple(y.shape[place] if place in (batch, channels) else 1 for place in range(len(y.shape)))
+    expected = tuple(y.shape[position] if position in (batch, channels) else 1 for position in range(len(y.shape)))
     groups = shape[0] * estimated_extent(shape[1])
-    if _aligned(value.shape, len(y.shape)) != wanted or estimated_volume(gate.shape or ()) != groups:
+    if _aligned(value.shape, len(y.shape)) != expected or estimated_volume(gate.shape or ()) != groups:
         return None
     return [builder.reshape(gate, (groups, 1, 1, 1))]
 

@@ -19,17 +19,17 @@ def along_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     value = op.operand(_pieces(op)[0])
     assert value is not None and value.rank is not None
     axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
-    place = next(number for number, part in enumerate(format.parts) if part.axis == axis)
-    if place > 1:
+    position = next(number for number, part in enumerate(format.parts) if part.axis == axis)
+    if position > 1:
         return False  # the image is not an outer axis: its blocks are inner ones
     shapes = [arrays.declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
-    attributes: dict[str, Attribute] = {**op.attributes, "axis": place}
+    attributes: dict[str, Attribute] = {**op.attributes, "axis": position}
     if op.op_type == "Concat":
         inputs = [builder.raw(index) for index in range(len(op.inputs))]
     else:
         attributes.pop("split", None)
         attributes.pop("num_outputs", None)
-        lengths = np.asarray([estimated_extent(shape[place]) for shape in shapes], dtype=np.int64)
+        lengths = np.asarray([estimated_extent(shape[position]) for shape in shapes], dtype=np.int64)
         if op.version < 13:
             inputs, attributes["split"] = [builder.raw(0)], tuple(int(length) for length in lengths)
         else:

@@ -88,8 +88,8 @@ def _by_any_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArra
     elif "scales" in attributes:
         attributes["scales"] = tuple(numbers.tolist())
     else:
-        place = _place(op, numbers)
-        inputs += [builder.raw(index) for index in range(1, place)]
+        position = _position(op, numbers)
+        inputs += [builder.raw(index) for index in range(1, position)]
         inputs.append(builder.constant(numbers, "scales"))
     types = [floats((first, *(y.shape[axis] for axis in image), block))]
     (result,) = builder.op(op.op_type, inputs, types, attributes)
@@ -113,13 +113,13 @@ def _numbers(op: Op, rule: Resize, axes: tuple[int | None, ...], target: Shape) 
 def _sizes_of(op: Op, builder: OpBuilder, axes: tuple[int, ...]) -> Value:
     """Computed sizes, those of some axes alone."""
     named = op.integers("axes", (0, 1, 2, 3))
-    places = np.asarray([named.index(axis) for axis in axes], dtype=np.int64)
-    sizes = [builder.raw(3), builder.constant(places, "places")]
+    positions = np.asarray([named.index(axis) for axis in axes], dtype=np.int64)
+    sizes = [builder.raw(3), builder.constant(positions, "places")]
     (result,) = builder.op("Gather", sizes, [TensorType(DType.INT64, (len(axes),))])
     return result
 
 
-def _place(op: Op, numbers: Array) -> int:
+def _position(op: Op, numbers: Array) -> int:
     """Which input the numbers are."""
     if op.op_type == "Upsample" or op.version < 11:
         return 1

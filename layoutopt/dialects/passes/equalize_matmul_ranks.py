@@ -4,8 +4,8 @@ before: x -> Transpose(0, 2, 1) -> MatMul(w: [8,8])
 after:  x -> Transpose(0, 2, 1) -> MatMul(Unsqueeze(w): [1,8,8])
 
 At its default level, onnxruntime 1.31 lets a product read an operand through a Transpose that moves the batch,
-also if it inserts a Cast to float32 in between; if the other operand has fewer axes, that ends the process. The model
-that was handed in has no such Transpose there, or does not run in the first place; a plan may put one in.
+also if it inserts a Cast to float32 in between; if the other operand has fewer axes, that ends the process. The original
+has no such Transpose, or does not run either; a plan may insert one.
 """
 
 from dataclasses import dataclass

@@ -47,7 +47,7 @@ def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
 
 
 def _cast(graph: Graph, value: Value, deferred: Deferred, narrow: Value) -> None:
-    """Store the narrow elements in the order in which the wide ones are wanted."""
+    """Store the narrow elements in the format that readers of the wide ones require."""
     assert value.data is not None and value.dtype is not None and narrow.dtype is not None
     data = narrowed(value.data, value.dtype, narrow)
     stored = graph.new_value(f"{value.name}__{narrow.dtype.label}", TensorType(narrow.dtype, value.shape), data=data)

@@ -43,7 +43,7 @@ def emit(graph: Graph) -> ir.Model:
     return Emission(graph, keeps_declarations=True).model
 
 
-def forget_output_shapes(model: ir.Model, names: Collection[str]) -> None:
+def drop_output_shapes(model: ir.Model, names: Collection[str]) -> None:
     """Drop the declared shapes of some outputs of a model."""
     for value in model.graph.outputs:
         if value.name in names:
@@ -53,7 +53,7 @@ def forget_output_shapes(model: ir.Model, names: Collection[str]) -> None:
 class Emission:
     """The ONNX model of a graph, and the names of the values in it.
 
-    Bodies capture outer values again by name. Every name is unique in the model, so that none is hidden.
+    Bodies capture outer values again by name. Every name is unique in the model, so that no name shadows another.
 
     Attributes:
         model: the model.
@@ -89,7 +89,7 @@ class Emission:
             self.model.metadata_props.update(graph.metadata)
             self.model.device_configurations = origin.device_configurations
             inherit(self.model, origin)
-        _tell_apart(self.model, origin)
+        _make_node_names_unique(self.model, origin)
 
     def _declare(self, op: Op, body: Graph) -> None:
         """The values of a body: the captured outer values, and its own values under unused names."""
@@ -134,8 +134,8 @@ class Emission:
         return main.main(opsets, ir_version)
 
 
-def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
-    """Give nodes names of their own, as onnxruntime requires of the nodes of one graph.
+def _make_node_names_unique(model: ir.Model, origin: ir.Model | None) -> None:
+    """Give every node a unique name, which onnxruntime requires of the nodes of one graph.
 
     Names that the original repeats are repeated as often, unless nodes of several bodies have come into one graph.
     """
@@ -148,11 +148,11 @@ def _tell_apart(model: ir.Model, origin: ir.Model | None) -> None:
     free = _Names(node.name or "" for node in model.graph.all_nodes())
     seen, seen_within = Counter[str | None](), Counter[tuple[object, str | None]]()
     for node in model.graph.all_nodes():
-        place = node.graph, node.name
+        key = node.graph, node.name
         seen[node.name] += 1
-        seen_within[place] += 1
+        seen_within[key] += 1
         is_new = seen[node.name] > max(1, repeated[node.name])
-        if node.name and (is_new or seen_within[place] > most_within.get(node.name, 1)):
+        if node.name and (is_new or seen_within[key] > most_within.get(node.name, 1)):
             node.name = free.take(node.name)
 
 

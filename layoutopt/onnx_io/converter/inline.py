@@ -44,7 +44,7 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
     for function in found:
         if reason := _misunderstood(function, model):
             raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
-    return _without(model, found, unshielded=True)
+    return _without(model, found, without_barriers=True)
 
 
 def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
@@ -58,8 +58,8 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
         ModelError: functions call each other in a circle.
     """
     reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
-    wanted = {function.identifier() for function, reason in reasons.items() if not reason}
-    for identifier in kept_calls(model, wanted):
+    inlined = {function.identifier() for function, reason in reasons.items() if not reason}
+    for identifier in kept_calls(model, inlined):
         reasons[model.functions[identifier]] = (
             f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
         )
@@ -93,30 +93,30 @@ def _misunderstood(function: ir.Function, model: ir.Model) -> str:
     return ""
 
 
-def _without(model: ir.Model, functions: list[ir.Function], *, unshielded: bool = False) -> ir.Model:
-    """The model with calls of these functions inlined; `unshielded`, if they are layoutopt's own."""
+def _without(model: ir.Model, functions: list[ir.Function], *, without_barriers: bool = False) -> ir.Model:
+    """The model with calls of these functions inlined; `without_barriers` for layoutopt's own functions."""
     if not functions:
         return model
-    wanted = {function.identifier() for function in functions}
+    inlined = {function.identifier() for function in functions}
     _check_order(model.graph)
     for function in model.functions.values():
         _check_order(function)
     copy = model.clone()
     inherit(copy, model)
     inherit_repairs(copy, model)
-    _name_nodes(copy.functions[identifier] for identifier in wanted)
-    for identifier in wanted:  # every op means the same in the model's opsets
+    _name_nodes(copy.functions[identifier] for identifier in inlined)
+    for identifier in inlined:  # every op means the same in the model's opsets
         imports = copy.functions[identifier].opset_imports
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
-        if unshielded:
-            _unshield(copy.functions[identifier])
+        if without_barriers:
+            _remove_propagation_barriers(copy.functions[identifier])
         else:
-            _forget_types(copy.functions[identifier])
+            _drop_types(copy.functions[identifier])
     try:
-        InlinePass(lambda function: function.identifier() in wanted)(copy)
+        InlinePass(lambda function: function.identifier() in inlined)(copy)
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
-    _uncover(copy.graph)
+    _rename_shadowing_values(copy.graph)
     used = {node.domain for node in _nodes(copy)} | {function.domain for function in copy.functions.values()}
     for domain in {function.domain for function in functions} - used:
         copy.graph.opset_imports.pop(domain, None)
@@ -130,7 +130,7 @@ def _name_nodes(functions: Iterable[ir.Function]) -> None:
             node.name = node.name or f"{function.name}_{index}"
 
 
-def _forget_types(function: ir.Function) -> None:
+def _drop_types(function: ir.Function) -> None:
     """Remove the declared types of values that standard operators compute: ONNX Runtime does not read them."""
     opsets = opsets_of(function.opset_imports)
     for node in function.all_nodes():
@@ -139,7 +139,7 @@ def _forget_types(function: ir.Function) -> None:
                 value.type = value.shape = None
 
 
-def _unshield(function: ir.Function) -> None:
+def _remove_propagation_barriers(function: ir.Function) -> None:
     """Remove every x -> Flatten -> Reshape to the shape of x: only `dialects.qdq_propagation` writes it into our functions."""
     for flat in [node for node in function if (node.domain, node.op_type) == ("", "Flatten")]:
         source, readers = flat.inputs[0], flat.outputs[0].consumers()
@@ -180,8 +180,8 @@ def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where
             raise ModelError(what, where=where, hint="put the nodes in the order in which they run")
 
 
-def _uncover(graph: ir.Graph) -> None:
-    """Give values of subgraphs names of their own where they would hide others now."""
+def _rename_shadowing_values(graph: ir.Graph) -> None:
+    """Rename values of subgraphs that would shadow values of the enclosing graphs after inlining."""
     pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
     for each, outer in pending:  # it grows by the subgraphs of every graph
         values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]

@@ -48,22 +48,22 @@ class _Body:
         return min(MAX_INLINED_OPS + 1, nodes)
 
 
-def kept_calls(model: ir.Model, wanted: Collection[Identifier]) -> set[Identifier]:
-    """The functions of `wanted` whose calls stay, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
+def kept_calls(model: ir.Model, candidates: Collection[Identifier]) -> set[Identifier]:
+    """The functions of `candidates` whose calls stay, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
 
-    Those with the most ops stay. The result is empty where functions call each
-    other in a circle, which cannot be inlined anyway.
+    The functions with the most ops stay calls. The result is empty if functions call each other recursively, because recursive
+    functions cannot be inlined.
     """
-    bodies = {each: _body(model.functions[each], wanted) for each in model.functions}
+    bodies = {each: _body(model.functions[each], candidates) for each in model.functions}
     try:
         order = list(TopologicalSorter({each: body.calls for each, body in bodies.items()}).static_order())
     except CycleError:
         return set()
-    main, largest = _body(model.graph, wanted), MAX_INLINED_OPS
+    main, largest = _body(model.graph, candidates), MAX_INLINED_OPS
     while True:
-        expansion = _expansion(main, bodies, order, wanted, largest)
+        expansion = _expansion(main, bodies, order, candidates, largest)
         if not largest or expansion.is_small:
-            return expansion.kept & set(wanted)
+            return expansion.kept & set(candidates)
         largest //= 2
 
 
@@ -85,7 +85,7 @@ def _expansion(
     main: _Body,
     bodies: dict[Identifier, _Body],
     order: Sequence[Identifier],
-    wanted: Collection[Identifier],
+    candidates: Collection[Identifier],
     largest: int,
 ) -> _Expansion:
     """The result of inlining if functions with more than `largest` nodes, and those that are excluded, remain."""
@@ -94,7 +94,7 @@ def _expansion(
     total = 0
     for each in order:
         size = sizes[each] = bodies[each].expanded(sizes)
-        if each not in wanted or size > largest:
+        if each not in candidates or size > largest:
             kept.add(each)
             sizes[each] = 1
             total += size
@@ -110,7 +110,7 @@ def _expansion(
     return _Expansion(kept, total + main.expanded(sizes), tried)
 
 
-def _body(graph: ir.Graph | ir.Function, wanted: Collection[Identifier]) -> _Body:
+def _body(graph: ir.Graph | ir.Function, candidates: Collection[Identifier]) -> _Body:
     nodes, calls, names = 0, Counter[Identifier](), Counter[tuple[str, str]]()
     pending = [*graph]
     while pending:
@@ -118,7 +118,7 @@ def _body(graph: ir.Graph | ir.Function, wanted: Collection[Identifier]) -> _Bod
         nodes += 1
         names["node", node.name or f"{graph.name}_{nodes}"] += 1
         names.update(("value", value.name or "") for value in node.outputs)
-        if node.op_identifier() in wanted:
+        if node.op_identifier() in candidates:
             calls[node.op_identifier()] += 1
         pending += [inner for each in subgraphs(node) for inner in each]
     return _Body(nodes, calls, names)

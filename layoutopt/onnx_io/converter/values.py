@@ -1,4 +1,4 @@
-"""Converts values and constants of the graph to those of onnx_ir."""
+"""Converts values and constants of the graph to values and tensors of onnx_ir."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,19 +22,19 @@ TENSORS = (
     ir.Tensor,
     ir.serde.TensorProtoTensor,
 )
-_ANNOTATION = "quant_parameter_tensor_names"  # where onnx_ir keeps quantisation annotations
-_MISDECLARED = "layoutopt.misdeclared"  # in the meta of a value of onnx_ir whose declared shape is wrong
+_ANNOTATION = "quant_parameter_tensor_names"  # the key of quantisation annotations in the meta of an onnx_ir value
+_MISDECLARED = "layoutopt.misdeclared"  # the key in the meta of an onnx_ir value whose declared shape is wrong
 
 
 def source(value: Value) -> ir.Value | None:
-    """The value of onnx_ir that a value was lifted from."""
+    """The onnx_ir value from which a value was lifted; None for values that layoutopt created."""
     if isinstance(value.origin, ir.Node):
         return value.origin.outputs[0]
     return value.origin if isinstance(value.origin, ir.Value) else None
 
 
-def forget_declared_shape(value: Value) -> None:
-    """Let emitted models declare the inferred shape of a value, even if it has fewer known extents than the declared one."""
+def drop_declared_shape(value: Value) -> None:
+    """Mark the declared shape of a value as wrong: emitted models declare the inferred shape, even with fewer known extents."""
     origin = source(value)
     if origin is not None:
         origin.meta[_MISDECLARED] = True
@@ -43,7 +43,7 @@ def forget_declared_shape(value: Value) -> None:
 def declare(value: Value, name: str) -> ir.Value:
     """A new onnx_ir value with a name, the type and shape, and the doc string and metadata of the original.
 
-    A constant has no type here, since its tensor has one.
+    A constant gets no type here, because its tensor has a type.
     """
     result = ir.Value(name=name)
     origin = source(value)
@@ -62,8 +62,8 @@ def set_type(result: ir.Value, value: Value, *, interface: bool = False, keeps_d
     Args:
         result: the onnx_ir value.
         value: the value of the graph.
-        interface: whether it is an input or output of the model: symbolic dimensions then stay as declared, even if inference
-            finds a number.
+        interface: whether the value is an input or output of the model, whose symbolic dimensions stay as declared even if
+            inference finds a number.
         keeps_declarations: whether extents and ranks that inference does not find stay as declared.
     """
     origin = source(value)
@@ -92,14 +92,14 @@ def _element_shape(shape: ir.Shape | None) -> ir.Shape | None:
 
 
 def _declarable(dim: Dim | str | None) -> int | str | None:
-    """A dimension as a model declares it."""
+    """A dimension as an ONNX model declares it; None for an unknown one."""
     if dim is None or isinstance(dim, int):
         return dim
     return None if is_unknown(dim) else unquoted(dim)
 
 
 def _shape(dims: Shape, declared: ir.Shape | None, interface: bool, keeps_declarations: bool) -> ir.Shape:
-    """A shape; dimensions that are not by a name of the model are unknown. At the interface names stay that are declared."""
+    """An onnx_ir shape. Dimensions without a name in the model are unknown; declared names of inputs and outputs stay."""
     plain = [_declarable(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
         return ir.Shape(plain)
@@ -121,7 +121,7 @@ def _name(dim: int | ir.SymbolicDim) -> int | str | None:
 
 
 def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
-    """The tensor of a constant, with a name; elements that are computed are in memory only while they are written."""
+    """The named tensor of a constant; computed elements are in memory only while they are written."""
     data = value.data
     if isinstance(data, TENSORS) and data.name == name:
         return data
@@ -135,7 +135,7 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
 
 
 class _StreamedTensor(ir.LazyTensor):
-    """A lazy tensor that is written to a file piece by piece, so that a packed weight is never in memory as a whole."""
+    """A lazy tensor that is written to a file in pieces, so that a packed weight is never completely in memory."""
 
     def __init__(
         self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
@@ -153,7 +153,7 @@ class _StreamedTensor(ir.LazyTensor):
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:
-    """The elements as a tensor; a tensor of onnx_ir is returned itself, so that a mapped file stays mapped."""
+    """The elements as an onnx_ir tensor. A tensor of onnx_ir is returned itself, so that a mapped file stays mapped."""
     if isinstance(data, TENSORS):
         return data
     array = data.numpy()

@@ -88,7 +88,7 @@ def _check_graph(graph: onnx.GraphProto) -> None:
 
 
 def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
-    """Whether two types, of which either may say less, can not be those of one value."""
+    """Whether two declared types, each possibly partial, cannot both hold for one value."""
     kinds = {each.WhichOneof("value") for each in (one, other)}
     for kind in kinds & {"sequence_type", "optional_type"} if len(kinds) == 1 else ():
         return contradict(getattr(one, kind).elem_type, getattr(other, kind).elem_type)

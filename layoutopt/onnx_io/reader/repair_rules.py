@@ -98,7 +98,7 @@ def _keep_last_annotation(draft: Draft) -> Iterator[Repair]:
 
 
 def _keep_last_attribute(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime checks most nodes for this, but neither those of functions nor those of a domain spelled `ai.onnx`."""
+    """ONNX Runtime refuses repeated attributes of most nodes, but not of nodes in functions or in the domain `ai.onnx`."""
     for node in nodes(draft.proto):
         for name in _keep_last(node.attribute, "name"):
             yield Repair(describe(node), f"attribute {name!r} is there twice", "the last value is used")
@@ -127,7 +127,7 @@ def _drop_broken_unused_functions(draft: Draft) -> Iterator[Repair]:
 
 
 def _unknown_operator(function: onnx.FunctionProto) -> str | None:
-    """The first operator of a function that onnx should know at its opset, and does not."""
+    """The first operator of a function in an onnx domain that has no schema at the function's opset."""
     opsets = opsets_of({opset.domain: opset.version for opset in function.opset_import})
     for node in (*function.node, *(node for graph in nested(inner_graphs(function.node)) for node in graph.node)):
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -174,11 +174,11 @@ def _several_definitions(name: str, found: Sequence[onnx.TensorProto | onnx.Node
     texts = [] if not count else ["an initializer"] if count == 1 else [f"{_NUMBERS.get(count, count)} initializers"]
     texts += [repr(describe(each)) for each in constants]
     if used < count:
-        remedy = "the initializer is used" if count == 1 else f"the {_place(used, count)} one is used"
+        remedy = "the initializer is used" if count == 1 else f"the {_position(used, count)} one is used"
     elif len(constants) == 1:
         remedy = "the Constant node is used"
     else:
-        remedy = f"the {_place(used - count, len(constants))} Constant node is used"
+        remedy = f"the {_position(used - count, len(constants))} Constant node is used"
     return Repair(name, f"{' and '.join(texts)} have this name", remedy)
 
 
@@ -200,8 +200,8 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
     inputs = {info.name for info in graph.input}
     kept = []
     for node in graph.node:
-        is_hidden = node.op_type == "Constant" and not inputs.isdisjoint(node.output)
-        tensor = constant_tensor(ir.serde.deserialize_node(node)) if is_hidden else None
+        is_default = node.op_type == "Constant" and not inputs.isdisjoint(node.output)
+        tensor = constant_tensor(ir.serde.deserialize_node(node)) if is_default else None
         if tensor is None:
             kept.append(node)
             continue
@@ -223,7 +223,7 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
 _NUMBERS = {2: "two", 3: "three"}
 
 
-def _place(index: int, count: int) -> str:
+def _position(index: int, count: int) -> str:
     return "first" if index == 0 else "last" if index == count - 1 else f"{index + 1}th" if index > 1 else "second"
 
 

@@ -88,7 +88,7 @@ def _unit(tensor: onnx.TensorProto) -> str:
 
 
 def _expected_and_found(tensor: onnx.TensorProto, dtype: ir.DataType, count: int) -> tuple[int, int]:
-    """How much data the shape asks for and how much there is, in bytes or in elements of its field."""
+    """The size of the data by the shape, and the size found, in bytes or in elements of the data field."""
     field = data_field(tensor)
     if field == "raw_data":
         return _nbytes(dtype, count), len(tensor.raw_data)

@@ -24,20 +24,20 @@ def compute_outputs(baked: ir.Model) -> None:
             value.replace_all_uses_with(result, replace_graph_outputs=True)
 
 
-def order_anew(baked: ir.Model) -> None:
-    """Put nodes in the order in which outputs need them, and initializers in that of their readers.
+def sort_nodes(baked: ir.Model) -> None:
+    """Sort nodes depth first from the outputs, and initializers in the order of their first readers.
 
     onnxruntime's own orders follow addresses in memory for adjacent nodes that it has created.
     """
     for graph in baked.graphs():
         graph.extend(_needed(graph))
-    places: dict[str | None, int] = {}
+    positions: dict[str | None, int] = {}
     for node in baked.graph.all_nodes():
         for value in node.inputs:
             if value is not None:
-                places.setdefault(value.name, len(places))
+                positions.setdefault(value.name, len(positions))
     for graph in baked.graphs():
-        initializers = sorted(graph.initializers.values(), key=lambda each: places.get(each.name, len(places)))
+        initializers = sorted(graph.initializers.values(), key=lambda each: positions.get(each.name, len(positions)))
         graph.initializers.clear()
         for value in initializers:
             graph.initializers.add(value)
@@ -62,19 +62,19 @@ def _needed(graph: ir.Graph) -> list[ir.Node]:
     return list(found)
 
 
-def name_anew(model: ir.Model, baked: ir.Model) -> None:
-    """Name what onnxruntime has made by where it stands: its numbers differ from run to run, and count through subgraphs."""
+def rename_generated(model: ir.Model, baked: ir.Model) -> None:
+    """Rename the nodes and values that onnxruntime has created by their positions, which do not differ from run to run."""
     nodes = {node.name for node in model.graph.all_nodes()}
     values = {value.name for value in _values(model)}
     initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]
-    for place, value in enumerate(each for each in initializers if each.name not in values):
-        value.name = _fresh(f"constant__{place}", values)
-    for place, node in enumerate(baked.graph.all_nodes()):
+    for position, value in enumerate(each for each in initializers if each.name not in values):
+        value.name = _fresh(f"constant__{position}", values)
+    for position, node in enumerate(baked.graph.all_nodes()):
         if node.name and node.name not in nodes:
-            node.name = _fresh(f"{node.op_type}__{place}", nodes)
+            node.name = _fresh(f"{node.op_type}__{position}", nodes)
         for index, value in enumerate(node.outputs):
             if value.name and value.name not in values and not value.is_graph_output():
-                value.name = _fresh(f"{node.op_type}__{place}_{index}", values)
+                value.name = _fresh(f"{node.op_type}__{position}_{index}", values)
 
 
 def _fresh(name: str, taken: set[str | None]) -> str:

@@ -1,4 +1,4 @@
-"""A model as a protobuf message, with every tensor where it is wanted: in it, or in a file next to it.
+"""Serialises a model as a protobuf message, with each tensor in the message or in a file of external data.
 
 onnx_ir writes an external tensor as a reference to the file that it came from, which is right only if model
 and file stay together. Here the caller chooses the file of each tensor; all other tensors are stored in the message.

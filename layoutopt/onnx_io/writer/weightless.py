@@ -1,9 +1,8 @@
-"""A stand-in for a model: the same message without its large weights, to be handed to onnx's C++ functions.
+"""Weightless models: the message of a model without its large weights, as an argument for onnx's C++ functions.
 
 These functions take a serialised model, which may not be larger than 2 GB, and copy it. An initializer or
-Constant node above a threshold becomes an input of the main graph, of its type and shape. Also weights of
-subgraphs do, since a subgraph sees the values of the main graph; that is left alone where the name is in use
-elsewhere.
+Constant node above a threshold becomes an input of the main graph with its type and shape. A weight of a subgraph
+becomes an input of the main graph as well, whose values a subgraph can read, unless another value has its name.
 """
 
 from collections import Counter
@@ -19,8 +18,8 @@ from layoutopt.onnx_io.schema import find_schema, is_undeclared, opsets_of
 from layoutopt.onnx_io.sidecar import put_types_back
 from layoutopt.onnx_io.writer.serialize import embedded
 
-THEIRS = "com.microsoft"  # a domain that onnx does not look into
-_SMALL = 1024  # bytes; what data propagation looks at (shapes, axes, pads, sizes) is far smaller
+THEIRS = "com.microsoft"  # a domain that onnx does not check
+_SMALL = 1024  # bytes; the operands that data propagation reads (shapes, axes, pads, sizes) are far smaller
 
 
 def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
@@ -32,29 +31,29 @@ def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
     for function in model.functions.values():
         ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
     put_types_back(proto.graph, model.graph)
-    hide_functions_of_other_opsets(proto)
+    drop_functions_of_other_opsets(proto)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"
     for node in nodes(proto):
         node.name = describe(node)
-    hide_undeclared(proto)
+    move_undeclared(proto)
     return proto
 
 
-def hide_undeclared(proto: onnx.ModelProto) -> None:
+def move_undeclared(proto: onnx.ModelProto) -> None:
     """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
     version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
-    hidden = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
-    hidden += large_calls(proto)
-    for node in hidden:
+    moved = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
+    moved += large_calls(proto)
+    for node in moved:
         node.domain = THEIRS
-    for importer in (proto, *proto.functions) if hidden else ():
+    for importer in (proto, *proto.functions) if moved else ():
         if all(opset.domain != THEIRS for opset in importer.opset_import):
             importer.opset_import.add(domain=THEIRS, version=1)
 
 
-def hide_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
+def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
     """Drop functions with an operator that differs between their opset and the model's, which onnx's checker refuses.
 
     ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain without schemas in onnx.

@@ -103,22 +103,22 @@ def references(
     }
 
 
-def free_name(file: BinaryIO, wanted: Path, *, may_replace: bool) -> tuple[Path, bool]:
-    """Where a written temporary file of weights goes, and whether a file of that content is there already.
+def free_name(file: BinaryIO, requested: Path, *, may_replace: bool) -> tuple[Path, bool]:
+    """The path for a temporary file of weights, and whether a file with its content is at that path already.
 
-    That is `wanted`, or a name with a hash if other weights are there.
+    The path is `requested`, or has a hash of the content in its name if a file with other weights is there.
 
     Args:
         file: the temporary file.
-        wanted: the name that was asked for.
+        requested: the path that the caller requested.
         may_replace: whether an existing file of that name may be replaced.
     """
     file.flush()
-    if may_replace or not os.path.lexists(wanted):
-        return wanted, False
-    if _has_content(wanted, file):
-        return wanted, True
-    fresh = wanted.with_name(f"{wanted.stem}-{_hash(file)}{wanted.suffix}")
+    if may_replace or not os.path.lexists(requested):
+        return requested, False
+    if _has_content(requested, file):
+        return requested, True
+    fresh = requested.with_name(f"{requested.stem}-{_hash(file)}{requested.suffix}")
     return fresh, _has_content(fresh, file)
 
 
@@ -135,9 +135,9 @@ def is_named_by_content(path: Path) -> bool:
         return _hash(file) == match[1]
 
 
-def _is_hashed(path: Path, wanted: Path) -> bool:
-    """Whether a name is what `free_name` makes of `wanted`."""
-    pattern = rf"{re.escape(wanted.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(wanted.suffix)}"
+def _is_hashed(path: Path, requested: Path) -> bool:
+    """Whether a path has the form that `free_name` derives from `requested` with a hash."""
+    pattern = rf"{re.escape(requested.stem)}-[0-9a-f]{{{_DIGITS}}}{re.escape(requested.suffix)}"
     return re.fullmatch(pattern, path.name) is not None
 
 

@@ -92,9 +92,9 @@ def write(
         replaced = external_files(path)
         staged = None
         if name is not None:
-            wanted = path.with_name(name)
-            may_replace = force and external_data is not None and not _is_any(wanted, replaced)
-            staged = _stage_weights(model, staging.open(), wanted, may_replace=may_replace)
+            requested = path.with_name(name)
+            may_replace = force and external_data is not None and not _is_any(requested, replaced)
+            staged = _stage_weights(model, staging.open(), requested, may_replace=may_replace)
         unused = _Unused.of(replaced, path, staged.target if staged else None, source)
         _map(model, [path, *unused.removable, *([staged.target] if staged else [])])
         message = staging.open()
@@ -150,9 +150,9 @@ class _Weights:
     placed: dict[ir.Value, ir.ExternalTensor]
 
 
-def _stage_weights(model: ir.Model, file: BinaryIO, wanted: Path, *, may_replace: bool) -> _Weights:
+def _stage_weights(model: ir.Model, file: BinaryIO, requested: Path, *, may_replace: bool) -> _Weights:
     tensors = place_weights(model, file)
-    target, is_there = free_name(file, wanted, may_replace=may_replace)
+    target, is_there = free_name(file, requested, may_replace=may_replace)
     return _Weights(target, () if is_there else ((file, target),), may_replace, references(tensors, target.name))
 
 

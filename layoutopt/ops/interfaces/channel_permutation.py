@@ -29,19 +29,19 @@ class PermutableChannels(KernelFormats):
 
 def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
     """The digits of an axis, outermost first; None if they are not adjacent or the axis is padded."""
-    places = [place for place, part in enumerate(format.parts) if part.axis == axis]
+    positions = [position for position, part in enumerate(format.parts) if part.axis == axis]
     if (
-        not places
-        or places != list(range(places[0], places[-1] + 1))
+        not positions
+        or positions != list(range(positions[0], positions[-1] + 1))
         or format.padded_shape(shape)[axis] != shape[axis]
     ):
         return None
-    return tuple(format.parts[place] for place in places)
+    return tuple(format.parts[position] for position in positions)
 
 
 def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     """The format with other digits for an axis, in the position of its first digit."""
-    first = next(place for place, part in enumerate(format.parts) if part.axis == axis)
+    first = next(position for position, part in enumerate(format.parts) if part.axis == axis)
     replaced = (Part(axis, part.block, part.step) for part in digits)
     before = (part for part in format.parts[:first] if part.axis != axis)
     behind = (part for part in format.parts[first:] if part.axis != axis)
@@ -62,18 +62,18 @@ def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels:
         The formats; None if `format` differs from `base` in more than the order of channels.
     """
     shapes = _shapes(op, channels)
-    axis = next((place for each, place in channels if each == slot), None)
+    axis = next((channel_axis for each, channel_axis in channels if each == slot), None)
     if axis is None or len(shapes) < len({each for each, _ in channels}) or not format.fits(shapes[slot]):
         return None
     digits = digits_of(format, axis, shapes[slot])
     if digits is None or len(digits) < 2:
         return None
     found = dict(base)
-    for each, place in channels:
+    for each, channel_axis in channels:
         own = found.get(each, Format.canonical(len(shapes[each])))
-        if not own.fits(shapes[each]) or digits_of(own, place, shapes[each]) is None:
+        if not own.fits(shapes[each]) or digits_of(own, channel_axis, shapes[each]) is None:
             return None
-        found[each] = with_digits(own, place, digits)
+        found[each] = with_digits(own, channel_axis, digits)
     return found if found[slot] == format else None
 
 

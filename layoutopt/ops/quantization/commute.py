@@ -68,9 +68,9 @@ def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Co
     if rule.is_vector(qdq_op):
         after = {before: view_rule.same_axis(view, before) for before in range(source.rank)}
         if isinstance(rule, Quantize):
-            after = {place: before for before, place in after.items() if place is not None}
-        place = after.get(axis)
-        return None if place is None else Commuted({**qdq_op.attributes, "axis": place})
+            after = {position: before for before, position in after.items() if position is not None}
+        position = after.get(axis)
+        return None if position is None else Commuted({**qdq_op.attributes, "axis": position})
     axes = [view_rule.axis_after(view, before) for before in range(source.rank)]
     if isinstance(rule, Quantize) or None in axes:
         return None

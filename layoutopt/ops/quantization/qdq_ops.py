@@ -111,10 +111,10 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         if axis is None or format.block(axis) == 1:
             lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
             return
-        places, target = positions(format, (axis,)), present_type(build.output_type(0))
+        dims, target = positions(format, (axis,)), present_type(build.output_type(0))
         whole = format.padded_shape(shape_of(op.inputs[0]))
-        digits = tuple(sorted(places, key=lambda place: -format.spans[place]))
-        if digits == tuple(range(places[0], places[-1] + 1)):
+        digits = tuple(sorted(dims, key=lambda position: -format.spans[position]))
+        if digits == tuple(range(dims[0], dims[-1] + 1)):
             physical = shape_of(target)
             shape = (*physical[: digits[0]], whole[axis], *physical[digits[-1] + 1 :])
             inputs = [build.reshape(present(build.input(0)), shape), *self._vectors(op, build)]

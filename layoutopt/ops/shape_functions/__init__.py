@@ -4,7 +4,7 @@
     elements          elements of small integer tensors, such as the arithmetic that exporters do on shapes
     type_functions    types of the results of operators that onnx does not infer: onnxruntime's, and those of extensions
 
-For what has no function here, `inference` asks onnx about the one node.
+For an operator without a function here, `inference` calls onnx's inference of a single node.
 """
 
 from layoutopt.ops.shape_functions.elements import MOST, array_of, elements_of

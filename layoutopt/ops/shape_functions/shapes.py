@@ -172,7 +172,7 @@ def _compressed(node: Node) -> Sequence[Dims | None] | None:
     if x is None or axis is None:
         return None
     along = axis_of(axis, len(x))
-    return [tuple(None if place == along else dim for place, dim in enumerate(x))]
+    return [tuple(None if position == along else dim for position, dim in enumerate(x))]
 
 
 @_rule("Expand")
@@ -239,11 +239,11 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     lists = [each for each in (starts, ends, steps) if each is not None]
     require(all(len(each) == len(axes) for each in lists), "starts, ends, axes and steps of different lengths")
     require(steps is None or 0 not in steps, "a step of zero")
-    for place, given_axis in enumerate(axes):
+    for position, given_axis in enumerate(axes):
         axis = axis_of(given_axis, len(x))
         dims[axis] = None
         if starts is not None and ends is not None and steps is not None:
-            dims[axis] = _length(node, x[axis], starts[place], ends[place], steps[place])
+            dims[axis] = _length(node, x[axis], starts[position], ends[position], steps[position])
     return [tuple(dims)]
 
 
@@ -254,28 +254,28 @@ def _length(node: Node, dim: Extent, start: Known, end: Known, step: int) -> Kno
     if step < 0:
         whole = start.number == -1 and end.number is not None and end.number <= -_FAR
         return (dim - step - 1) // -step if whole else None
-    first, last = _place(node, dim, start), _place(node, dim, end)
+    first, last = _position(node, dim, start), _position(node, dim, end)
     if first is None or last is None:
         return None
     ordered = first.number == 0 or last == dim or node.below(first, last)
     return (last - first + (step - 1)) // step if ordered else None
 
 
-def _place(node: Node, dim: Extent, place: Extent) -> Known:
+def _position(node: Node, dim: Extent, position: Extent) -> Known:
     """A place counted from the front, at most the end, if it is known to be inside or to be past the end.
 
     The extent of a tensor that has elements is at least the number that it is a multiple of.
     """
-    number = place.number
+    number = position.number
     if number is not None and number >= _FAR:
         return dim
     if number is not None and abs(number) <= dim.factors[0]:
-        return place if number >= 0 else dim + number
+        return position if number >= 0 else dim + number
     if number is not None and number < 0:
         return dim + number if node.below(Extent.of(-number), dim) else None
-    if not node.below(Extent.of(0), place):
+    if not node.below(Extent.of(0), position):
         return None
-    return place if node.below(place, dim) else dim if node.below(dim, place) else None
+    return position if node.below(position, dim) else dim if node.below(dim, position) else None
 
 
 @_rule("Concat")
@@ -284,8 +284,8 @@ def _joined(node: Node) -> Sequence[Dims | None] | None:
     if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
     along = axis_of(node.attributes.get("axis", 1), len(shapes[0]))
-    places = enumerate(zip(*shapes, strict=True))
-    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in places)]
+    positions = enumerate(zip(*shapes, strict=True))
+    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in positions)]
 
 
 def _plainness(dim: Extent) -> tuple[bool, int]:
@@ -307,7 +307,7 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     else:
         chunk = (dim + (count - 1)) // count if node.version >= 18 else dim // count
         sizes = [*[chunk] * (count - 1), dim - chunk * (count - 1)]
-    return [tuple(size if place == axis else old for place, old in enumerate(x)) for size in sizes]
+    return [tuple(size if position == axis else old for position, old in enumerate(x)) for size in sizes]
 
 
 @_rule("Resize", "Upsample")
@@ -322,8 +322,8 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
         known = sizes is not None and len(sizes) == len(axes)
         if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             known = False
-        for place, axis in enumerate(axes):
-            dims[axis] = sizes[place] if known and sizes is not None else None
+        for position, axis in enumerate(axes):
+            dims[axis] = sizes[position] if known and sizes is not None else None
         return [tuple(dims)]
     scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
     if scales is None or np.size(scales) != len(axes):

@@ -127,15 +127,15 @@ def complement(layout: CuteLayout, cotarget: IntTuple | None = None) -> CuteLayo
 
 def right_inverse(layout: CuteLayout) -> CuteLayout:
     """The longest layout with `layout(result(i)) = i`: the coordinates of 0, 1, 2, ..."""
-    places: dict[int, Mode] = {}
+    modes_by_stride: dict[int, Mode] = {}
     count = 1
     for extent, stride in _merged(mode for mode in layout.flat() if mode[0] > 1):
-        places.setdefault(stride, (extent, count))
+        modes_by_stride.setdefault(stride, (extent, count))
         count *= extent
     modes, reached = [], 1
-    while reached in places:
-        extent, place = places.pop(reached)
-        modes.append((extent, place))
+    while reached in modes_by_stride:
+        extent, stride = modes_by_stride.pop(reached)
+        modes.append((extent, stride))
         reached *= extent
     return _layout(_merged(modes))
 

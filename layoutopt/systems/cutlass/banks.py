@@ -151,7 +151,7 @@ class Operand:
             return cls.plain(layout, (rows, columns), layout.contiguous, element_size)
         bits, width = layout.element_size, layout.elements_per_access * layout.element_size // 8
         write = written(bits, layout.tile[layout.contiguous], width)
-        read = fragment(layout.fragment_bytes, layout.crossing) if layout.fragment_bytes else ldmatrix(bits)
+        read = fragment(layout.fragment_bytes, layout.crosses_lines) if layout.fragment_bytes else ldmatrix(bits)
         return cls(layout, (rows, columns), layout.contiguous, bits, width, write, read)
 
     @classmethod

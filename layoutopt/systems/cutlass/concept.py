@@ -158,8 +158,8 @@ class LayoutConcept(ABC, metaclass=Template):
             FormatError: it is one.
         """
         if len(cls.arguments) != len(cls.parameters):
-            wanted = ", ".join(cls.parameters)
-            raise FormatError(f"requires {wanted}", where=cls.__name__, hint=f"write {cls.__name__}[{wanted}]")
+            expected = ", ".join(cls.parameters)
+            raise FormatError(f"requires {expected}", where=cls.__name__, hint=f"write {cls.__name__}[{expected}]")
 
     @classmethod
     def extents(cls, extent: Extent) -> tuple[int, ...]:
@@ -205,8 +205,8 @@ class LayoutConcept(ABC, metaclass=Template):
 def _instance(template: Any, *arguments: int) -> Any:
     name = template.__name__
     if template.arguments or len(arguments) != len(template.parameters):
-        wanted = f"takes the arguments {', '.join(template.parameters)}" if template.parameters else "is no template"
-        raise FormatError(f"{wanted}, not {arguments}", where=name)
+        expected = f"takes the arguments {', '.join(template.parameters)}" if template.parameters else "is no template"
+        raise FormatError(f"{expected}, not {arguments}", where=name)
     if not all(isinstance(argument, int) and argument > 0 for argument in arguments):
         raise FormatError(f"the arguments {arguments} are not integers above 0", where=name)
     members = {"__doc__": template.__doc__, "__module__": template.__module__, "__slots__": ()}

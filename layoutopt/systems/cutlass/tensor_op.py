@@ -37,7 +37,7 @@ class TensorOpLayout(LayoutConcept):
         elements_per_access: elements that are written together.
         lines: over how many lines a tile is spread.
         width: how many elements of a tile are in each of them.
-        crossing: whether tiles that follow each other along the contiguous axis are on other lines.
+        crosses_lines: whether consecutive tiles along the contiguous axis are on different lines.
         fragment_bytes: what a thread reads at a time for its part of an operand; 0 if `ldmatrix` reads.
     """
 
@@ -49,29 +49,29 @@ class TensorOpLayout(LayoutConcept):
     elements_per_access: ClassVar[int] = 1
     lines: ClassVar[int]
     width: ClassVar[int]
-    crossing: ClassVar[bool] = False
+    crosses_lines: ClassVar[bool] = False
     fragment_bytes: ClassVar[int] = 16
 
     __slots__ = ()
 
     @classmethod
     @abstractmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """The line of the element (c, s) of a tile, and its position in the line."""
 
     @classmethod
     def packed(cls, extent: Extent) -> Self:
         """The layout whose lines have the length of the tensor, rounded up to tiles."""
-        along = cls._contiguous_first(cls.extents(extent))[cls.crossing]
-        step = cls._tile()[cls.crossing]
+        along = cls._contiguous_first(cls.extents(extent))[cls.crosses_lines]
+        step = cls._tile()[cls.crosses_lines]
         return cls(-(-along // step) * step)
 
     def __call__(self, coord: Coord) -> Index:
         """The tile of a coordinate, and its position in the tile."""
         (tile_c, c), (tile_s, s) = map(np.divmod, self._contiguous_first(self.components(coord)), self._tile())
-        line, place = self.place(c, s)
-        across, along = (tile_c, tile_s) if self.crossing else (tile_s, tile_c)
-        offsets: Index = (line + across * self.lines) * self._pitch + place + along * self.width
+        line, position = self.position(c, s)
+        across, along = (tile_c, tile_s) if self.crosses_lines else (tile_s, tile_c)
+        offsets: Index = (line + across * self.lines) * self._pitch + position + along * self.width
         return offsets
 
     def inverse(self, offset: ArrayLike) -> tuple[Any, ...]:
@@ -79,10 +79,10 @@ class TensorOpLayout(LayoutConcept):
         offsets = self._offsets(offset)
         if not self._pitch:
             raise FormatError("has no inverse: the stride is 0", where=str(self))
-        line, place = np.divmod(offsets, self._pitch)
-        (across, line), (along, place) = np.divmod(line, self.lines), np.divmod(place, self.width)
-        tile_c, tile_s = (across, along) if self.crossing else (along, across)
-        c, s = _elements(type(self))[:, line, place]
+        line, position = np.divmod(offsets, self._pitch)
+        (across, line), (along, position) = np.divmod(line, self.lines), np.divmod(position, self.width)
+        tile_c, tile_s = (across, along) if self.crosses_lines else (along, across)
+        c, s = _elements(type(self))[:, line, position]
         size_c, size_s = self._tile()
         return self.coordinate(*self._contiguous_first((c + tile_c * size_c, s + tile_s * size_s)))
 
@@ -91,15 +91,15 @@ class TensorOpLayout(LayoutConcept):
         needed = self.cosize(extent)
         if not needed:
             return 0
-        along = self._contiguous_first(self.extents(extent))[self.crossing]
-        if -(-along // self._tile()[self.crossing]) * self.width > self._pitch:
+        along = self._contiguous_first(self.extents(extent))[self.crosses_lines]
+        if -(-along // self._tile()[self.crosses_lines]) * self.width > self._pitch:
             raise FormatError(f"a stride of {self.stride[0]} does not hold {along}", where=str(self), hint="enlarge it")
         return -(-needed // self._pitch) * self._pitch
 
     @property
     def _pitch(self) -> int:
         """The stride of lines in elements."""
-        rows = self._tile()[0 if self.crossing else 1] // self.lines
+        rows = self._tile()[0 if self.crosses_lines else 1] // self.lines
         return self.stride[0] * rows
 
     @classmethod
@@ -119,7 +119,7 @@ def _elements(kind: type[TensorOpLayout]) -> Index:
     """The element (c, s) of a tile at each position of its lines, as an array of shape (2, lines, width)."""
     c, s = np.indices(kind._tile())
     table = np.empty((2, kind.lines, kind.width), np.int64)
-    table[:, *kind.place(c, s)] = c, s
+    table[:, *kind.position(c, s)] = c, s
     return table
 
 
@@ -158,7 +158,7 @@ class TensorOpMultiplicand(TensorOpLayout):
         }
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """The vectors of `factor` rows side by side, and their number within the line xor that of the line."""
         vector, element = np.divmod(c, cls.elements_per_access)
         line, row = np.divmod(s, cls.factor)
@@ -181,9 +181,9 @@ class TensorOpMultiplicandCongruous(TensorOpMultiplicand):
         return {**members, "factor": 1, "lines": 4, "width": 32, "tile": tile, "fragment_bytes": 4}
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """The position by the formula of the class."""
-        return (s, ((c // 4) ^ (2 * s)) * 4 + c % 4) if cls.element_size == 32 else super().place(c, s)
+        return (s, ((c // 4) ^ (2 * s)) * 4 + c % 4) if cls.element_size == 32 else super().position(c, s)
 
 
 class TensorOpMultiplicandCrosswise(TensorOpMultiplicand):
@@ -203,7 +203,7 @@ class TensorOpMultiplicandCongruous64b(TensorOpLayout):
     __slots__ = ()
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four columns to a line: pairs, numbered by the lowest bit of c, xor the row and the line."""
         line = c // 2 % 4
         return line, 2 * ((4 * (c % 2) + line) ^ s) + c // 8
@@ -216,12 +216,12 @@ class TensorOpMultiplicand64bCrosswise(TensorOpLayout):
     tile = (16, 16)
     lines = 16
     width = 16
-    crossing = True
+    crosses_lines = True
 
     __slots__ = ()
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four lines for each group of four columns, whose number is xored into the place."""
         group = c // 4
         line = 4 * group + s // 2 % 4
@@ -239,7 +239,7 @@ class TensorOpMultiplicandCongruous128b(TensorOpLayout):
     __slots__ = ()
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Two columns to a line: the row xor the line."""
         line = c // 2
         return line, 4 * (c % 2) + (s ^ line)
@@ -252,11 +252,11 @@ class TensorOpMultiplicandCrosswise128x4(TensorOpLayout):
     tile = (8, 8)
     lines = 8
     width = 8
-    crossing = True
+    crosses_lines = True
 
     __slots__ = ()
 
     @classmethod
-    def place(cls, c: Index, s: Index) -> tuple[Index, Index]:
+    def position(cls, c: Index, s: Index) -> tuple[Index, Index]:
         """Four columns by two rows to a line."""
         return c // 4 * 4 + s // 2, (c % 4 + 4 * (s % 2)) ^ (c // 4 * 4)

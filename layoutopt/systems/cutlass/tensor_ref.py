@@ -79,7 +79,7 @@ class TensorRef:
         Raises:
             FormatError: that is not in the memory.
         """
-        return self._memory[self._places(coord)]
+        return self._memory[self._positions(coord)]
 
     def __getitem__(self, coord: Coord) -> Any:
         return self.at(coord)
@@ -87,7 +87,7 @@ class TensorRef:
     def __setitem__(self, coord: Coord, value: ArrayLike) -> None:
         if not self._memory.flags.writeable:
             raise FormatError("the memory is read-only", where=repr(self), hint="refer to an array that is not")
-        self._memory[self._places(coord)] = value
+        self._memory[self._positions(coord)] = value
 
     def add_pointer_offset(self, offset: int) -> Self:
         """The reference with its pointer moved by an offset in elements."""
@@ -123,15 +123,15 @@ class TensorRef:
             )
         return int(self._layout(coord))
 
-    def _places(self, coord: Coord) -> Index:
-        places = self._layout(coord) + self._pointer
-        if np.any((places < 0) | (places >= self._memory.size)):
+    def _positions(self, coord: Coord) -> Index:
+        positions = self._layout(coord) + self._pointer
+        if np.any((positions < 0) | (positions >= self._memory.size)):
             raise FormatError(
                 f"the coordinate {briefly(coord)} is outside the memory of {self._memory.size} elements",
                 where=repr(self),
                 hint="enlarge the array",
             )
-        return places
+        return positions
 
 
 def linear(data: Array) -> Array:
@@ -153,13 +153,13 @@ def linear(data: Array) -> Array:
     if data.ndim == 1:
         return data
     # The stride of an axis of extent 1 means nothing, so it may go anywhere.
-    lying = data.transpose(sorted(range(data.ndim), key=lambda axis: (data.shape[axis] == 1, -data.strides[axis])))
-    if not lying.flags.c_contiguous:
+    ordered = data.transpose(sorted(range(data.ndim), key=lambda axis: (data.shape[axis] == 1, -data.strides[axis])))
+    if not ordered.flags.c_contiguous:
         raise FormatError(
             f"an array of shape {data.shape} and strides {data.strides} bytes has gaps or repeats",
             hint="refer to the array that it is a view of, or to a copy",
         )
-    return lying.reshape(-1)
+    return ordered.reshape(-1)
 
 
 def briefly(coord: Coord) -> tuple[Any, ...]:

@@ -102,10 +102,10 @@ class TensorView(TensorRef):
     def _like(self, memory: Array, pointer: int) -> Self:
         return type(self)(memory, self._layout, self._extent, pointer)
 
-    def _places(self, coord: Coord) -> Index:
+    def _positions(self, coord: Coord) -> Index:
         if not np.all(self.contains(coord)):
             raise FormatError(f"the coordinate {briefly(coord)} is outside the extent {self._extent}", where=repr(self))
-        return super()._places(coord)
+        return super()._positions(coord)
 
     def _check_held(self) -> None:
         needed = self._layout.cosize(self._extent)

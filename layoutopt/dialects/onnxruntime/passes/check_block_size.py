@@ -50,35 +50,35 @@ class CheckBlockSize(Pass):
         if not blocked or block == 0:
             return
         write = _Writer(graph)
-        for home, op in blocked:
+        for owner, op in blocked:
             bias = _bias(op)
             if bias is not None:
                 flat = write.constant(np.asarray([-1], dtype=np.int64))
-                guarded = _brought(graph, home, write("Reshape", (write.refusal(block, bias), flat), bias.shape))
-                home.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
+                guarded = _brought(graph, owner, write("Reshape", (write.refusal(block, bias), flat), bias.shape))
+                owner.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
                 return
         _add_zero(graph, *blocked[0], write("ReduceSum", (write.refusal(block, np.zeros(block)),), (), keepdims=0))
 
 
-def _add_zero(graph: Graph, home: Graph, op: Op, zero: Value) -> None:
+def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
     """Let an op read its first input plus a zero of the main graph."""
     x = op.inputs[0]
     assert x is not None and x.shape is not None
-    result = home.new_value("block_guard/result", TensorType(DType.FLOAT32, x.shape))
-    reader = Op("Add", (x, _brought(graph, home, zero)), (result,), version=graph.opsets[""], name=result.name)
-    producer = home.producer(x)
-    home.add_op(reader, near=producer, first=producer is None)
-    home.set_input(op, 0, result)
+    result = owner.new_value("block_guard/result", TensorType(DType.FLOAT32, x.shape))
+    reader = Op("Add", (x, _brought(graph, owner, zero)), (result,), version=graph.opsets[""], name=result.name)
+    producer = owner.producer(x)
+    owner.add_op(reader, near=producer, first=producer is None)
+    owner.set_input(op, 0, result)
 
 
-def _brought(graph: Graph, home: Graph, value: Value) -> Value:
+def _brought(graph: Graph, owner: Graph, value: Value) -> Value:
     """The value in a body that corresponds to a value of the main graph, captured by every op around the body."""
     around = {body: (each, op) for each in region_tree(graph) for op in each.ops for body in op.bodies.values()}
     path = []
-    while home is not graph:
-        outer, op = around[home]
-        path.append((outer, op, home))
-        home = outer
+    while owner is not graph:
+        outer, op = around[owner]
+        path.append((outer, op, owner))
+        owner = outer
     for outer, op, body in reversed(path):
         captured = outer.capture(op, value)
         value = captured[list(op.bodies.values()).index(body)]

@@ -100,7 +100,7 @@ def choose(site: Site, speeds: Speeds) -> tuple[Tiles, Tiles] | None:
     """
     candidates = [each for each in tilings(site) if filter_growth(each) <= speeds.growth]
     seconds = {each: winograd_seconds(site, each, speeds) for each in candidates}
-    limit = min(min(seconds.values(), default=0.0) * speeds.doubt, direct_seconds(site, speeds) / speeds.gain)
+    limit = min(min(seconds.values(), default=0.0) * speeds.tie, direct_seconds(site, speeds) / speeds.gain)
     return min((each for each in candidates if seconds[each] <= limit), key=filter_growth, default=None)
 
 

@@ -47,7 +47,7 @@ class Algorithm:
     def window(self, part: int) -> tuple[int, Row]:
         """The first input of a tile that a part reads, and what it multiplies that and the next ones by."""
         row = self.input_rows[part]
-        used = [place for place, number in enumerate(row) if number]
+        used = [position for position, number in enumerate(row) if number]
         return used[0], row[used[0] : used[-1] + 1]
 
 
@@ -84,5 +84,5 @@ def _polynomial(roots: list[Fraction]) -> Row:
     return tuple(numbers)
 
 
-def _unit(place: int, length: int) -> Row:
-    return tuple(Fraction(int(index == place)) for index in range(length))
+def _unit(position: int, length: int) -> Row:
+    return tuple(Fraction(int(index == position)) for index in range(length))

@@ -59,14 +59,14 @@ class TransformedFilter:
         blocks, before, _, after = self._source
         source = self._last.read(self._data).reshape(self._source)
         result = np.empty((blocks, before, after), dtype=np.float32)
-        for place, each in enumerate(source):
-            result[place] = self._numbers @ each.astype(np.float64)
+        for position, each in enumerate(source):
+            result[position] = self._numbers @ each.astype(np.float64)
         return result.reshape(self.shape)
 
-    def elements_at(self, places: Array) -> Array:
+    def elements_at(self, positions: Array) -> Array:
         """The elements at places of the flattened packed filter."""
         blocks, before, taps, after = self._source
-        first, second, last = np.unravel_index(places, (blocks, before, after))
+        first, second, last = np.unravel_index(positions, (blocks, before, after))
         rows = (np.ravel_multi_index((first, second), (blocks, before)) * taps)[None] + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
         return np.asarray(self._numbers @ found.astype(np.float64), np.float32)
@@ -88,10 +88,10 @@ class SameForAllChannels:
 
     def numpy(self) -> Array:
         """The packed filter."""
-        lying = np.broadcast_to(
+        broadcast = np.broadcast_to(
             self._numbers[:, :, None], (self.shape[0] // self._block, *self._numbers.shape, self._block)
         )
-        return lying.astype(np.float32).reshape(self.shape)
+        return broadcast.astype(np.float32).reshape(self.shape)
 
 
 class Constants:

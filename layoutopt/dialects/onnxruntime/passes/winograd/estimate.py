@@ -31,7 +31,7 @@ class Speeds:
         op: seconds that an op takes however little it does: 0.6 us measured, the rest for the 25 us that it adds to loading
             the model, spread over a few runs.
         gain: how many times as fast Winograd has to be by these estimates, which are 5 % too hopeful.
-        doubt: by what factor two estimates may differ that mean the same.
+        tie: the ratio up to which two estimates count as equal.
         growth: how many times as large a filter may become.
     """
 
@@ -42,7 +42,7 @@ class Speeds:
     cache: float = 12e6
     op: float = 1.5e-6
     gain: float = 1.1
-    doubt: float = 1.05
+    tie: float = 1.05
     growth: float = 4.0
 
 

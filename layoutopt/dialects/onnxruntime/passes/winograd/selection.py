@@ -60,8 +60,8 @@ def select(options: Sequence[Option], budget: float) -> list[Option]:
     best: dict[Hashable, Option] = {option.site.op: option for option in sorted(options, key=lambda each: each.seconds)}
     if total_bytes(best.values()) > budget:
         best = _densest(options, budget)
-    places = {option.site.op: place for place, option in enumerate(options)}
-    return sorted(best.values(), key=lambda option: places[option.site.op])
+    positions = {option.site.op: position for position, option in enumerate(options)}
+    return sorted(best.values(), key=lambda option: positions[option.site.op])
 
 
 def _densest(options: Sequence[Option], budget: float) -> dict[Hashable, Option]:
@@ -93,11 +93,11 @@ def total_bytes(chosen: Iterable[Option]) -> int:
 
 def record(growth: Growth, options: Sequence[Option], chosen: Sequence[Option]) -> None:
     """Enter what was bought, and the largest gain of every convolution that nothing was bought for."""
-    bought = {option.site.op for option in chosen}
+    accepted = {option.site.op for option in chosen}
     declined: dict[Hashable, Option] = {}
     for option in options:
         op = option.site.op
-        if op not in bought and (op not in declined or option.seconds > declined[op].seconds):
+        if op not in accepted and (op not in declined or option.seconds > declined[op].seconds):
             declined[op] = option
     for each, is_accepted in [*((each, True) for each in chosen), *((each, False) for each in declined.values())]:
         growth.record("winograd", each.site.op.name, each.nbytes, each.seconds, is_accepted=is_accepted)

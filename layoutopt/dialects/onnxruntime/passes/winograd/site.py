@@ -114,15 +114,15 @@ def site_of(op: Op, block: int) -> Site | None:
     strides, dilations = op.integers("strides") or (1, 1), op.integers("dilations") or (1, 1)
     rows, columns = (
         Axis(
-            numbers[1 + place],
-            numbers[4 + place],
-            kernel[place],
-            pads[place],
-            pads[2 + place],
-            strides[place],
-            dilations[place],
+            numbers[1 + position],
+            numbers[4 + position],
+            kernel[position],
+            pads[position],
+            pads[2 + position],
+            strides[position],
+            dilations[position],
         )
-        for place in (0, 1)
+        for position in (0, 1)
     )
     activation: dict[str, Attribute] = {
         name: op.attributes[name] for name in ("activation", "activation_params") if name in op.attributes
