@@ -21,5 +21,5 @@ class MeasureSizes(Pass):
     is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """By inference with numbers for the dimensions of the inputs."""
+        """Infer the graph with numbers for the dimensions of the inputs."""
         context.sizes = context.measure(graph, context.sizes)

@@ -120,7 +120,7 @@ def _sizes_of(op: Op, builder: OpBuilder, axes: tuple[int, ...]) -> Value:
 
 
 def _position(op: Op, numbers: Array) -> int:
-    """Which input the numbers are."""
+    """The index of the input that contains the scales or sizes."""
     if op.op_type == "Upsample" or op.version < 11:
         return 1
     return 2 if numbers.dtype == np.float32 else 3

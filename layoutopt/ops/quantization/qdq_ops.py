@@ -106,7 +106,7 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return axis is None or storage.format.block(axis) == 1
 
     def lower(self, op: Op, build: Builder) -> None:
-        """Along the physical axis; several parts are merged if they are adjacent, else the op runs in canonical order."""
+        """The op along the physical axis; adjacent parts of the axis are merged, otherwise the op runs in canonical order."""
         axis, format = self.axis(op), build.format(X)
         if axis is None or format.block(axis) == 1:
             lower_directly(op, build, {} if axis is None else {"axis": positions(format, (axis,))[0]})
