@@ -28,8 +28,8 @@ def by_hand() -> None:
         return float(memory.sum())
 
     for name, function in (("tanh, f(0) = 0", np.tanh), ("exp, f(0) = 1", np.exp)):
-        wanted, found = float(function(x).sum()), sum_of_blocks(function(memory))
-        print(f"  {name}: the sum should be {wanted:.2f} and is {found:.2f}")
+        expected, found = float(function(x).sum()), sum_of_blocks(function(memory))
+        print(f"  {name}: the sum should be {expected:.2f} and is {found:.2f}")
 
     healed = np.exp(memory)
     md.write(healed, np.exp(x))  # as a primitive of oneDNN does: writes zeros into the padding

@@ -30,7 +30,7 @@ Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Why a pass did not apply somewhere."""
+    """The reason why a pass did not apply to an op or a value."""
 
     source: str
     where: str

@@ -29,7 +29,7 @@ class InsertCasts(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Ops first, then the graph's outputs."""
+        """Insert casts for the operands of ops, then for the graph's outputs."""
         for op in graph.ops:
             assert op.signature is not None
             copies: dict[int, Value | None] = {}

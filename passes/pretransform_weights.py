@@ -84,7 +84,7 @@ def _total(casts: list[_Cast]) -> int:
 
 
 def _seconds(graph: Graph, casts: list[_Cast], context: PassContext) -> dict[_Cast, float]:
-    """How long each conversion would take in one run of the model."""
+    """The estimated seconds of each conversion in one run of the model."""
     cost_model, runs = sized(context.cost_model, context.sizes), expected_runs(graph)
     found = {}
     for cast in casts:

@@ -21,7 +21,7 @@ class RemoveDead(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """From the outputs backwards, so a dead chain goes in one walk; then constants."""
+        """Remove ops in reverse topological order, so that a dead chain is removed in one traversal; then constants."""
         for op in reversed(graph.ops):
             outputs = [value for value in op.outputs if value is not None]
             if not any(_is_read(graph, value) for value in outputs):

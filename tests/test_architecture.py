@@ -1,4 +1,4 @@
-"""What the tree promises: layers, who may know which library, no op names in passes, the public names, small files."""
+"""House rules of the source tree: layers, imports of libraries, no op names in passes, public names, small files."""
 
 import ast
 import inspect
@@ -57,7 +57,7 @@ def importers(*libraries: str) -> set[str]:
 
 
 def test_the_layers(tmp_path: Path) -> None:
-    """import-linter wants one folder, so it is shown a copy of the tree in the shape that a wheel has."""
+    """The layers hold; import-linter requires one folder, so it reads a copy of the tree in the layout of a wheel."""
     pytest.importorskip("importlinter")
     for name, path in MODULES.items():
         is_package = path.name == "__init__.py"
@@ -79,7 +79,7 @@ def test_the_layers(tmp_path: Path) -> None:
 
 
 def test_passes_name_no_ops() -> None:
-    """What an op is and does stands in `ops`; a pass asks the rule."""
+    """Passes contain no names of op types; a property of an op is in its rule in `ops`."""
     names = {schema.name for schema in onnx.defs.get_all_schemas()} | set(rules())
     for name, path in MODULES.items():
         if name.split(".")[0] == "passes":
@@ -93,18 +93,18 @@ def test_who_knows_networkx() -> None:
     assert importers("networkx") == {"ir.def_use", "planner.solver"}
 
 
-def test_who_knows_onnx() -> None:
-    """And those that are given models, and those that ask onnx about types."""
+def test_imports_of_onnx() -> None:
+    """Only `onnx_io`, the packages that accept or run models, and type inference import onnx."""
     others = {name.split(".")[0] for name in importers("onnx", "onnx_ir") if not name.startswith("onnx_io")}
     assert others <= {"api", "backend", "driver", "inference", "runtime", "testing", "verification"}
 
 
-def test_who_runs_models() -> None:
-    """And `verification` and `backend`, by way of `runtime.session`."""
+def test_imports_of_onnxruntime() -> None:
+    """Only `bench`, `calibrate` and `runtime` import onnxruntime; `verification` and `backend` use `runtime.session`."""
     assert {name.split(".")[0] for name in importers("onnxruntime")} == {"bench", "calibrate", "runtime"}
 
 
-def test_who_knows_the_solver_and_the_terminal() -> None:
+def test_imports_of_the_solver_and_the_terminal() -> None:
     assert importers("highspy") == {"planner.guards", "planner.program", "planner.regret"}
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
@@ -155,7 +155,7 @@ def test_the_public_names() -> None:
 
 
 def test_every_error_is_public() -> None:
-    """Callers catch what `optimize` raises without a look at inner modules."""
+    """Every exception that `optimize` raises can be imported from the package root."""
     declared = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
     assert declared <= set(layoutopt.__all__)
 
@@ -173,7 +173,7 @@ def test_what_extensions_import() -> None:
 
 
 def test_importing_costs_nothing() -> None:
-    """`layoutopt --help` answers at once, so the package does not load what it does not need yet."""
+    """The import of the package loads no heavy library, so that `layoutopt --help` is fast."""
     heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "highspy", "networkx", "typer", "rich")
     probe = f"import sys, layoutopt; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -190,7 +190,7 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_the_wheel_contains_every_package() -> None:
-    """Packages are listed by hand, since two of them stand elsewhere."""
+    """The wheel contains every package; the list is written by hand, because two packages are in other folders."""
     listed = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     present = {"layoutopt"} | {
         f"layoutopt.{name}" for name, path in MODULES.items() if path.name == "__init__.py" and name != "__init__"

@@ -112,7 +112,7 @@ class Case:
 
     @property
     def is_cast(self) -> bool:
-        """Whether it is a conversion."""
+        """Whether the kernel is a layout conversion."""
         return self.op_type == CAST
 
     def op(self, graph: Graph | None = None, copy: int = 0) -> Op:

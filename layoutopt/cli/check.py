@@ -27,8 +27,8 @@ def check(
     """Check whether a model runs on this machine and its onnxruntime.
 
     For FILE: compares the block size that its weights are packed for with the block size of this machine,
-    asks onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
-    asks onnxruntime for every kernel that layoutopt emits. The exit code is 10 if something does not fit.
+    queries onnxruntime for a kernel for every operator and its element types, and loads the file. Without FILE:
+    queries onnxruntime for every kernel that layoutopt emits. The exit code is 10 if something does not fit.
     """
     from layoutopt.runtime.custom_ops import kernel_libraries
 

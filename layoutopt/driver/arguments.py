@@ -88,7 +88,7 @@ def cost_model_of(target: Target) -> CostModel:
 
 
 def _is_cost_model(target: object) -> bool:
-    """Whether it is one; a class has the same methods, and prices nothing."""
+    """Whether an object is a cost model; a class with the methods of one is not."""
     return isinstance(target, CostModel) and not isinstance(target, type)
 
 

@@ -151,7 +151,7 @@ def caller_name(dim: Extent) -> str:
 
 
 def usual_size(name: str, axis: int, rank: int, is_fraction: bool) -> int:
-    """By the name, else by the place: the first axis counts samples, the others of four are those of an image."""
+    """The usual size by the dimension's name; else a batch for axis 0, an image for rank 4, or a sequence."""
     hint = hinted_size(name)
     if hint is not None:
         return hint

@@ -69,7 +69,7 @@ def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
 
 @invariant
 def every_value_has_one_source(graph: Graph) -> Iterator[str]:
-    """One op computes it, or it is a graph input or a constant."""
+    """Every value is the output of one op, a graph input or a constant."""
     inputs = set(graph.inputs)
     for value in graph.values:
         sources = (graph.producer(value) is not None) + value.is_constant + (value in inputs)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from layoutopt.errors import ModelError
 
 NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
-"""How a message names a node: its operator and its name."""
+"""The text of a node in onnx's messages: its operator and its name."""
 
 _TOLERATED = (
     "Input to 'Range' op should be scalars",

@@ -1,4 +1,4 @@
-"""Which operators exist: every node is looked up in onnx's registry, at its model's opset."""
+"""Schemas of operators: looks up nodes in onnx's registry at the opset of their model."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

@@ -36,7 +36,7 @@ class BiasGelu(Elementwise):
         return super().transfer_padding(op, signature, states) if has_one_addend else (Padding.ANY,)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the axis of the bias is the innermost one, or there is no bias."""
+        """Whether the axis of the bias is innermost, or there is no bias."""
         if len(op.inputs) == 1 or is_canonical(signature):
             return True
         ends = (signature.inputs[0], signature.outputs[0])

@@ -43,7 +43,7 @@ class Gather(OneAxis):
         return {X: every, Y: every if is_list else tuple(axis for axis in every if axis != self.axis(op))}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """By the axes, or propagated from one side to the other."""
+        """The signature by the iteration axes, or by propagation between input and output."""
         shapes = self._with_one_index(op)
         if shapes is None:
             return super().complete(op, known)

@@ -77,7 +77,7 @@ class MatrixProduct(Contraction, KernelFormats):
         return collapse_batch(axes, formats, shapes, batches)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the matrices are canonical after batches are collapsed."""
+        """Whether the matrices are canonical after batches are collapsed."""
         known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
         core = self._core(op, known)
         return core is not None and all(format.is_canonical for format in core.formats.values())

@@ -148,7 +148,7 @@ class LayerNormalization(AxiswiseRule):
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """With an epsilon, a normalised row is at most the square root of its length, plus the bias."""
+        """The padding is finite with an epsilon: a normalised row is at most the square root of its length, plus the bias."""
         return (
             (Padding.ANY,)
             if op.attributes.get("epsilon", 1e-5) == 0
@@ -156,7 +156,7 @@ class LayerNormalization(AxiswiseRule):
         )
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where the normalised axes are innermost in x and in y."""
+        """Whether the normalised axes are innermost in x and in y."""
         if signature.inputs[0] is None or is_canonical(signature):
             return True
         tail = tuple(range(self.first_axis(op), signature.inputs[0].format.rank))

@@ -83,7 +83,7 @@ class Pad(AxiswiseRule, ZeroPadOp):
         return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
 
     def must_be_expanded(self, op: Op) -> bool:
-        """With axes: onnxruntime 1.31 moves a Transpose past it as if it had pads for every axis."""
+        """Whether the op has axes: onnxruntime 1.31 moves a Transpose across it as if it had pads for every axis."""
         return len(op.inputs) > 3 and op.inputs[3] is not None and self.pads(op) is not None
 
     @override

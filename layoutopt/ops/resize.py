@@ -84,7 +84,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Only axes that keep their extent can be blocked, and only if the sizes of the result can be rewritten."""
+        """The reason against blocks: only axes that keep their extent can have them, if the result's sizes can be rewritten."""
         before, after = shape_of(op.inputs[0])[axis], shape_of(op.outputs[0])[axis]
         scales, sizes = self.scales(op), op.constant(3)
         if self._keeps_ratio(op):

@@ -37,7 +37,7 @@ class Sampling(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Only channels can be blocked, because coordinates index every other axis."""
+        """The reason why an axis other than that of the channels cannot be blocked: coordinates index it."""
         return "only channels can be blocked" if axis != 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

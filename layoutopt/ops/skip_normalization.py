@@ -58,7 +58,7 @@ class SkipNormalization(AxiswiseRule):
         return len(op.inputs) > index and op.inputs[index] is not None
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where rows are contiguous, and x and skip have one shape of at most three physical axes."""
+        """Whether rows are contiguous, and x and skip have one shape of at most three physical axes."""
         if is_canonical(signature):
             return True
         x, skip = op.inputs[0], op.inputs[1]

@@ -22,7 +22,7 @@ class Triangle(AxiswiseRule):
     ranks = MappingProxyType({X: 2})
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where rows and columns are the innermost axes."""
+        """Whether rows and columns are the innermost axes."""
         x = signature.inputs[0]
         if x is None or is_canonical(signature):
             return True

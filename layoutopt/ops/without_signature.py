@@ -1,4 +1,4 @@
-"""Why an op runs in canonical formats only: it has no layout rule, or its rule gives it no signature."""
+"""The reason why an op runs in canonical formats only: it has no layout rule, or its rule gives it no signature."""
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot

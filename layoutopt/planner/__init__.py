@@ -1,4 +1,4 @@
-"""Which signature should every op have? An optimisation problem, solved exactly, with its proof in the result."""
+"""Planner: selects a signature for every op by solving an optimisation problem exactly, with a proof of optimality."""
 
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline

@@ -46,7 +46,7 @@ class Agreement:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether it is proven that no choice has a smaller worst ratio."""
+        """Whether the solver has proven that no choice has a smaller worst ratio."""
         return self.gap == 0.0 and all(each.optimal for each in self.own)
 
     def unproven(self) -> "Agreement":

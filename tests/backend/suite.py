@@ -1,4 +1,4 @@
-"""ONNX's backend suite: its cases, and what becomes of each in onnxruntime, as it is and once layoutopt has had it.
+"""ONNX's backend suite: its cases, and the outcome of each in onnxruntime, unchanged and optimised by layoutopt.
 
 A case is a model with inputs and expected outputs. It passes, fails (wrong numbers, or an error while it runs), or
 cannot be loaded. layoutopt may not change which of the three.
@@ -37,7 +37,7 @@ DataSet: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 _DATA = Path(onnx.backend.test.__file__).parent / "data"
 _KNOWN = (26, 13)  # the newest opset and IR version that onnxruntime 1.31 takes
-_CHEAP = 0.05  # what a cast costs at most, where an op costs up to 1
+_CHEAP = 0.05  # the largest price of a cast; that of an op is 1
 _HALF = 2**-9
 """Two units in the last place of float16, as the suite allows them for bfloat16. Its own 1e-3 is one: sums that onnxruntime
 makes in another order, because a matrix is padded, may differ by that."""
@@ -45,7 +45,7 @@ makes in another order, because a matrix is padded, may differ by that."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A model, and what it has to compute."""
+    """A model with inputs and expected outputs."""
 
     name: str
     kind: str
@@ -139,7 +139,7 @@ def restamped(case: Case) -> Case:
 
 
 def ways() -> list[Way]:
-    """Every target in every dialect; the machine at hand in the one that is for it."""
+    """Every target in every dialect; the target of this machine in its own dialect."""
     found: list[Way] = [(HOST, None)]
     here = (host_target(), "onnxruntime")
     return found + [way for way in product(layoutopt.target_names(), sorted(DIALECTS)) if way != here]
@@ -155,13 +155,13 @@ def random_ways(seed: int) -> list[Way]:
 
 
 def target_name(way: Way) -> str:
-    """What the target of a way is called."""
+    """The name of the target of a way."""
     target, _ = way
     return target if isinstance(target, str) else target.name
 
 
 def outcome(model: onnx.ModelProto, case: Case) -> tuple[Outcome, str]:
-    """What onnxruntime makes of a model that has to compute what a case says, and what it complains of."""
+    """The outcome of a model in onnxruntime against the expected outputs of a case, and the error message."""
     try:
         prepared = Prepared(model.SerializeToString())
     except Exception as error:  # onnxruntime's exceptions have no common base
@@ -186,17 +186,17 @@ def _line(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What layoutopt made of a case.
+    """The outcome of a case without and with layoutopt.
 
     Attributes:
         case: its name.
         kind: one of `KINDS`.
-        restamped: whether its model says an older opset than it came with.
+        restamped: whether its model declares an older opset than the original.
         way: the target and the dialect.
         before: the outcome without layoutopt.
         after: the outcome with it; None where the result cannot be judged on this machine.
         changed: whether the model was rewritten.
-        detail: why it was left alone, or what is wrong.
+        detail: the reason why the model is unchanged, or the error.
     """
 
     case: str
@@ -210,14 +210,14 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether the case passes exactly where it did without layoutopt, and only what nobody can load was refused."""
+        """Whether the outcome is that without layoutopt; a refusal is accepted if onnxruntime cannot load the model."""
         if self.after in ("refused", "crashed"):
             return self.after == "refused" and self.before == "cannot be loaded"
         return self.after is None or (self.before == "passes") == (self.after == "passes")
 
 
 def judge(case: Case, way: Way, before: Outcome) -> Verdict:
-    """Optimise a case one way and run it, if it is not the model that it was."""
+    """Optimise a case in one way, and run the result if it was rewritten."""
 
     def verdict(after: Outcome | Literal["refused", "crashed"] | None, changed: bool, detail: str) -> Verdict:
         return Verdict(case.name, case.kind, case.restamped, way, before, after, changed, detail)

@@ -1,4 +1,4 @@
-"""layoutopt as a backend: what ONNX's own runner makes of it, and one node at a time."""
+"""layoutopt as an ONNX backend: it passes ONNX's own runner, and runs single nodes."""
 
 import unittest
 
@@ -77,7 +77,7 @@ def test_one_node() -> None:
     "dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "int4", "uint4", "int2", "uint2", "float16"]
 )
 def test_types_that_numpy_has_no_name_for(dtype: str) -> None:
-    """In and out of onnxruntime; an odd number of elements, so that a byte is not full."""
+    """They pass through onnxruntime, also with an odd number of elements, whose last byte is not full."""
     x = np.array([[0, 1, 1]]).astype(getattr(ml_dtypes, dtype, dtype))
     (y,) = Hopper.run_node(helper.make_node("Transpose", ["x"], ["y"]), [x], opset_version=25)
     assert y.dtype == x.dtype

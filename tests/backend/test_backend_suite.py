@@ -1,4 +1,4 @@
-"""ONNX's backend suite is a judge: for every target and in every dialect a case passes where it passes without layoutopt."""
+"""For every target in every dialect, a case of ONNX's backend suite has the outcome that it has without layoutopt."""
 
 import pytest
 import suite
@@ -54,10 +54,10 @@ OTHERS = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All cases are made only if somebody wants to see them."""
+    """Parametrise with the cases; all of them are built only in the thorough tier."""
     if metafunc.function is test_every_case:
-        is_wanted = metafunc.config.option.markexpr != "not thorough"
-        cases = [(kind, name) for kind in suite.KINDS for name in suite.cases(kind)] if is_wanted else []
+        is_selected = metafunc.config.option.markexpr != "not thorough"
+        cases = [(kind, name) for kind in suite.KINDS for name in suite.cases(kind)] if is_selected else []
         metafunc.parametrize(("kind", "name"), cases)
 
 

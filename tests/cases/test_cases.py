@@ -1,10 +1,10 @@
 """Golden cases: one text file per case, in the folder of the pass that it is about.
 
-    # why the case is there
+    # the reason for the case
     # constants: w               inputs of the model that are constants with random elements
     # mode: training             inference by default
     # pins: x=NHWC
-    # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; else 1x1 wants NHWC, the rest NCHW
+    # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; by default NHWC for 1x1, NCHW for others
     # kernels: com.microsoft::Gelu    kinds of op beyond ONNX that the dialect has kernels for
     # dialect: onnxruntime       for a pass behind the planner: `lower` and the passes of this dialect follow
     # detour: a NHWC             before the pass, a is cast there and back for all its readers
@@ -57,13 +57,13 @@ X, Y = Slot("in", 0), Slot("out", 0)
 
 @dataclass(frozen=True)
 class PreferenceCosts:
-    """1x1 convolutions want NHWC, others NCHW, unless their name says otherwise. A cast is dear, a wrong format dearer."""
+    """Kernels for NHWC in 1x1 convolutions and NCHW in others, unless an option names another format."""
 
     wants: dict[str, Format] = field(default_factory=dict)
     name: str = "preferences"
     dialect: str = "ops"
 
-    def wanted(self, op: Op) -> Format | None:
+    def format_of(self, op: Op) -> Format | None:
         rule, w = rule_of(op), op.inputs[1] if len(op.inputs) > 1 else None
         if op.name in self.wants:
             return self.wants[op.name]
@@ -72,11 +72,11 @@ class PreferenceCosts:
         return Format.parse("NHWC" if w.shape[2:] == (1, 1) else "NCHW")
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        format = self.wanted(op)
+        format = self.format_of(op)
         return [] if format is None else [{X: format, Y: format}]
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        rule, format = rule_of(op), self.wanted(op)
+        rule, format = rule_of(op), self.format_of(op)
         if isinstance(rule, View):
             return 0.0
         ends = (*signature.inputs[:1], *signature.outputs[:1])
@@ -128,7 +128,7 @@ class Case:
 
     @property
     def mode(self) -> Mode:
-        """Inference, unless it says training."""
+        """The mode of the case; inference by default."""
         return "training" if self.options.get("mode") == ["training"] else "inference"
 
     def model(self) -> onnx.ModelProto:

@@ -1,6 +1,6 @@
-"""Models with If, Loop and Scan, in onnx's own notation: small networks in bodies, and what makes bodies hard.
+"""Models with If, Loop and Scan in onnx's text syntax: small networks in bodies, and bodies with special cases.
 
-A line that begins with `#` says what a model is about; `constants: w(8,8,3,3) ...` gives it random weights.
+A line that begins with `#` describes the model; `constants: w(8,8,3,3) ...` gives it random weights.
 """
 
 import re
@@ -316,11 +316,11 @@ MODELS = {
 def load(name: str) -> onnx.ModelProto:
     """A model, with random weights."""
     lines = MODELS[name].strip().splitlines()
-    said = [line.strip().removeprefix("# ") for line in lines if line.strip().startswith("#")]
-    opset = next((line.removeprefix("opset: ") for line in said if line.startswith("opset: ")), "18")
+    comments = [line.strip().removeprefix("# ") for line in lines if line.strip().startswith("#")]
+    opset = next((line.removeprefix("opset: ") for line in comments if line.startswith("opset: ")), "18")
     text = "\n".join(line for line in lines if not line.strip().startswith("#"))
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
-    given = next((line for line in said if line.startswith("constants: ")), "")
+    given = next((line for line in comments if line.startswith("constants: ")), "")
     generator = np.random.default_rng(0)
     for weight, extents in re.findall(r"(\w+)\(([\d,]+)\)", given):
         shape = [int(extent) for extent in extents.split(",")]

@@ -21,7 +21,7 @@ net (float[1, 24, 24, 16] x) => (float[1, 16, 24, 24] y) <float[1, 16, 24, 24] b
 
 
 def network() -> onnx.ModelProto:
-    """With the operator on what is computed, and once on a constant."""
+    """The model: the operator on a computed value, and once on a constant."""
     model = onnx.parser.parse_model(_NET)
     weights = np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32)
     constants = {"w": weights, "c": np.asarray([6.0], np.float32)}

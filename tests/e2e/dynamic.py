@@ -43,7 +43,7 @@ def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rename(model: onnx.ModelProto, extents: Mapping[int, int | str]) -> onnx.ModelProto:
-    """Give axes of the input names or numbers; what was said of other values holds no longer."""
+    """Set extents of the input to names or numbers, and remove the declared shapes of all other values."""
     dims = model.graph.input[0].type.tensor_type.shape.dim
     for axis, extent in extents.items():
         if isinstance(extent, int):
@@ -64,6 +64,6 @@ def fixed(model: onnx.ModelProto, batch: int, height: int, width: int) -> onnx.M
 
 
 def names(model: onnx.ModelProto) -> tuple[str, str, str]:
-    """What a network calls batch, height and width."""
+    """The names of the batch, height and width dimensions of a network."""
     batch, _, height, width = (dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim)
     return batch, height, width

@@ -1,4 +1,4 @@
-"""Handing in files, and what is said of them."""
+"""Reads files that must be refused, and returns the message."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever is handed in ends in a graph, or in one line that names what is wrong with it."""
+"""Every input file results in a graph or in an error of one line that names the fault."""
 
 import random
 import re
@@ -14,7 +14,7 @@ from layoutopt.onnx_io import emit, from_message, inline_functions, read, to_byt
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"", "is empty"),
         (b"<!DOCTYPE html><html><body>404</body></html>", "web page"),
@@ -24,15 +24,15 @@ from layoutopt.onnx_io import emit, from_message, inline_functions, read, to_byt
         (b"\x08\x0a", "no graph"),
     ],
 )
-def test_files_that_are_no_models(tmp_path: Path, content: bytes, said: str) -> None:
+def test_files_that_are_no_models(tmp_path: Path, content: bytes, expected: str) -> None:
     message = refused(tmp_path / "some.onnx", content)
     assert "some.onnx" in message
-    assert said in message
+    assert expected in message
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    for path, said in [(tmp_path / "none.onnx", "no such file"), (tmp_path, "is a folder")]:
-        with pytest.raises(ModelError, match=said) as caught:
+    for path, expected in [(tmp_path / "none.onnx", "no such file"), (tmp_path, "is a folder")]:
+        with pytest.raises(ModelError, match=expected) as caught:
             read(path)
         assert str(path) in str(caught.value)
 
@@ -137,28 +137,28 @@ GRAPHS = {
 
 @pytest.mark.parametrize("case", GRAPHS)
 def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
-    body, said = GRAPHS[case]
+    body, expected = GRAPHS[case]
     header = HEADER.replace("18", "21") if "GroupNormalization" in body else HEADER
-    assert re.search(said, refused(tmp_path / "m.onnx", parse(body, header)))
+    assert re.search(expected, refused(tmp_path / "m.onnx", parse(body, header)))
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ("[bad] y = local.f(gone)", "bad: input 'gone' is not computed before"),
         ("[one] a = Add(x, y) [two] y = local.f(a)", "one: input 'y' is not computed before"),
     ],
 )
-def test_graphs_that_functions_cannot_be_put_into(body: str, said: str) -> None:
+def test_graphs_that_functions_cannot_be_put_into(body: str, expected: str) -> None:
     header = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>\n'
     function = '<domain: "local", opset_import: ["" : 18]> f (i) => (o) { o = Relu (i) }'
     model = parse(f"g (float[2] x) => (float[2] y) {{ {body} }}\n{function}", header)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=expected):
         inline_functions(from_message(model), lambda kind: False)
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "expected"),
     [
         ('<ir_version: 10, opset_import: ["" : 99]>', "opset 99"),
         ('<ir_version: 99, opset_import: ["" : 18]>', "IR version 99"),
@@ -168,12 +168,12 @@ def test_graphs_that_functions_cannot_be_put_into(body: str, said: str) -> None:
         ('<ir_version: 10, opset_import: ["" : 18, "custom" : 1099511627776]>', "1099511627776 is out of"),
     ],
 )
-def test_versions(tmp_path: Path, header: str, said: str) -> None:
-    assert said in refused(tmp_path / "m.onnx", parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", header))
+def test_versions(tmp_path: Path, header: str, expected: str) -> None:
+    assert expected in refused(tmp_path / "m.onnx", parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", header))
 
 
 def test_negative_extents_are_unknown_ones(tmp_path: Path) -> None:
-    """onnxruntime takes them so, and they are found in files."""
+    """A negative declared extent is an unknown one, as in onnxruntime."""
     model = parse("g (float[2,3] x) => (float[2,N] y) { y = Relu(x) }")
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -1
     graph = load(tmp_path / "m.onnx", model)

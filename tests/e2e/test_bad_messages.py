@@ -1,4 +1,4 @@
-"""Messages that say what no exporter says: every kind ends in one line that names the place."""
+"""Messages that no exporter writes: each kind results in an error of one line that names the location."""
 
 import re
 from collections.abc import Callable
@@ -117,9 +117,9 @@ def _untyped_attribute(model: onnx.ModelProto) -> None:
     model.graph.node[1].attribute.add(name="later", i=1)
 
 
-def _device(model: onnx.ModelProto, **said: str) -> None:
+def _device(model: onnx.ModelProto, **fields: str) -> None:
     model.ir_version = 11
-    model.graph.node[1].device_configurations.add(**said)
+    model.graph.node[1].device_configurations.add(**fields)
 
 
 def _device_in_an_old_file(model: onnx.ModelProto) -> None:
@@ -133,7 +133,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "expected"),
     [
         (_repeat_attribute, "relu: attribute 'a' is there twice"),
         (_sparse, "sp: a sparse index is outside"),
@@ -162,10 +162,10 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_untyped_attribute, "relu: attribute 'later' has no type"),
     ],
 )
-def test_damage(tmp_path: Path, damage: Callable[[onnx.ModelProto], None], said: str) -> None:
+def test_damage(tmp_path: Path, damage: Callable[[onnx.ModelProto], None], expected: str) -> None:
     model = small()
     damage(model)
-    assert re.search(said, refused(tmp_path / "m.onnx", model))
+    assert re.search(expected, refused(tmp_path / "m.onnx", model))
 
 
 def external(location: str, *, offset: object = 0, length: object = 12) -> onnx.ModelProto:
@@ -187,7 +187,7 @@ def test_external_data(tmp_path: Path) -> None:
     (folder / "folder").mkdir()
     path = folder / "m.onnx"
     assert load(path, external("weights", offset=4)).value("w").is_constant
-    for model, said in [
+    for model, expected in [
         (external("gone"), "'gone' is missing"),
         (external("weights", offset=8), "has 16 bytes, 20 are needed"),
         (external("weights", length=8), "8 bytes, but its shape needs 12"),
@@ -204,4 +204,4 @@ def test_external_data(tmp_path: Path) -> None:
     ]:
         message = refused(path, model)
         assert message.startswith("w: "), message
-        assert said in message
+        assert expected in message

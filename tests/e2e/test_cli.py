@@ -1,4 +1,4 @@
-"""The command line as its users meet it: what it prints and what it writes."""
+"""The commands: their output and the files that they write."""
 
 import json
 import sys
@@ -30,8 +30,8 @@ def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
     )
     lines = done.out.splitlines()
     assert [line.split("  ")[1] for line in lines[1:]] == list(labels)
-    for said in (TARGET, "rewritten", "NHWC", "3 → ", "proven optimal for these formats", "passed", "out.onnx"):
-        assert said in done.out
+    for output in (TARGET, "rewritten", "NHWC", "3 → ", "proven optimal for these formats", "passed", "out.onnx"):
+        assert output in done.out
     assert "\033" not in done.out
     assert all(line == line.rstrip() for line in lines)
 
@@ -77,7 +77,7 @@ def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
-    """Planned for a range and verified at its ends; inspected; what is not said is marked, and what is said is remembered."""
+    """A plan for a range is verified at its ends; inferred sizes are marked, and given sizes are recorded in the file."""
     net = convolutions()
     for value, axes in ((net.graph.input[0], (1, 2)), (net.graph.output[0], (2, 3))):
         value.type.tensor_type.shape.dim[axes[0]].dim_param = "height"
@@ -124,7 +124,7 @@ def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
     assert (tmp_path / "w.bin").stat().st_size > 16 * 32 * 9 * 4
     dims = onnx.load(tmp_path / "out.onnx").graph.output[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [1, 24, 24, 16]
-    assert cli("verify", model, "out.onnx").code == 0  # it knows of the pin
+    assert cli("verify", model, "out.onnx").code == 0  # the stamp contains the pin
     assert "y NHWC" in cli("inspect", "out.onnx").out
 
 
@@ -148,10 +148,10 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
 def test_inspect(cli: Cli, model: str) -> None:
     short, long = cli("inspect", model, "-t", TARGET), cli("inspect", model, "-t", TARGET, "--all")
     assert short.code == long.code == 0
-    for said in ("would be rewritten", "Conv", "metadata only"):
-        assert said in short.out
-    for said in ("conv0", "conv1", "to_nhwc", "produces", "requires"):
-        assert said in long.out
+    for output in ("would be rewritten", "Conv", "metadata only"):
+        assert output in short.out
+    for output in ("conv0", "conv1", "to_nhwc", "produces", "requires"):
+        assert output in long.out
     found = json.loads(cli("inspect", model, "-t", TARGET, "--json").out)
     assert found["improves"] and found["counts"]["before"]["transposes"] == 3
     names = [(each["before"] or each["after"])["name"] for each in found["ops"]]
@@ -160,11 +160,11 @@ def test_inspect(cli: Cli, model: str) -> None:
 
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "-q")
-    said = cli("inspect", "out.onnx").out
+    output = cli("inspect", "out.onnx").out
     for part in ("written by", TARGET, "unchanged since it was written", "Conv_NHWC"):
-        assert part in said
+        assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", "-t", TARGET).out == said
+    assert cli("inspect", "out.onnx", "-t", TARGET).out == output
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")
@@ -211,8 +211,8 @@ def test_formats(cli: Cli) -> None:
 def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "format.svg").code == 0
     assert cli("inspect", model, "-t", TARGET, "--plot", "plan.svg").code == 0
-    for name, said in (("format.svg", "memory"), ("plan.svg", "CastData: NHWC")):
-        assert said in (tmp_path / name).read_text()
+    for name, output in (("format.svg", "memory"), ("plan.svg", "CastData: NHWC")):
+        assert output in (tmp_path / name).read_text()
     assert cli("formats", "NCHW4c", "--plot", "without_shape.svg").code == 2
     assert cli("formats", "NCHW4c", "--shape", "1,99,99,99", "--plot", "too_large.svg").code == 5
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "no/folder.svg").code == 8
@@ -238,9 +238,9 @@ def test_pictures_without_the_drawing_libraries(
 
 def test_one_format(cli: Cli) -> None:
     command = ("formats", "NC1HWC0", "--shape", "1,17,5,4", "--dtype", "float16")
-    said = cli(*command).out
+    output = cli(*command).out
     for part in ("1, 2, 5, 4, 16", "300", "1280 bytes", "x[0, 0…15, 0, 1]", "321…335  15 padding elements"):
-        assert part in said
+        assert part in output
     record = json.loads(cli(*command, "--json").out)
     assert record["strides"] == [640, 320, 64, 16, 1]
     assert record["byte_strides"][:2] == [1280, 640]
@@ -259,16 +259,16 @@ def test_one_format(cli: Cli) -> None:
 def test_targets(cli: Cli) -> None:
     listed = cli("targets").out
     assert TARGET in listed and "_cpu" not in listed
-    said = cli("targets", TARGET).out
+    output = cli("targets", TARGET).out
     for part in ("memory.bandwidth", "TB/s", "kernels", "x:N*C", "estimate:"):
-        assert part in said
+        assert part in output
     assert json.loads(cli("targets", TARGET, "--json").out)["name"] == TARGET
     assert TARGET in {target["name"] for target in json.loads(cli("targets", "--json").out)}
 
 
 def test_a_target_explained_for_an_op(cli: Cli) -> None:
-    said = cli("targets", "--explain", TARGET).out
-    assert "memory.bandwidth" in said and "x:NHWC w:NHWC y:NHWC" in said
+    output = cli("targets", "--explain", TARGET).out
+    assert "memory.bandwidth" in output and "x:NHWC w:NHWC y:NHWC" in output
     record = json.loads(cli("targets", TARGET, "--json", "--op", CONV).out)
     best = min(record["kernels"], key=lambda each: each["seconds"])
     assert best["formats"] == {"x": "NHWC", "w": "NHWC", "y": "NHWC"}
@@ -293,9 +293,14 @@ def test_the_default_of_max_growth_is_documented(cli: Cli) -> None:
 
 
 def test_passes_and_dialects(cli: Cli) -> None:
-    said = cli("passes").out
-    assert said.index("fold-constants") < said.index("assign-formats") < said.index("pretransform-weights")
-    assert "Remove ops and constants that no output depends on." in said
-    assert said.index("pretransform-weights") < said.index("check-gain") < said.index("lower") < said.index("winograd")
+    output = cli("passes").out
+    assert output.index("fold-constants") < output.index("assign-formats") < output.index("pretransform-weights")
+    assert "Remove ops and constants that no output depends on." in output
+    assert (
+        output.index("pretransform-weights")
+        < output.index("check-gain")
+        < output.index("lower")
+        < output.index("winograd")
+    )
     assert {"functions", "ops"} <= {each["name"] for each in json.loads(cli("dialects", "--json").out)}
     assert TARGET in cli("dialects").out

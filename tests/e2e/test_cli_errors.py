@@ -1,4 +1,4 @@
-"""How the command line fails: one line, a documented exit code, nothing written; and as a process among others."""
+"""Errors of the commands: one line, a documented exit code, no file; also as a process in pipes and under signals."""
 
 import os
 import subprocess
@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
-    code, said, command = WRONG[case]
+    code, expected, command = WRONG[case]
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_text("this is a text file, and no model, and rather long\n" * 9)
@@ -90,13 +90,13 @@ def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
     failed = cli(*arguments)
     assert failed.code == code, failed
     assert_one_line(failed.err)
-    assert any(part in failed.err for part in said.split("|")), failed.err
+    assert any(part in failed.err for part in expected.split("|")), failed.err
     assert failed.out == ""
     assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "expected"),
     [
         (ZeroDivisionError("a\nb"), 70, "internal error: ZeroDivisionError: a b; rerun with LAYOUTOPT_TRACEBACK=1"),
         (AssertionError(), 70, "internal error: AssertionError; rerun"),
@@ -113,7 +113,7 @@ def test_unexpected_errors(
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     code: int,
-    said: str,
+    expected: str,
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
         raise error
@@ -123,7 +123,7 @@ def test_unexpected_errors(
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")
     assert_one_line(failed.err)
-    assert failed.err.startswith(said)
+    assert failed.err.startswith(expected)
     assert files(tmp_path).keys() == {"model.onnx"}
     if code == 70:
         traced = cli("--traceback", *command).err
@@ -146,9 +146,9 @@ def test_names_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
     evil = convolutions()
     evil.graph.node[1].name = "conv\033[2J[bold]\n"
     onnx.save(evil, tmp_path / "evil.onnx")
-    said = cli("inspect", "evil.onnx", "-t", TARGET, "--all").out
-    assert "\033" not in said
-    assert "[2J[bold]" in said
+    output = cli("inspect", "evil.onnx", "-t", TARGET, "--all").out
+    assert "\033" not in output
+    assert "[2J[bold]" in output
     dump = cli("optimize", "evil.onnx", "-t", TARGET, "--dry-run", "--dump-ir", "all")
     assert "\033" not in dump.err + dump.out
 

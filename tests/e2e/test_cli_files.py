@@ -1,4 +1,4 @@
-"""What commands do to files: nothing of a user's is replaced, names of all bytes work, and full devices are reported."""
+"""Files of the commands: no file of a user is replaced, names may contain all bytes, and full devices are reported."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
 
 
 def test_in_place_with_external_data(cli: Cli, folder: Path) -> None:
-    """Also where a sibling shares the weights; the summary names the new file and what is left over."""
+    """It works also if a sibling shares the weights; the summary names the new file and the remaining old one."""
     (folder / "shares.onnx").write_bytes((folder / "sibling.onnx").read_bytes())
     expected = {name: computed(name) for name in ("a.onnx", "sibling.onnx")}
     done = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", "-t", TARGET)
@@ -143,9 +143,9 @@ def test_in_place_and_left_alone(cli: Cli, folder: Path) -> None:
 
 def test_sizes_count_external_data(cli: Cli, folder: Path) -> None:
     whole = f"was {(folder / 'single.onnx').stat().st_size / 1000:.1f} kB"
-    said = cli("optimize", "a.onnx", "-o", "b.onnx", "-t", TARGET, "--external-data", "u.bin").out
-    sizes = [float(part.split()[0]) for part in (said.split("u.bin")[1].strip(), said.split("was ")[1])]
-    assert all(abs(size - float(whole.split()[1])) < 5 for size in sizes), said
+    output = cli("optimize", "a.onnx", "-o", "b.onnx", "-t", TARGET, "--external-data", "u.bin").out
+    sizes = [float(part.split()[0]) for part in (output.split("u.bin")[1].strip(), output.split("was ")[1])]
+    assert all(abs(size - float(whole.split()[1])) < 5 for size in sizes), output
 
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -266,12 +266,12 @@ PRINTING = {
 def test_stdout_on_a_full_device(
     cli: Cli, model: str, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are written and stay, and the error says so."""
+    """Written files stay, and the error message names them."""
     with open("/dev/full", "w") as device:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", device)
             failed = cli(*command.split())
-        os.dup2(os.open(os.devnull, os.O_WRONLY), device.fileno())  # what is buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), device.fileno())  # buffered output is lost
     written = PRINTING[command]
     assert failed.code == 8
     assert_one_line(failed.err)
@@ -314,7 +314,7 @@ def test_a_limit_on_the_size_of_files(cli: Cli, model: str, tmp_path: Path, data
 @full
 @pytest.mark.thorough
 def test_bench_and_its_record(cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds of the other commands, where processes of their own are started."""
+    """The rules for files hold for `bench`, which starts separate processes."""
     os.rename(model, name := os.fsdecode(b"caf\xe9.onnx"))
     for _ in range(2):
         assert cli("bench", name, "--runs", "2", "--json", "t.json").code == 0

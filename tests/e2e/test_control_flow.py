@@ -114,7 +114,7 @@ def test_the_block_guard_stands_outside_of_bodies() -> None:
 
 
 def test_a_result_that_a_body_gives_twice() -> None:
-    """onnxruntime leaves the first of them undefined, so this is held against onnx's own evaluator."""
+    """The reference is onnx's evaluator, because onnxruntime leaves the first of the two results undefined."""
     model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
         g (float[1,16,12,12] x, bool c) => (float[1,16,12,12] y, float[1,16,12,12] z) {
           a = Conv <kernel_shape = [1, 1]> (x, w)

@@ -40,9 +40,9 @@ def test_both_models_use_the_library(halved: Path, library: Path) -> None:
     assert layoutopt.verify_models(halved, halved, custom_ops=library).status == "passed"
 
 
-@pytest.mark.parametrize(("content", "says"), [(None, "no such library"), (b"no library", "cannot be loaded")])
+@pytest.mark.parametrize(("content", "expected"), [(None, "no such library"), (b"no library", "cannot be loaded")])
 def test_a_library_that_cannot_be_loaded(
-    halved: Path, tmp_path: Path, cli: Cli, content: bytes | None, says: str
+    halved: Path, tmp_path: Path, cli: Cli, content: bytes | None, expected: str
 ) -> None:
     path = tmp_path / "kernels.so"
     if content is not None:
@@ -50,8 +50,8 @@ def test_a_library_that_cannot_be_loaded(
     run = cli("optimize", str(halved), "--dry-run", "--custom-ops", str(path))
     assert run.code == ExtensionError.exit_code
     assert_one_line(run.err)
-    assert str(path) in run.err and says in run.err
-    with pytest.raises(ExtensionError, match=says):
+    assert str(path) in run.err and expected in run.err
+    with pytest.raises(ExtensionError, match=expected):
         layoutopt.optimize(halved, custom_ops=path)
 
 

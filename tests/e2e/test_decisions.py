@@ -1,4 +1,4 @@
-"""Models that decide in the middle: what is nearly equal is taken in another order, and what follows is not the same at all.
+"""Models with discontinuous ops: rounding changes the order of nearly equal values, and all later values differ.
 
 Of 16,384 scores some differ by no more than a rounding; and `p` and `q` are one sum in two orders: rounding alone decides which
 is larger.
@@ -33,7 +33,7 @@ HEAD = """
 
 
 def model(body: str, outputs: str) -> onnx.ModelProto:
-    """A convolutional network with scores (16384) and boxes (16384, 4), and what is made of them."""
+    """A convolutional network with scores (16384) and boxes (16384, 4), and further ops on them."""
     text = (
         f'<ir_version: 9, opset_import: ["": 18]> detector (float[1, 3, 128, 128] x) => ({outputs}) {{ {HEAD} {body} }}'
     )
@@ -81,7 +81,7 @@ def best() -> onnx.ModelProto:
 
 
 def above() -> onnx.ModelProto:
-    """The boxes with scores above others, however many these are."""
+    """The boxes whose scores exceed other scores; their number depends on the data."""
     body = """
         high = Greater (p, q)
         flat = Reshape (high, all)
@@ -93,7 +93,7 @@ def above() -> onnx.ModelProto:
 
 
 def apart() -> onnx.ModelProto:
-    """What NonMaxSuppression leaves."""
+    """The boxes that NonMaxSuppression selects."""
     body = """
         sets = Reshape (boxes, batch)
         classes = Reshape (scores, first)
@@ -106,7 +106,7 @@ def apart() -> onnx.ModelProto:
 
 
 def cut_down() -> onnx.ModelProto:
-    """Numbers that are cut off, as fractions."""
+    """Numbers that Floor rounds down, as floating-point values."""
     body = """
         difference = Sub (p, q)
         near = Add (difference, two)
@@ -117,7 +117,7 @@ def cut_down() -> onnx.ModelProto:
 
 
 def larger() -> onnx.ModelProto:
-    """Which of two scores is the higher one."""
+    """The index of the higher of two scores."""
     body = """
         both = Concat <axis = 1> (p, q)
         which = ArgMax <axis = 1> (both)
@@ -145,7 +145,7 @@ def test_it_is_verified_segment_by_segment(make: Callable[[], onnx.ModelProto], 
 @pytest.mark.parametrize("spoilt", ["w0", "w2", "w3"])
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_what_is_wrong_is_found_all_the_same(make: Callable[[], onnx.ModelProto], spoilt: str) -> None:
-    """One weight of many, by a hundredth."""
+    """Verification detects a change of one weight by 1 %."""
 
     def spoil(moment: str, step: layoutopt.Pass, graph: Graph) -> None:
         if (moment, step.name) == ("before", "assign-formats"):

@@ -19,14 +19,14 @@ HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
 
 
 def test_declared_shapes_that_contradict_each_other() -> None:
-    """Inference finds nothing behind a Reshape of unknown target, and believes what is declared for an inner value."""
+    """A declared inner shape is used behind a Reshape with an unknown target, and contradicts the declared output."""
     body = "g (float[2,3] x, int64[N] s) => (float[1,1] y) <float[1,1,1] a> { a = Reshape(x, s) y = Relu(a) }"
     graph = lift(from_message(parse(body, HEADER)))
     assert [where for where, _ in graph.repairs] == ["y"]
 
 
-def test_claims_of_outputs_are_not_believed_and_kept() -> None:
-    """Nothing contradicts the shape of y, nor is it true of most targets."""
+def test_declared_shapes_of_outputs_are_not_used_and_kept() -> None:
+    """Inference neither contradicts nor implies the shape of y: emitted models declare it, and plans do not use it."""
     body = "g (float[2,3] x, int64[2] s) => (float[3,2] y) { y = Reshape(x, s) }"
     graph = lift(from_message(parse(body, HEADER)))
     assert graph.repairs == []

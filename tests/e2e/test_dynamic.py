@@ -55,7 +55,7 @@ def moves(report: Report) -> tuple[int, int, int]:
 
 
 def anchors(report: Report) -> dict[str, list[str | None]]:
-    """In which formats the convolutions work."""
+    """The formats of the convolutions in the plan."""
     convolutions = [op for op in report.ops if op.kind.endswith("Conv")]
     return {op.name.replace("__moved", ""): [*op.inputs[:1], *op.outputs] for op in convolutions}
 
@@ -67,7 +67,7 @@ def with_numbers(name: str, target: str, dialect: str | None) -> Report:
 
 
 def with_symbols(name: str, symbols: str, numbers: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """A network of which some dimensions have names, and what these are called, with their numbers."""
+    """A network with some symbolic dimensions, and the size of each symbol."""
     model = dynamic.load(name)
     sizes = dict(zip((0, 2, 3), numbers, strict=True))
     kept = {"batch only": (2, 3), "image only": (0,), "both": ()}[symbols]
@@ -77,7 +77,7 @@ def with_symbols(name: str, symbols: str, numbers: Sequence[int]) -> tuple[onnx.
 
 
 def assert_planned_alike(report: Report, static: Report, more: int = 0) -> None:
-    """As many moves, up to some, and convolutions in the same formats."""
+    """Assert that two plans have the same formats of convolutions and, apart from `more`, the same number of moves."""
     assert report.changed and static.changed
     assert sum(moves(report)) == sum(moves(static)) + more
     assert more or moves(report) == moves(static)
@@ -119,7 +119,7 @@ def test_some_names_are_planned_as_numbers(name: str, symbols: str, way: tuple[s
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", dynamic.EXPORTED)
 def test_without_fractals_there_are_as_many_moves(name: str, tmp_path: Path) -> None:
-    """On an Ascend whose kernels want no blocks of 16 tokens."""
+    """The plan with symbols has no more moves on an Ascend whose kernels need no blocks of 16 tokens."""
     text = (registry.TARGETS / "ascend-910b.toml").read_text()
     head, *kernels = text.split("[[kernel]]")
     kept = [kernel for kernel in kernels if "NM16m" not in kernel]
@@ -134,7 +134,7 @@ def test_without_fractals_there_are_as_many_moves(name: str, tmp_path: Path) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "symbols", "target"), list(product(dynamic.NAMES, SYMBOLS, ("gpu-hopper", "cpu"))))
 def test_some_dimensions_are_symbolic(name: str, symbols: str, target: str) -> None:
-    """The batch alone, or height and width alone, over a range."""
+    """Plans are right with the batch alone, or height and width alone, symbolic over a range."""
     model = dynamic.load(name)
     batch, height, width = dynamic.names(model)
     numbers = {"batch only": {2: 96, 3: 160}, "image only": {0: 2}, "both": {}}[symbols]
@@ -149,7 +149,7 @@ def test_some_dimensions_are_symbolic(name: str, symbols: str, target: str) -> N
 
 
 def test_a_range_is_planned_for_and_remembered() -> None:
-    """Prices are means over the range, and the file says what it was planned for."""
+    """Prices are means over the range, and the file records the range."""
     model = dynamic.load("mobilenetv2")
     small, large, both = (
         layoutopt.optimize(model, "gpu-hopper", dims={"batch": batch, "height": 224, "width": 224}, verify=False)

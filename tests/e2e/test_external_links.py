@@ -1,4 +1,4 @@
-"""External data behind links: what ONNX Runtime reads is read, and a path that leads out of the folder is refused as such."""
+"""External data behind links: files that ONNX Runtime reads are read, and a path out of the folder is refused."""
 
 import os
 from pathlib import Path
@@ -115,17 +115,17 @@ def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, 
     assert {name: content for name, content in listing(tmp_path).items() if not name.startswith(str(out))} == before
 
 
-@pytest.mark.parametrize(("location", "linked", "said"), REFUSED)
-def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linked: bool, said: str) -> None:
+@pytest.mark.parametrize(("location", "linked", "expected"), REFUSED)
+def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linked: bool, expected: str) -> None:
     path = stored(hub, location, linked=linked)
     with pytest.raises(Exception):  # noqa: B017 -- onnxruntime's exceptions have no common base
         session(path)
-    with pytest.raises(ModelError, match=f"^w: .*{said}"):
+    with pytest.raises(ModelError, match=f"^w: .*{expected}"):
         read(path)
 
 
 def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_cache(hub: Path) -> None:
-    """ONNX Runtime reads it. But the model file itself then chooses a file outside of its folder."""
+    """ONNX Runtime reads it, but then the model file itself selects a file outside of its folder."""
     with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
         read(stored(hub, "../../blobs/data", linked=True))
 
@@ -185,7 +185,7 @@ def test_a_model_that_is_left_alone_is_saved_elsewhere_with_its_data(hub: Path, 
     ],
 )
 def test_entries_that_onnxruntime_tolerates(hub: Path, entries: dict[str, str], fault: str, strict: str) -> None:
-    """The last entry of a key counts."""
+    """The last entry of a repeated key is used, as in ONNX Runtime."""
     proto = model("plain")
     content = (hub / "plain").read_bytes()
     (hub / "plain").write_bytes(content + bytes(4))

@@ -1,7 +1,7 @@
-"""Networks in small whose axes are cut, shuffled and merged: windows, heads, shuffled channels and pixels, patches,
+"""Small networks whose axes are split, permuted and merged: windows, heads, shuffled channels and pixels, patches,
 sequences.
 
-Each is optimised for a GPU in both dialects that say everything, with what moves before and after.
+Each is optimised for a GPU in the dialects `ops` and `functions`; the tests count the ops that move bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -240,7 +240,7 @@ def unfolded() -> onnx.ModelProto:
 
 
 def recurrent() -> onnx.ModelProto:
-    """Two bidirectional LSTMs, samples first, as PyTorch writes them for text in images; the last states are not wanted."""
+    """Two bidirectional LSTMs, samples first, as PyTorch exports them for text in images; the last states are not used."""
     weights = Weights().random(
         w1=(2, 64, 32), r1=(2, 64, 16), b1=(2, 128), w2=(2, 64, 32), r2=(2, 64, 16), b2=(2, 128), f=(32, 7)
     )

@@ -1,4 +1,4 @@
-"""Formats of a convolutional network and of an encoder, by element type and generation, are those that the makers document.
+"""Formats of a convolutional network and of an encoder, by element type and generation, are those that the vendors document.
 
     float16   NHWC on tensor cores; NC1HWC0 with C0 16, FRACTAL_NZ for products
     int8      NCHW32 on Turing, NHWC from Ampere on; NC1HWC0 with C0 32, FRACTAL_NZ for products
@@ -85,7 +85,7 @@ def test_images(dtype: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("target", TARGETS)
 def test_products(dtype: str, target: str, tmp_path: Path) -> None:
-    """On GPUs B is read by strides, column-major if int8; on Ascend weights are fractals, and on the 310 all operands."""
+    """GPUs read B by strides, column-major if int8; Ascend reads weights as fractals, and the 310 reads all operands so."""
     report = planned("vit_s", dtype, target, tmp_path)
     products = of(report, "MatMul")
     dense = [op for op in products if Format.parse(bare(op.inputs[1])).rank == 2]

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: every model on the disk computes the old or the new thing, and the next run removes the remains."""
+"""SIGKILL at any moment: a model on the disk is the old or the new one, and the next run removes temporary files."""
 
 import itertools
 import os
@@ -40,7 +40,7 @@ def model_of(number: int) -> onnx.ModelProto:
 
 
 def renew(first: int, done: Path) -> None:
-    """Renew m.onnx with one number after another, and note each that is done."""
+    """Rewrite m.onnx with consecutive numbers, and record each finished number."""
     for number in itertools.count(first):
         write(from_message(model_of(number)), "m.onnx", "w.bin")
         done.write_text(f"{number:09}")
@@ -61,7 +61,7 @@ def killed_after(seconds: float, action: Callable[[], object]) -> None:
 
 
 def kill_renewals(folder: Path) -> None:
-    """What the first test does, in a process that has no threads."""
+    """Kill renewals of a model at random times, in a process without threads; the body of the first test."""
     os.chdir(folder)
     generator = random.Random(0)
     done = folder / "done"
@@ -83,7 +83,7 @@ def kill_renewals(folder: Path) -> None:
 
 
 def kill_commands(folder: Path) -> None:
-    """What the second test does."""
+    """Kill commands at random times; the body of the second test."""
     os.chdir(folder)
     (folder / "tmp").mkdir()
     tempfile.tempdir = str(folder / "tmp")
@@ -159,7 +159,7 @@ def optimize(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def test_the_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    """One that was killed while it wrote and had a temporary folder."""
+    """A run removes the files and the temporary folder of a process that was killed while it wrote."""
     script = """
 import os, signal, sys
 from pathlib import Path

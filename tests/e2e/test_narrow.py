@@ -1,4 +1,4 @@
-"""Networks in half precision, in integers, and in onnxruntime's own operators: for GPUs and for matrix units with blocks."""
+"""Networks in half precision, quantised, and with onnxruntime's own operators, for GPUs and for Ascend."""
 
 from collections import Counter
 from itertools import product
@@ -22,14 +22,14 @@ _STEPS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def _kind(node: onnx.NodeProto) -> str:
-    """What a node is, be it a call of a function that is called after its op and formats."""
+    """The op type of a node, also of a call of a function, whose name contains its op and formats."""
     return node.op_type.split("_")[0] if node.domain == "layoutopt" else node.op_type
 
 
-def beside(model: onnx.ModelProto) -> Counter[tuple[str, str]]:
-    """How many ops of each kind read what a DequantizeLinear gives, and how many of these give what a QuantizeLinear reads.
+def qdq_neighbours(model: onnx.ModelProto) -> Counter[tuple[str, str]]:
+    """The numbers of ops of each kind that read a DequantizeLinear, and of these ops that a QuantizeLinear reads.
 
-    What moves elements counts wherever it is beside either.
+    Data-movement ops are counted next to either.
     """
     graph = model.graph
     producers = {name: node for node in graph.node for name in node.output}
@@ -72,11 +72,11 @@ def integers(network: str, target: str, dialect: str, per_channel: bool, folder:
 
 
 def assert_whole(original: onnx.ModelProto, rewritten: onnx.ModelProto, dialect: str) -> None:
-    """Every op that had a dequantisation or a quantisation beside it has it still, and what moves elements has none.
+    """Assert that every op next to a DequantizeLinear or QuantizeLinear still is, and that no data-movement op is.
 
-    In dialect `ops` filters in blocks, whose scales run along one axis, have a Reshape or a Pad behind these.
+    In dialect `ops`, a Reshape or a Pad may follow the DequantizeLinear of a blocked filter with scales along one axis.
     """
-    before, after = beside(original), beside(rewritten)
+    before, after = qdq_neighbours(original), qdq_neighbours(rewritten)
     for (kind, step), count in before.items():
         is_whole = kind in (*MOVERS, "Resize") or after[kind, step] >= count
         assert is_whole, f"{step} beside {kind}: {count}, now {after[kind, step]}"

@@ -14,7 +14,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 PLUGIN = CHECKOUT / "examples/plugin"
-SETUPTOOLS = "77"  # an older one builds no wheel without another package
+SETUPTOOLS = "77"  # an older setuptools cannot build a wheel without the package `wheel`
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -73,13 +73,13 @@ def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     found = json.loads(report.read_text())
     assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
     mirrors = [each for each in found["ops"] if each["kind"] == "acme::Mirror"]
-    assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # of three, the pass has cancelled two
+    assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # the pass has cancelled two of three
     assert "Conv" in run("-m", "layoutopt", "inspect", out)
     assert "NCHW8c, NCHW8c8n → NCHW8c" in " ".join(run("-m", "layoutopt", "inspect", model, "-t", "acme-npu").split())
 
 
 def test_the_commands_of_the_documentation(run: Run, model: Path, library: Path, halved: Path) -> None:
-    """In the order of the page, `pip install` aside, which is done."""
+    """The commands run in the order of the page, except `pip install`, which the fixture has run."""
     page = (CHECKOUT / "docs/extending.md").read_text()
     commands = [line.split() for block in _SHELL.findall(page) for line in block.splitlines()]
     assert commands.pop(0) == ["pip", "install", "./examples/plugin"]
@@ -93,17 +93,17 @@ def test_the_commands_of_the_documentation(run: Run, model: Path, library: Path,
 
 
 def test_a_broken_package_is_named(run: Run, model: Path) -> None:
-    """With a module of the package that cannot be imported, which is put in front of it."""
+    """The error names the package if a module of it cannot be imported."""
     broken = model.parent / "broken"
     shutil.copytree(PLUGIN / "acme_npu", broken / "acme_npu", ignore=shutil.ignore_patterns("__pycache__"))
     (broken / "acme_npu/cancel_mirrors.py").write_text("import no_such_library\n")
     script = (
         f"import sys; sys.path.insert(0, {str(broken)!r}); from layoutopt.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    said = run("-c", script, "optimize", model, "--dry-run", "-t", "gpu-hopper", code=12)
-    assert said.count("\n") == 1
-    assert "package acme-npu: entry point cancel-mirrors = acme_npu.cancel_mirrors:CancelMirrors" in said
-    assert "ModuleNotFoundError: No module named 'no_such_library'" in said
+    output = run("-c", script, "optimize", model, "--dry-run", "-t", "gpu-hopper", code=12)
+    assert output.count("\n") == 1
+    assert "package acme-npu: entry point cancel-mirrors = acme_npu.cancel_mirrors:CancelMirrors" in output
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in output
 
 
 def test_each_extension_is_small() -> None:

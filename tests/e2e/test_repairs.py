@@ -273,12 +273,12 @@ def test_messages_and_models_of_onnx_ir_are_repaired_and_not_changed() -> None:
     assert model.SerializeToString() == before
     alone = small()
     CASES["declared rank"][0](alone)
-    handed = ir.from_proto(alone)
-    content = to_bytes(handed)
-    assert [where for where, _ in lift(handed).repairs] == ["a"]
-    assert to_bytes(handed) == content
+    lifted_from = ir.from_proto(alone)
+    content = to_bytes(lifted_from)
+    assert [where for where, _ in lift(lifted_from).repairs] == ["a"]
+    assert to_bytes(lifted_from) == content
     with pytest.raises(ModelError, match="rank"):
-        lift(handed, strict=True)
+        lift(lifted_from, strict=True)
 
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18]>\n'
@@ -308,18 +308,18 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(model, source)
     warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
-    code, printed, said = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper")
-    assert (code, said) == (0, warning.format(""))
+    code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper")
+    assert (code, stderr) == (0, warning.format(""))
     assert "repaired" in printed
     assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))
-    code, printed, said = run_cli(capfd, "inspect", source, "-t", "gpu-hopper")
-    assert (code, said) == (0, warning.format(""))
-    code, printed, said = run_cli(capfd, "verify", source, source)
-    assert (code, said) == (0, warning.format(f"{source}: ") * 1)
+    code, printed, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper")
+    assert (code, stderr) == (0, warning.format(""))
+    code, printed, stderr = run_cli(capfd, "verify", source, source)
+    assert (code, stderr) == (0, warning.format(f"{source}: ") * 1)
     for command in (["optimize", source, "--dry-run"], ["inspect", source], ["verify", source, source]):
-        code, printed, said = run_cli(capfd, *command, "--strict")
+        code, printed, stderr = run_cli(capfd, *command, "--strict")
         assert code == 3
-        assert re.fullmatch("error: relu: inferred shape and existing shape differ .*\n", said)
+        assert re.fullmatch("error: relu: inferred shape and existing shape differ .*\n", stderr)
 
 
 def test_many_repairs_are_few_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -327,10 +327,10 @@ def test_many_repairs_are_few_lines(tmp_path: Path, capfd: pytest.CaptureFixture
     for number in range(9):
         model.graph.initializer.add(name=f"q{number}", dims=[5], data_type=1)
     onnx.save(model, tmp_path / "m.onnx")
-    code, _, said = run_cli(capfd, "optimize", tmp_path / "m.onnx", "--dry-run")
+    code, _, stderr = run_cli(capfd, "optimize", tmp_path / "m.onnx", "--dry-run")
     assert code == 0
-    assert said.splitlines()[-1] == "warning: 4 more faults were repaired"
-    assert len(said.splitlines()) == 6
+    assert stderr.splitlines()[-1] == "warning: 4 more faults were repaired"
+    assert len(stderr.splitlines()) == 6
 
 
 def test_an_exception_is_judged_although_it_prevents_lifting(monkeypatch: pytest.MonkeyPatch) -> None:

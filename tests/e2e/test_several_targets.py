@@ -1,4 +1,4 @@
-"""One plan for several targets: what it says of each, and that it computes the same."""
+"""One plan for several targets: it reports the time on each target, and the result is equivalent."""
 
 import json
 from importlib.metadata import EntryPoint
@@ -42,7 +42,7 @@ def test_each_target_is_told_what_it_gets(model: onnx.ModelProto) -> None:
 
 
 def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto) -> None:
-    """Among the candidates for all targets are those for each."""
+    """`seconds_alone` of a target is at most the time of its own plan, because the joint candidates include its own."""
     both = layoutopt.optimize(model, BOTH, verify=False).report.plan
     assert both is not None
     for each in both.targets:
@@ -78,15 +78,15 @@ def test_on_the_command_line(model: onnx.ModelProto, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("gpu-hopper,", "a name is missing"),
         ("gpu-hopper,gpu-hopper", "gpu-hopper is named twice"),
         ("gpu-hopper,gpu-turin", "did you mean gpu-turing?"),
     ],
 )
-def test_names_that_are_wrong(text: str, says: str) -> None:
-    with pytest.raises(TargetError, match=says):
+def test_names_that_are_wrong(text: str, expected: str) -> None:
+    with pytest.raises(TargetError, match=expected):
         find_target(text)
 
 
@@ -132,7 +132,7 @@ def test_cost_models_of_other_packages(model: onnx.ModelProto, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "expected"),
     [
         ("wrong", "is no CostModel but a str"),
         ("broken", "cannot be loaded: RuntimeError: no licence found"),
@@ -140,6 +140,6 @@ def test_cost_models_of_other_packages(model: onnx.ModelProto, capsys: pytest.Ca
         ("my-nup", "did you mean my-npu?"),
     ],
 )
-def test_packages_with_something_else(name: str, says: str) -> None:
-    with pytest.raises(TargetError, match=says):
+def test_packages_with_something_else(name: str, expected: str) -> None:
+    with pytest.raises(TargetError, match=expected):
         find_target(name)

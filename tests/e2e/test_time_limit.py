@@ -1,4 +1,4 @@
-"""`--time-limit` covers all of planning, and the report and the summary say where it ended it."""
+"""`--time-limit` covers all of planning, and the report and the summary name the stage that it ended."""
 
 import onnx
 import pytest

@@ -1,4 +1,4 @@
-"""Results that cannot be compared: exit code 11, nothing written; and models that onnxruntime loads and cannot run."""
+"""Results that cannot be compared: exit code 11 and no file; models that onnxruntime loads and cannot run."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def saved(text: str, path: Path, *shape: int) -> Path:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A model of which layoutopt makes another, and that onnxruntime cannot load."""
+    """A model that layoutopt rewrites and onnxruntime cannot load."""
     return saved(FOREIGN, tmp_path / "foreign.onnx", 32, 32, 3, 3)
 
 
@@ -131,14 +131,14 @@ def test_a_model_that_runs_has_passed(cli: Cli, unrunnable: Path) -> None:
 
 
 def test_random_numbers_are_left_alone_and_run() -> None:
-    """A model that differs from itself."""
+    """A model whose outputs are random stays unchanged, and is run."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {
         r = RandomNormalLike (x) y = Add (x, r) }"""
     assert layoutopt.optimize(onnx.parser.parse_model(text), "gpu-hopper").report.verification.status == "passed"
 
 
 def test_a_second_run_is_run_too(unrunnable: Path) -> None:
-    """What was optimised before is left alone, whether it can be run or not."""
+    """An optimised model stays unchanged and is run, whether onnxruntime can run it or not."""
     sound = saved(UNRUNNABLE, unrunnable.with_name("sound.onnx"), 4, 3, 3, 3)
     first = layoutopt.optimize(sound, "ascend-910b", pins={"x": "NHWC"})
     second = layoutopt.optimize(first.proto, "ascend-910b", pins={"x": "NHWC"})
@@ -146,7 +146,7 @@ def test_a_second_run_is_run_too(unrunnable: Path) -> None:
 
 
 def test_a_result_for_another_machine_is_not_called_different(cli: Cli, tmp_path: Path) -> None:
-    """It cannot be run here, which proves nothing of what it computes."""
+    """A result that cannot run on this machine counts as unverified, not as different."""
     text = FOREIGN.replace(', "theirs" : 1', "").replace("theirs.Foo", "Relu")
     model = saved(text, tmp_path / "model.onnx", 32, 32, 3, 3)
     other = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}.get(host_target(), "")

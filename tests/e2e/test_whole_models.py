@@ -1,4 +1,4 @@
-"""What models are made of besides ops on dense tensors: each is optimised or left alone, and never refused."""
+"""Parts of models other than ops on dense tensors: models with them are optimised or stay unchanged, never refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -195,7 +195,7 @@ def test_equal(tmp_path: Path, kind: Callable[[], onnx.ModelProto], mode: str, t
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_most_are_rewritten(kind: Callable[[], onnx.ModelProto]) -> None:
-    """None of these things is a reason to leave a model alone, but for training information."""
+    """Only training information is a reason to leave a model unchanged."""
     result = layoutopt.optimize(kind(), "cpu-avx2", verify=False)
     assert result.report.changed is (kind is not training), result.report.reason
 

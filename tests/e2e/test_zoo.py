@@ -1,4 +1,4 @@
-"""The main job on real networks: every one of them, for three families of hardware, in both dialects."""
+"""Every network of the zoo is optimised for three families of hardware in both portable dialects."""
 
 from itertools import product
 from pathlib import Path

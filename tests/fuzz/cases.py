@@ -52,12 +52,12 @@ class Case:
         model: a valid model that onnxruntime runs.
         feeds: inputs for it; the first are those that it has been grown on.
         steps: its nodes, to be run one by one.
-        constants: what they read besides.
+        constants: the constants that they read.
         target: a name, or a cost model.
         dialect: how formats are written.
         mode: for inference or for training.
         pins: formats of inputs, outputs and values in between.
-        seed: for what is decided later: in which form it is handed in, and what is checked besides.
+        seed: for later choices: the form in which the model is passed, and additional checks.
     """
 
     model: onnx.ModelProto
@@ -112,7 +112,7 @@ def build(choices: Choices) -> Case | None:
     _restate(g, model)
     if not _is_valid(model):
         return None
-    _forget_shapes(g, model)
+    _drop_shapes(g, model)
     case = Case(
         model, feeds, g.steps, g.constants, *_target(choices), mode="inference", seed=choices.number(0, 1 << 16)
     )
@@ -231,7 +231,7 @@ def _restate(g: GraphBuilder, model: onnx.ModelProto) -> None:
         model.metadata_props.add(key="author", value="näme")
 
 
-def _forget_shapes(g: GraphBuilder, model: onnx.ModelProto) -> None:
+def _drop_shapes(g: GraphBuilder, model: onnx.ModelProto) -> None:
     """Remove shapes or types of outputs, which only onnx's checker requires."""
     if chance(g.choices, 20):
         for each in [each for each in model.graph.output if each.name not in g.inputs]:

@@ -1,6 +1,6 @@
 """The campaign over damaged files: `python -m tests.fuzz.files --examples 100000 --seed 0 --processes 2`.
 
-A file is one of a random graph, with bytes, fields or what it says changed. It goes through a command as a user runs it,
+A file contains a random graph, with changed bytes, fields or contents. A command reads it as for a user,
 and has to
 end in an exit code of the documentation, with one line if there is an error, and no file but the one that was asked for.
 """
@@ -51,13 +51,13 @@ _TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512", "cpu")
 
 
 @dataclass(frozen=True)
-class Told:
+class FileOutcome:
     """The outcome of a file.
 
     Attributes:
-        kind: the exit code, or what is wrong.
-        detail: the line on stderr, or what exactly is wrong.
-        is_failure: whether something is.
+        kind: the exit code, or the kind of fault.
+        detail: the line on stderr, or the details of the fault.
+        is_failure: whether there is a fault.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Told:
     is_failure: bool = False
 
 
-def examine(seed: int) -> Told:
+def examine(seed: int) -> FileOutcome:
     """The outcome of one example."""
     choices = Seeded(f"file {seed}")
     content = damaged(choices)
@@ -83,7 +83,7 @@ def damaged(choices: Choices) -> bytes:
         damage(choices, model)
         try:
             return model.SerializeToString()
-        except ValueError:  # text that is none
+        except ValueError:  # invalid text
             return content
     other = _content(choices.number(0, MODELS - 1))
     for _ in range(pick(choices, (1, 1, 1, 2, 4))):
@@ -93,18 +93,22 @@ def damaged(choices: Choices) -> bytes:
     return content
 
 
-def judge(choices: Choices, content: bytes, folder: Path) -> Told:
+def judge(choices: Choices, content: bytes, folder: Path) -> FileOutcome:
     """Run a command on a file."""
     work, scratch = folder / "work", folder / "scratch"
     prepare(work, content)
     scratch.mkdir()
     before = listing(folder)
     arguments = _command(choices, work)
-    code, said, printed = run(arguments, scratch)
+    code, stderr, printed = run(arguments, scratch)
     appeared = sorted(set(listing(folder)) - set(before))
     called = " ".join(arguments).replace(f"{work}/", "")
-    fault = _fault(code, said, printed, appeared, arguments)
-    return Told(fault, f"{called}: {said or printed}", is_failure=True) if fault else Told(f"exit {code}", said)
+    fault = _fault(code, stderr, printed, appeared, arguments)
+    return (
+        FileOutcome(fault, f"{called}: {stderr or printed}", is_failure=True)
+        if fault
+        else FileOutcome(f"exit {code}", stderr)
+    )
 
 
 def prepare(work: Path, content: bytes) -> None:
@@ -181,19 +185,19 @@ def _command(choices: Choices, work: Path) -> list[str]:
     return arguments
 
 
-def _fault(code: int, said: str, printed: str, appeared: list[str], arguments: Sequence[str]) -> str:
+def _fault(code: int, stderr: str, printed: str, appeared: list[str], arguments: Sequence[str]) -> str:
     """The fault of a command; None without a fault."""
     if code not in exit_codes():
         return f"exit code {code}"
-    if code == LayoutoptError.exit_code:  # such as a small file that takes all the memory
+    if code == LayoutoptError.exit_code:  # such as a small file that exhausts the memory
         return "exit code 1"
-    if code == INTERNAL or "Traceback" in said + printed:
+    if code == INTERNAL or "Traceback" in stderr + printed:
         return "internal error"
     if code in (TargetError.exit_code, FormatError.exit_code, PinError.exit_code):
         return "blames the command line"
     if code == VerificationError.exit_code and arguments[0] == "optimize" and _is_finite(Path(arguments[1])):
         return "mismatch"
-    if code and (said.count("\n") != 1 or not said.startswith("error: ")):
+    if code and (stderr.count("\n") != 1 or not stderr.startswith("error: ")):
         return "not one line"
     allowed = {"work/out.onnx", "work/out.data"} if code == 0 and arguments[0] == "optimize" else set()
     if extra := [name for name in appeared if name not in allowed]:

@@ -41,7 +41,7 @@ class GraphBuilder:
     """Builder of a graph: the main graph, a subgraph or the body of a function.
 
     Attributes:
-        choices: who decides.
+        choices: the source of random choices.
         opset: of ai.onnx.
         dtype: the element type of most values.
         main: the main graph; None if this is it.

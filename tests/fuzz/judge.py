@@ -82,10 +82,10 @@ def _judge(case: Case, wants: list[Arrays], steady: list[set[str]], folder: Path
     choices = Seeded(case.seed)
     source = folder / "model.onnx"
     onnx.save(case.model, source)
-    handed: list[Model] = [case.model, case.model, source, onnx_ir.from_proto(case.model)]
+    forms: list[Model] = [case.model, case.model, source, onnx_ir.from_proto(case.model)]
     everything_steady = all(found == set(want) for found, want in zip(steady, wants, strict=True))
     try:
-        result = optimize(case, pick(choices, handed), verify=everything_steady and chance(choices, 30))
+        result = optimize(case, pick(choices, forms), verify=everything_steady and chance(choices, 30))
     except PinError as error:
         declared = {each.name for each in (*case.model.graph.input, *case.model.graph.output)}
         expected = any(name not in declared for name in case.pins) or "QDQ group" in str(error)

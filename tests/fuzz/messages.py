@@ -143,7 +143,7 @@ def _add_attribute(choices: Choices, model: onnx.ModelProto) -> None:
 
 
 def _change_op(choices: Choices, model: onnx.ModelProto) -> None:
-    """Another op on the same operands: the shape inference of every op gets to see what it does not expect."""
+    """Replace an op by another one on the same operands, which the shape inference of that op may not support."""
     node = _one(choices, nodes(model))
     node.op_type = pick(choices, sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
     if chance(choices, 50):

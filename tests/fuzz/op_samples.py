@@ -51,7 +51,7 @@ def put(g: GraphBuilder, kind: str) -> None:
     """A sample of an op.
 
     Raises:
-        Refused: it does not go here, or means something else at the opset of the graph.
+        Refused: it does not run with the values of the graph, or differs at the graph's opset.
     """
     version = max(since(kind, g.opset) or 0, OLDEST_OPSET) if is_standard(kind) else 1
     fitting = [draft for draft in _drafts(kind) if draft.since == version]

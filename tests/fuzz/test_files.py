@@ -1,4 +1,4 @@
-"""Damaged files end in one line and an exit code. The campaign is `python -m tests.fuzz.files`."""
+"""A damaged file results in an exit code and one line. The fuzzer is `python -m tests.fuzz.files`."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ QUICK, THOROUGH = 400, 6000
 
 
 def hold(count: int) -> None:
-    """In processes of their own: what ends one is found, too."""
+    """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
     kinds = {outcome.kind for _, outcome in found}

@@ -87,7 +87,7 @@ def test_a_mistake_is_found(damage: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
-    """Of an output in whole numbers, an element at the edge of one may differ by one; not by more, and no other element."""
+    """In an integral output, an element near a rounding boundary may differ by 1; larger and other differences fail."""
     g = GraphBuilder(Seeded(0), 17, np.float16)
     x = g.input((2, 4))
     g.values[x][...] = [[0.5, 0.25, 1.5, 0.75], [0.5, 1.25, 2.75, 0.0]]
@@ -106,14 +106,14 @@ def test_what_rounding_decides_is_no_mistake_and_what_it_does_not_is() -> None:
 
 
 def _has(case: Case, kind: str) -> bool:
-    """Whether an output is what an op of that kind gives, for inference without pins."""
+    """Whether an op of that kind computes an output, in inference mode without pins."""
     outputs = {each.name for each in case.model.graph.output}
     found = [node for node in case.model.graph.node if node.op_type == kind and set(node.output) & outputs]
     return bool(found) and case.mode == "inference" and not case.pins and case.dialect != "onnxruntime"
 
 
 def test_every_rule_can_take_part() -> None:
-    """By being registered: a sample of it goes into a graph at some opset that onnxruntime runs."""
+    """A sample of every registered rule can be added to a graph at some opset that onnxruntime runs."""
     missing = []
     for kind in rules():
         if "::" not in kind and since(kind, max(OPSETS)) is None:

@@ -17,7 +17,7 @@ QUICK, THOROUGH = 24, 1000
 
 
 def hold(count: int) -> None:
-    """In processes of their own: what ends one is found, too."""
+    """Assert that no example fails; each runs in a separate process, so that crashes are detected as well."""
     found = list(outcomes(examine, range(count), chunk=1000))
     assert [(seed, outcome) for seed, outcome in found if outcome.is_failure] == []
     kinds = {outcome.kind for _, outcome in found}
@@ -46,7 +46,7 @@ def verdict_of(model: onnx.ModelProto, folder: Path, **options: object) -> str:
 
 
 def test_the_judge_finds_each_kind_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result, the source or the error is manipulated; the judge has to see it."""
+    """The judge detects a manipulated result, source or error."""
     from layoutopt.driver.result import Result
     from layoutopt.errors import ModelError
 

@@ -1,7 +1,7 @@
-"""The laws behind moving and merging linear maps: rules that call an op a map, an average or a rename are held to it.
+"""Laws of channel-wise linear maps, averages and view ops, which the passes that move and merge maps rely on.
 
-Every sample of the laws of layout rules is asked, with all inputs but the first as constants: what says something about
-itself is tested by that.
+Every sample of the laws of layout rules is tested, with all inputs but the first as constants, if its rule declares one of
+these properties.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, View)
 
 
 def with_constants(sample: Sample, constants: dict[int, Array] | None = None) -> onnx.ModelProto:
-    """The model of a sample with all inputs but the first as constants, some of them others; its extents are not told."""
+    """The model of a sample with all inputs but the first as constants, some of them replaced by `constants`."""
     model = onnx.ModelProto()
     model.CopyFrom(sample.model)
     (node,), feed = model.graph.node, sample.feeds[0]
@@ -41,7 +41,7 @@ def with_constants(sample: Sample, constants: dict[int, Array] | None = None) ->
 
 
 def with_numbers(sample: Sample, changed: dict[int, dict[int, int]]) -> onnx.ModelProto:
-    """The same with other numbers in some places of its lists of integers."""
+    """The model of a sample with some elements of its integer operands replaced."""
     constants = {}
     for index, numbers in changed.items():
         constants[index] = np.array(sample.feeds[0][sample.model.graph.node[0].input[index]])
@@ -58,8 +58,8 @@ def first(sample: Sample) -> Array:
     return sample.feeds[0][sample.model.graph.node[0].input[0]]
 
 
-def answer(model: onnx.ModelProto, x: Array) -> Array:
-    """What a model gives for an x of any shape."""
+def output_of(model: onnx.ModelProto, x: Array) -> Array:
+    """The output of a model for an x of any shape."""
     free = onnx.ModelProto()
     free.CopyFrom(model)
     for info in (*free.graph.input, *free.graph.output):
@@ -73,7 +73,7 @@ def runnable(kind: str, extra: tuple[Sample, ...] = ()) -> list[Sample]:
     for sample in (*samples(kind, thorough=False), *extra):
         try:
             if len(sample.model.graph.node[0].output) == 1 and first(sample).dtype == np.float32:
-                answer(with_constants(sample), first(sample))
+                output_of(with_constants(sample), first(sample))
                 found.append(sample)
         except Exception:  # onnxruntime lacks the kernel, or the inputs do not go together
             continue
@@ -81,7 +81,7 @@ def runnable(kind: str, extra: tuple[Sample, ...] = ()) -> list[Sample]:
 
 
 def applied(map: LinearMap, x: Array) -> Array:
-    """The definition."""
+    """The reference: the map of a LinearMap applied with numpy."""
     result = np.moveaxis(np.tensordot(map.matrix, x.astype(np.float64), axes=(1, map.axis)), 0, map.axis)
     return result + map.shift.reshape([-1 if axis == map.axis else 1 for axis in range(x.ndim)])
 
@@ -110,7 +110,7 @@ MADE = {
 
 @pytest.mark.parametrize("kind", MAPS)
 def test_maps_are_what_they_say(kind: str) -> None:
-    """The map is the op, and the op with the constants of another map is that map."""
+    """`linear_map` describes the op, and the op with the constants of another map computes that map."""
     proven = 0
     for sample in runnable(kind, MADE.get(kind, ())):
         model, x = with_constants(sample), first(sample)
@@ -119,7 +119,7 @@ def test_maps_are_what_they_say(kind: str) -> None:
         if map is None:
             continue
         assert mapped_axis_of(op) == map.axis, sample
-        assert close(answer(model, x), applied(map, x)), sample
+        assert close(output_of(model, x), applied(map, x)), sample
         proven += 1
         generator = np.random.default_rng(0)
         for shift in (np.zeros(6), generator.normal(size=6)):
@@ -128,13 +128,13 @@ def test_maps_are_what_they_say(kind: str) -> None:
             assert constants is not None or shift.any(), sample
             if constants is not None:
                 rounded = {index: array.astype(np.float32) for index, array in constants.items()}
-                assert close(answer(with_constants(sample, rounded), x), applied(other, x)), sample
+                assert close(output_of(with_constants(sample, rounded), x), applied(other, x)), sample
     assert bool(proven) == (kind != "ConvTranspose")
 
 
 @pytest.mark.parametrize("kind", AVERAGES)
 def test_averages_commute_with_maps(kind: str) -> None:
-    """Over every other axis, shift included; over no axes they are no change at all."""
+    """Averages commute with maps along every other axis, shift included; an average over no axes is the identity."""
     proven = 0
     for sample in runnable(kind):
         model, x = with_constants(sample), first(sample)
@@ -142,7 +142,7 @@ def test_averages_commute_with_maps(kind: str) -> None:
         averaged = averaged_axes_of(op)
         if averaged is None:
             continue
-        y = answer(model, x)
+        y = output_of(model, x)
         assert averaged or np.array_equal(x, y), sample
         for axis in set(range(x.ndim)) - averaged:
             generator, extent = np.random.default_rng(axis), x.shape[axis]
@@ -151,7 +151,7 @@ def test_averages_commute_with_maps(kind: str) -> None:
             map = LinearMap(axis, generator.normal(size=(wide, extent)), generator.normal(size=wide))
             after = with_numbers(sample, changed or {})
             try:
-                found = answer(after, applied(map, x).astype(np.float32))
+                found = output_of(after, applied(map, x).astype(np.float32))
             except Exception as error:
                 pytest.fail(f"{sample}: {error}")
             assert close(found, applied(map, y)), f"{sample}: axis {axis}"
@@ -161,7 +161,7 @@ def test_averages_commute_with_maps(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", RENAMES)
 def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
-    """The index along an axis, written into every element, is the index along the axis that it becomes."""
+    """A view op preserves the index along each axis that it maps to an axis of its result."""
     proven = 0
     for sample in runnable(kind):
         model, x = with_constants(sample), first(sample)
@@ -179,7 +179,7 @@ def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
                 if changed is None:
                     continue
                 shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
-                y = answer(with_numbers(sample, changed), np.indices(shape)[axis].astype(np.float32))
+                y = output_of(with_numbers(sample, changed), np.indices(shape)[axis].astype(np.float32))
                 assert np.array_equal(y, np.indices(y.shape)[place]), f"{sample}: axis {axis}, extent {extent}"
                 assert y.shape[place] == extent
                 proven += 1

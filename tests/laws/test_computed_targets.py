@@ -1,7 +1,7 @@
-"""The law behind moving maps past Reshapes whose targets are computed: at every size, other channels in and other channels out.
+"""Law of Reshapes with computed targets: another extent of the channels in x is another extent of the channels in the result.
 
-A tensor of some axes around channels gets other axes around them, by a target that says them in any of the ways there are:
-an extent that is computed, a number, 0 for a copy, -1 for what remains. Sizes may be 0.
+A Reshape changes the axes around the channels of a tensor; the target contains each extent in one of four forms:
+a computed extent, a number, 0 for a copied extent, -1 for the remaining elements. Sizes may be 0.
 """
 
 from itertools import product
@@ -22,7 +22,7 @@ NAMES = ("N", "H", "W")
 
 
 def reshaped(shape: tuple[int, ...], target: tuple[int, ...], allowzero: bool) -> tuple[int, ...] | None:
-    """The definition; None where onnxruntime refuses."""
+    """The reference result of a Reshape; None if onnxruntime refuses it."""
     if not allowzero:
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             return None
@@ -82,7 +82,7 @@ def reshapes(draw: st.DrawFn) -> tuple[Op, int]:
 
 @given(reshapes())
 def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
-    """Wherever the Reshape runs, and a map of so many channels behind it."""
+    """With the edited target, a Reshape of OTHERS channels gives the same axes around them, and preserves their order."""
     op, axis = case
     rule, allowzero = rule_of(op), bool(op.integer("allowzero"))
     x, y, elements = op.inputs[0], op.outputs[0], op.elements(1)

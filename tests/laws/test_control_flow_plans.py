@@ -1,4 +1,4 @@
-"""Laws of planning across the boundaries of bodies: the plan is the cheapest one, it is what the passes build, and it is right.
+"""Laws of planning across region boundaries: the plan is optimal, the passes build it, and the result is equivalent.
 
 Prices are random, so boundary values have all formats that the rules allow, with padding in every state.
 """
@@ -42,22 +42,22 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Costs(RandomCosts):
-    """Any op may want any format."""
+    """Random prices and preferred formats for all ops."""
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         rng = self._random("kernels", op.name, op.kind)
         first, result = Slot("in", 0), Slot("out", 0)
-        wishes = []
+        preferred = []
         for _ in range(rng.randint(0, 2)):
-            wish = {}
+            formats = {}
             for slot, chance in ((first, 1.0), (result, 0.3)):
                 values = op.inputs if slot.side == "in" else op.outputs
                 value = values[0] if values else None
                 if value is not None and value.rank in FORMATS and value.shape is not None and rng.random() < chance:
                     format = Format.parse(rng.choice(FORMATS[value.rank or 0]))
-                    wish |= {slot: format} if format.fits(value.shape) else {}
-            wishes += [wish] if wish else []
-        return wishes
+                    formats |= {slot: format} if format.fits(value.shape) else {}
+            preferred += [formats] if formats else []
+        return preferred
 
 
 def lifted(name: str) -> Graph:
@@ -77,7 +77,7 @@ def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassConte
 
 
 def faults(name: str, seeds: Sequence[int]) -> Iterator[str]:
-    """What is wrong with a model under random prices, in every dialect."""
+    """The faults of a model under random prices, in every dialect."""
     model = control_flow_models.load(name)
     for seed in seeds:
         mode: Mode = "training" if seed % 5 == 0 else "inference"
@@ -115,7 +115,7 @@ def test_the_passes_build_what_was_priced(name: str) -> None:
 
 
 def built(graph: Graph, model: Costs) -> float:
-    """What a planned graph costs, bodies as often as they are expected to run."""
+    """The price of a planned graph; bodies are weighted by their expected number of runs."""
     total = 0.0
     for each, runs in expected_runs(graph).items():
         for op in each.ops:
@@ -136,7 +136,7 @@ def built(graph: Graph, model: Costs) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_is_the_cheapest(name: str) -> None:
-    """Of all combinations of candidates, each priced straight from the definition."""
+    """The plan has the lowest price of all combinations of candidates, computed by definition."""
     proven = 0
     for seed in range(1, 30):
         graph, model = lifted(name), Costs(seed)
@@ -160,7 +160,7 @@ MANY_COMBINATIONS = frozenset({"nested"})
 
 
 def price(tree: RegionTree, model: Costs, chosen: dict[Unit, Signature]) -> float:
-    """What a choice costs: ops and distinct casts, those in bodies as often as they run."""
+    """The price of a choice: ops and distinct casts, weighted by the runs of their graph."""
     total = sum(
         model.kernel_seconds(op, each) * tree.op_weight(op) for op, each in chosen.items() if isinstance(op, Op)
     )

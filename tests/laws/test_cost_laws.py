@@ -1,4 +1,4 @@
-"""Laws of every built-in cost model: bytes cost, only what moves nothing is free, prices are finite."""
+"""Laws of every built-in cost model: conversions that move bytes have a positive price, others are free, prices are finite."""
 
 from typing import TypeAlias
 

@@ -78,7 +78,7 @@ def small(layout: CuteLayout, most: int = 400) -> CuteLayout:
 def defined(
     function: Callable[[CuteLayout, CuteLayout], CuteLayout], left: CuteLayout, right: CuteLayout
 ) -> CuteLayout:
-    """What a function gives; where that is no layout, the example says nothing."""
+    """The result of a function; an example without a result is discarded."""
     try:
         return function(left, right)
     except FormatError:
@@ -131,7 +131,7 @@ def test_coalesce_keeps_the_function(layout: CuteLayout) -> None:
 
 @given(layouts(), layouts())
 def test_coalesced_modes_are_as_few_as_can_be(left: CuteLayout, right: CuteLayout) -> None:
-    """No two neighbours continue each other, so equal functions of equal extents have one form."""
+    """No two adjacent modes can be merged, so equal functions with equal extents have one form."""
     modes = list(coalesce(make_layout(left, right)).flat())
     assert all(extent > 1 for extent, _ in modes) or len(modes) == 1
     assert all(outer[1] != inner[0] * inner[1] for inner, outer in pairwise(modes))
@@ -149,7 +149,7 @@ def test_composition(outer: CuteLayout, inner: CuteLayout) -> None:
 
 @given(injective(gaps=False), injective(gaps=False))
 def test_refused_compositions_are_no_layouts(outer: CuteLayout, inner: CuteLayout) -> None:
-    """Each mode of B is looked at alone, and all of them together: what is refused there is no function of that form."""
+    """If a composition is refused, A(B(i)) is not a sum over the modes of B, or is no layout along one of them."""
     small(inner), assume(inner.size <= outer.size)
     try:
         composition(outer, inner)
@@ -209,7 +209,7 @@ def test_complement(layout: CuteLayout, cotarget: int) -> None:
 
 @given(injective())
 def test_a_complement_completes(layout: CuteLayout) -> None:
-    """(A, A*) is a permutation of what it reaches, and what it leaves out is nothing."""
+    """(A, A*) is a bijection onto a contiguous range of integers."""
     small(layout)
     whole = make_layout(layout, complement(layout))
     assert sorted(whole.values().tolist()) == list(range(whole.size))
@@ -347,7 +347,7 @@ def bound(draw: Callable) -> tuple[Format, tuple[int, ...]]:
 
 @given(bound())
 def test_a_format_is_a_layout(case: tuple[Format, tuple[int, ...]]) -> None:
-    """Offsets are where `pack` puts the elements, and the padding elements are beyond the logical extents."""
+    """`pack` stores the elements at the layout's offsets, and padding elements have coordinates beyond the logical extents."""
     fmt, shape = case
     layout = from_format(fmt, shape)
     coords = np.ix_(*map(np.arange, shape))
@@ -387,7 +387,7 @@ def test_memory_with_gaps_is_a_layout_too(case: tuple[Format, tuple[int, ...]], 
 @settings(max_examples=200)
 @given(st.data())
 def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
-    """dst[i] = src[map(i)] for every place of the destination's memory, padding included."""
+    """dst[i] = src[map(i)] for every offset of the destination's memory, padding included."""
     src, shape = data.draw(bound())
     dst = data.draw(formats(src.rank))
     shape = tuple(math.lcm(src.block(axis), dst.block(axis)) * data.draw(st.integers(1, 2)) for axis in range(src.rank))
@@ -415,7 +415,7 @@ def test_the_copy_loops_of_some_conversions() -> None:
 
 
 def test_conversions_that_are_no_layouts() -> None:
-    for src, dst, shape, says in (
+    for src, dst, shape, expected in (
         ("NCHW", "NCHW16c", (1, 17, 5, 5), "different padding"),
         ("NCHW6c", "NCHW4c", (1, 24, 5, 5), "is no layout"),
         ("NCHW", "NHWC", (0, 3, 2, 2), "below 1"),
@@ -423,6 +423,6 @@ def test_conversions_that_are_no_layouts() -> None:
         try:
             index_map(Conversion(Format.parse(src), Format.parse(dst)), shape)
         except FormatError as error:
-            assert says in str(error)
+            assert expected in str(error)
         else:
             raise AssertionError((src, dst))

@@ -43,7 +43,7 @@ def equations(count: int, operands: int) -> Iterator[str]:
         dots = "..." if hidden else ""
         text = ",".join(dots + "".join(term[hidden:]) for term in terms)
         text = "".join(f" {each}" if each.isalpha() and draw.random() < 0.2 else each for each in text)
-        # Without an arrow onnxruntime (1.31) knows lower-case letters only.
+        # Without an arrow onnxruntime (1.31) accepts lower-case letters only.
         yield f"{text}->{dots}{''.join(result)}" if draw.random() < 0.8 else text.lower()
 
 
@@ -127,7 +127,7 @@ def test_one_operand_alone(target: str, equation: str, shape: str) -> None:
     ],
 )
 def test_a_permutation_costs_what_a_transpose_costs(first: str, last: str) -> None:
-    """It propagates formats, so a convolution between two of them takes the bytes as they are."""
+    """An Einsum that permutes propagates formats, so a convolution between two of them needs no conversion."""
 
     def planned(before: str, after: str) -> layoutopt.Report:
         proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>

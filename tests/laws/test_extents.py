@@ -1,4 +1,4 @@
-"""Computed extents are the numbers that they say, whatever the dimensions are, and are read back as they are written."""
+"""Laws of symbolic extents: they evaluate to the computed numbers at all sizes, and parsing inverts printing."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ Meaning = Callable[[Mapping[str, int]], int]
 
 @st.composite
 def computed(draw: st.DrawFn, depth: int = 3) -> tuple[Extent, Meaning]:
-    """An extent, and a function that computes it from sizes in python's own integers."""
+    """An extent, and a function that computes it from sizes with Python's integers."""
     if not depth or draw(st.integers(0, 3)) == 0:
         name = draw(st.sampled_from((*NAMES, "")))
         if name:

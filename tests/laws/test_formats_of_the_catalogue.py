@@ -38,7 +38,7 @@ _LEVEL = re.compile(r"([A-Z])|([0-9]+)([a-z])")
 
 
 def kind(entry: Entry) -> str:
-    """What tensors a name is for."""
+    """The kind of tensors that a named format describes."""
     letters, rank = entry.axes, len(entry.axes)
     if set(letters) <= set("MNK"):
         return "matrices"
@@ -59,7 +59,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def reference(notation: str, axes: str, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
-    """The offset of an element: levels from left to right, what lies to the right of one being its unit."""
+    """The offset of an element: a number in mixed radix, whose digits are the levels from left to right."""
     levels = [(upper or lower.upper(), int(block or 0)) for upper, block, lower in _LEVEL.findall(notation)]
     offset = 0
     for place, (letter, block) in enumerate(levels):
@@ -86,12 +86,12 @@ def test_offsets(entry: Entry) -> None:
         assert np.array_equal(pack(numbered(shape), format).ravel()[offsets], numbered(shape))
 
 
-def emitted(source: Format, shape: tuple[int, ...], wanted: tuple[Format, ...]) -> list[np.ndarray]:
-    """What onnxruntime makes of a tensor that lies in one format, for all others: one model with a cast to each."""
+def emitted(source: Format, shape: tuple[int, ...], targets: tuple[Format, ...]) -> list[np.ndarray]:
+    """The tensor in every other format, converted by onnxruntime with one model that has a cast to each."""
     graph = Graph("casts", {"": 17})
     value = graph.new_value("x", TensorType(DType.INT32, shape), storage=Storage(source))
     graph.inputs = [value]
-    graph.outputs = [insert_cast(graph, value, Storage(format)) for format in wanted]
+    graph.outputs = [insert_cast(graph, value, Storage(format)) for format in targets]
     graph.stage = "cast"
     model = to_bytes(emit(lower(graph, "functions")))
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -105,7 +105,7 @@ def test_every_pair_of_formats_converts_alike(of: str, shape: tuple[int, ...]) -
         memory = pack(array, source)
         assert np.array_equal(unpack(memory, source, shape), array)
         others = tuple(format for format in formats(of) if format != source)
-        for wanted, run in zip(others, emitted(source, shape, others), strict=True):
-            expected = pack(unpack(memory, source, shape), wanted)
-            assert np.array_equal(Conversion(source, wanted).apply(memory, shape), expected), f"{source} to {wanted}"
-            assert np.array_equal(run, expected), f"{source} to {wanted}"
+        for target, run in zip(others, emitted(source, shape, others), strict=True):
+            expected = pack(unpack(memory, source, shape), target)
+            assert np.array_equal(Conversion(source, target).apply(memory, shape), expected), f"{source} to {target}"
+            assert np.array_equal(run, expected), f"{source} to {target}"

@@ -1,4 +1,4 @@
-"""A plan for guessed sizes is not slower than the graph as it is at other sizes, and the cheapest of those that are not."""
+"""A plan for inferred sizes is no slower than the original graph at other sizes, and the cheapest of such plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,8 +110,8 @@ def test_a_plan_that_loses_elsewhere_is_not_taken() -> None:
 def test_a_guess_is_guarded_and_a_size_that_is_given_is_not() -> None:
     text = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
     model: onnx.ModelProto = parser.parse_model(text)
-    said = layoutopt.optimize(model, OnlySmall(), dims={"H": 5, "W": 5}, verify=False)
-    assert said.plan is not None and said.plan.improves
+    result = layoutopt.optimize(model, OnlySmall(), dims={"H": 5, "W": 5}, verify=False)
+    assert result.plan is not None and result.plan.improves
     guessed = layoutopt.optimize(model, OnlySmall(), dims={"H": 1}, verify=False)
     assert guessed.plan is not None and guessed.plan.is_guarded and not guessed.plan.improves
     assert [note.where for note in guessed.report.notes if note.source == "assign-formats"] == ["W"]

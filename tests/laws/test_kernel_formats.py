@@ -1,7 +1,7 @@
-"""The law of what kernels do not tell: with operands read as the formats that a kernel sees, the op computes the same bytes.
+"""Law of `kernel_formats`: with operands read in the formats of the kernel, the op computes the same bytes.
 
-A shuffle of channels that all operands share, rows of windows that lie interleaved: the kernel for another format runs on the
-memory as it is, and what it leaves is the result in its own format.
+For a channel permutation that all operands share, or interleaved rows of windows, the kernel for another format runs on the
+unchanged memory, and its result is in the corresponding format.
 """
 
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ def products() -> Iterator[Sample]:
     yield made("y = MatMul (a, b)", a=(4, 6, 3, 8), b=(4, 6, 8, 5))
 
 
-def tellers() -> Iterator[Sample]:
-    """Ops of which a kernel would see another order."""
+def order_sensitive() -> Iterator[Sample]:
+    """Ops whose results depend on the order of the channels, so that no other kernel may run on permuted channels."""
     yield made("y = LRN <size=3> (x)", x=(2, 12, 4, 6), opset=13)
     yield made("y = Conv <group=2> (x, w)", x=(2, 12, 4, 5), w=(6, 6, 2, 2))
-    yield made("y = MatMul (a, b)", a=(4, 6, 3, 8), b=(1, 6, 8, 5))  # b comes again and again, in another order
+    yield made("y = MatMul (a, b)", a=(4, 6, 3, 8), b=(1, 6, 8, 5))  # the batch of b is broadcast, in another order
 
 
 def shuffles(rank: int, axis: int, last: bool) -> Iterator[Format]:
@@ -74,13 +74,13 @@ def reordered(op: Op) -> Iterator[OperandFormats]:
 
 
 def completed(op: Op) -> Iterator[OperandFormats]:
-    """Formats of an op that follow from one with digits in another order."""
+    """The formats of an op that its rule completes from a format of x with permuted digits."""
     rule, x = rule_of(op), op.inputs[0]
     assert rule is not None and x is not None and x.rank is not None
-    asked = [each for last in (False, True) for each in shuffles(x.rank, min(1, x.rank - 2), last)]
-    asked += [Format((Part(0), Part(1), Part(0, 2), Part(1, 3), *map(Part, range(2, x.rank))))]
-    asked += [Format.plain((1, 0, *range(2, x.rank)))]
-    for known in asked:
+    candidates = [each for last in (False, True) for each in shuffles(x.rank, min(1, x.rank - 2), last)]
+    candidates += [Format((Part(0), Part(1), Part(0, 2), Part(1, 3), *map(Part, range(2, x.rank))))]
+    candidates += [Format.plain((1, 0, *range(2, x.rank)))]
+    for known in candidates:
         signature = rule.signature(op, {X: known})
         if not isinstance(signature, Inapplicable):
             yield {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
@@ -122,7 +122,7 @@ def test_what_lies_outside(sample: Sample) -> None:
     assert sum(proven(sample, op, formats) for formats in completed(op))
 
 
-@pytest.mark.parametrize("sample", list(tellers()), ids=str)
+@pytest.mark.parametrize("sample", list(order_sensitive()), ids=str)
 def test_what_is_told(sample: Sample) -> None:
     (op,) = lifted(sample.model).ops
     rule = rule_of(op)

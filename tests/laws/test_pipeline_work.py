@@ -113,7 +113,7 @@ GRAPHS = {
 
 
 class _Outputs(list[Value]):
-    """A list of outputs that counts what walks over it visit."""
+    """A list of outputs that counts the visited elements."""
 
     def __init__(self, values: Iterable[Value], done: Counter[str]) -> None:
         super().__init__(values)
@@ -125,7 +125,7 @@ class _Outputs(list[Value]):
 
 
 def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What the pipeline, lowering and emission do: uses listed, operands copied, nodes sorted, outputs visited."""
+    """The work of the pipeline, lowering and emission: uses listed, operands copied, nodes sorted, outputs visited."""
     done: Counter[str] = Counter()
     uses, change_inputs, set_inputs = Graph.uses, Graph.change_inputs, Graph.set_inputs
     topological_sort = nx.lexicographical_topological_sort

@@ -1,4 +1,4 @@
-"""Laws of the planner: what it calls the cheapest is what trying everything finds, and its bounds are honest."""
+"""Laws of the planner: its optimum is that of exhaustive search, and its lower bounds are valid."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -62,7 +62,7 @@ def random_problem(seed: int) -> Problem:
 
 
 def paid(problem: Problem, choice: tuple[int, ...]) -> float:
-    """What a choice costs, from the definition and not from `Problem.price`."""
+    """The price of a choice by definition, independent of `Problem.price`."""
     chosen = [options[index] for options, index in zip(problem.ops, choice, strict=True)]
     due = set()
     for index, tensor in enumerate(problem.tensors):

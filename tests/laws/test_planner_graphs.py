@@ -1,6 +1,6 @@
-"""Laws of planning on graphs: the plan is the cheapest combination of candidates, and the passes build what it paid for.
+"""Laws of planning on graphs: the plan is the cheapest combination of candidates, and the built graph has its price.
 
-The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, renames, values that
+The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, view ops, values that
 are shared or graph outputs, channel counts that require padding. So are the prices.
 """
 
@@ -41,7 +41,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class RandomCosts:
-    """A target of which nothing is known but that bytes that stay where they are cost nothing."""
+    """A target with random prices; only conversions that move no bytes are free."""
 
     seed: int
     name: str = "random"
@@ -236,11 +236,11 @@ def cheapest(
     pins: Mapping[Value, Format],
     mode: Mode,
 ) -> float:
-    """The price of the cheapest combination: one axis per op, all combinations at once, straight from the definition."""
+    """The price of the cheapest combination by definition, from an array of all combinations with one axis per op."""
     ops = list(signatures)
 
     def along(op: Op | None, array: Array, other: Op | None = None) -> Array:
-        """An array over the signatures of one op, or of two, as one over all combinations."""
+        """An array over the signatures of one or two ops, reshaped to broadcast over all combinations."""
         shape = [len(signatures[each]) if each is op or each is other else 1 for each in ops]
         if op is not None and other is not None and ops.index(op) > ops.index(other):
             array = array.T
@@ -280,7 +280,7 @@ def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object
 
 
 def built(graph: Graph, model: CostModel) -> float:
-    """What a planned graph costs: its kernels, its casts, and its renames that move bytes."""
+    """The price of a planned graph: its kernels, its casts, and its view ops that move bytes."""
     total = 0.0
     for op in graph.ops:
         x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
@@ -324,7 +324,7 @@ def mode_of(seed: int) -> Mode:
 
 
 def passes_of(mode: Mode) -> Pipeline:
-    """What plans and casts; nothing is simplified before, so that the graph stays the one that was priced."""
+    """The passes from planning on, without the simplifications before it, so that the planned graph is the priced one."""
     passes = (TRAINING_PIPELINE if mode == "training" else DEFAULT_PIPELINE).passes
     first = next(place for place, step in enumerate(passes) if isinstance(step, AssignFormats))
     return Pipeline(passes[first:])
@@ -362,7 +362,7 @@ HOST_BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target())
 
 @pytest.mark.parametrize("seed", [*range(150), 689])
 def test_planned_graphs_compute_what_they_did(seed: int) -> None:
-    """In every dialect. Logarithms and quotients put garbage into padding, which must not spread."""
+    """In every dialect the result is equivalent, although logarithms and quotients write garbage into padding."""
     graph, mode = Generator(seed).build(), mode_of(seed)
     if any(op.domain for op in graph.ops):
         return

@@ -65,7 +65,7 @@ def joined(kind: str) -> Callable[[int], Graph]:
 
 
 def uneven(count: int) -> Graph:
-    """A Concat of tensors that have all another number of channels."""
+    """A Concat of tensors with different numbers of channels."""
     net = Net()
     parts = [net.conv(net.x, 8 + index) for index in range(count)]
     whole = sum(8 + index for index in range(count))
@@ -98,7 +98,7 @@ GRAPHS = {
 
 
 def work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What planning does: operands that rules complete, options of the problem, columns of the linear programs."""
+    """The work of planning: operands that rules complete, options of the problem, columns of the linear programs."""
     done: Counter[str] = Counter()
 
     def completed(unit: candidates.Unit, known: dict[object, Format]) -> object:
@@ -145,7 +145,7 @@ def test_equal_operands_give_equal_signatures(kind: str) -> None:
 
 
 class _Clock:
-    """Time that passes by a second whenever it is asked for."""
+    """A clock that advances by one second whenever it is read."""
 
     def __init__(self) -> None:
         self.now = 0.0

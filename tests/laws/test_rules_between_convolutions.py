@@ -1,7 +1,7 @@
-"""Forms of ops between two convolutions that want blocks: whatever the plan makes of them, the model computes the same.
+"""Sample ops between two convolutions with blocked kernels: the optimised model is equivalent under every plan.
 
-The laws of layout rules look at one op under one signature, in the dialects that write plain ops. Here a target chooses,
-and the kernels of onnxruntime are written too.
+The laws of layout rules test one op under one signature, in the portable dialects. Here a target chooses the signatures,
+and the dialect of onnxruntime's blocked kernels is tested, too.
 """
 
 import zlib
@@ -27,7 +27,7 @@ _CHANNELS = 8
 
 
 def sandwiched(sample: Sample) -> onnx.ModelProto | None:
-    """A convolution that makes the first input, the node, and a convolution of what it makes; None if these are no images."""
+    """A convolution, the node on its result, and a convolution of the node's result; None if these tensors are no images."""
     (node,), (feed,) = sample.model.graph.node, sample.feeds
     x = feed[node.input[0]]
     if x.ndim != 4 or x.dtype != np.float32 or x.shape[1] < 4 or x.size == 0:

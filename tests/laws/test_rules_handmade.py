@@ -25,31 +25,31 @@ def made(text: str, **options: Any) -> Sample:
 
 
 def run(model: onnx.ModelProto, feed: Feed) -> list[np.ndarray]:
-    """What a model computes."""
+    """The outputs of a model."""
     return session(model.SerializeToString()).run(None, feed)  # type: ignore[no-any-return]
 
 
 class _Reference:
-    """A model in onnx's own evaluator, which takes its time."""
+    """A runner of a model in onnx's own evaluator, which is slow."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._evaluator = ReferenceEvaluator(model)
 
     def run(self, names: None, feed: Feed) -> list[np.ndarray]:
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what becomes of garbage
+            warnings.simplefilter("ignore")  # numpy's warnings about garbage in padding
             return list(self._evaluator.run(names, feed))
 
 
 @lru_cache(maxsize=1)
 def _newest_opset() -> int:
-    """The newest opset of which onnxruntime knows something, released or not."""
+    """The newest opset that onnxruntime supports, released or not."""
     schemas = onnxruntime_pybind11_state.get_all_operator_schema()
     return max(schema.since_version for schema in schemas if not schema.domain)
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession | _Reference:
-    """The model in onnxruntime, as it is; in onnx's evaluator if onnxruntime does not know its opset, or lacks a kernel.
+    """A runner of the unchanged model in onnxruntime, or in onnx's evaluator if onnxruntime lacks its opset or a kernel.
 
     onnxruntime 1.31 expands Swish without optimisations, 1.32 does not.
     """

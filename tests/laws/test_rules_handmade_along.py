@@ -155,7 +155,7 @@ def _attention() -> Iterator[Sample]:
 
 @lru_cache(maxsize=1)
 def _recurrent() -> Iterator[Sample]:
-    """Both directions, lengths, first states, results that nobody wants."""
+    """Recurrent networks with both directions, lengths, initial states and unused results."""
     for kind, gates, lasts in (("LSTM", 4, "h, c"), ("GRU", 3, "h"), ("RNN", 1, "h")):
         cells = {"c0": (2, 3, 6)} if kind == "LSTM" else {}
         first = ", ".join(["h0", *cells])

@@ -1,4 +1,4 @@
-"""Samples for the laws of layout rules: what onnxruntime's optimiser makes of several ops, as it saves it."""
+"""Samples for the laws of layout rules: the fused ops that onnxruntime's optimiser writes."""
 
 from collections.abc import Iterator
 from functools import lru_cache

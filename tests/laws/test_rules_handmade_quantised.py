@@ -1,4 +1,4 @@
-"""Samples for the laws of layout rules: steps between fractions and integers, and ops on integers with scales."""
+"""Samples for the laws of layout rules: Q/DQ ops, and ops on quantised integers."""
 
 from collections.abc import Iterator
 from functools import lru_cache

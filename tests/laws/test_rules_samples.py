@@ -31,13 +31,13 @@ _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxru
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A sample that is yet to be made, and may turn out to be none.
+    """A sample that is made on demand; it may turn out not to be a valid model.
 
     Attributes:
-        name: what the sample is called.
+        name: the name of the sample.
         since: the opset, from 7 on, at which the op became what it is in the sample; 1 of others than onnx's own.
         is_moved: whether the sample was made for another opset.
-        make: makes it; None where it is no model.
+        make: makes the sample; returns None if it is no valid model.
     """
 
     name: str
@@ -53,7 +53,7 @@ def is_standard(kind: str) -> bool:
 
 @cache
 def versions(kind: str) -> list[int]:
-    """The opsets, from 7 on, at which an op type became what it is; 1 of others than onnx's own."""
+    """The opsets, from 7 on, at which an op type changed; 1 for other domains than onnx's own."""
     if not is_standard(kind):
         return [1]
     schemas = [each for each in onnx.defs.get_all_schemas_with_history() if each.name == kind and not each.domain]
@@ -71,7 +71,7 @@ def written(kind: str) -> list[Sample]:
 
 @lru_cache(maxsize=1)
 def _modules() -> dict[str, str]:
-    """Which module has onnx's cases of an op type."""
+    """The modules of onnx's test cases, by op type."""
     found = {}
     for file in Path(node_cases.__file__).parent.glob("*.py"):
         for kind in re.findall(r"^class (\w+)\(Base\)", file.read_text(), re.MULTILINE):
@@ -80,7 +80,7 @@ def _modules() -> dict[str, str]:
 
 
 def node_tests(kind: str) -> Iterator[Sample]:
-    """Onnx's backend tests of one op type, at an opset that onnxruntime knows."""
+    """Onnx's backend tests of one op type, at an opset that onnxruntime supports."""
     if kind not in _modules():
         return
     node_cases._TargetOpType = kind  # type: ignore[assignment]
@@ -179,7 +179,7 @@ def drafts(kind: str, *, thorough: bool) -> Iterator[Draft]:
 
 
 def _since(kind: str, model: onnx.ModelProto) -> int | None:
-    """The opset at which the op of a model became what it is; None where the rules do not look at it."""
+    """The opset since which the op of a model is unchanged; None if the rules do not support it."""
     (opset,) = (each.version for each in model.opset_import if not each.domain)
     if not is_standard(kind):
         return 1

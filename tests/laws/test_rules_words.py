@@ -1,4 +1,4 @@
-"""What tables say of a rule in words is what it says of its samples."""
+"""The padding transfer table of a rule agrees with its transfer function on samples, and every rule describes its formats."""
 
 from itertools import islice
 

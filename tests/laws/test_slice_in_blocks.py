@@ -1,4 +1,4 @@
-"""Ranges of a blocked axis: where they begin with a block they are blocked, by the law of layout rules and in kernels."""
+"""Slices of a blocked axis stay blocked if they begin at a block, in the law of layout rules and in onnxruntime's kernels."""
 
 from collections import Counter
 

@@ -67,7 +67,7 @@ def wheel(name: str, version: str, cache: Path) -> Path:
 
 
 def download(requirement: str, folder: Path) -> None:
-    """Runs pip; a registry that cannot be reached skips the test, a package that is not there fails it."""
+    """Runs pip. The test is skipped if the registry cannot be reached, and fails if the package does not exist."""
     done = subprocess.run([*PIP, "--dest", str(folder / "wheel"), requirement], capture_output=True, text=True)
     if done.returncode and any(sign in done.stderr for sign in UNREACHABLE):
         pytest.skip(f"pip cannot reach a package registry to download {requirement}")

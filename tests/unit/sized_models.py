@@ -1,4 +1,4 @@
-"""Small models of which nothing but the ops says how large their symbolic dimensions are."""
+"""Small models whose ops alone constrain the sizes of their symbolic dimensions."""
 
 import numpy as np
 import onnx

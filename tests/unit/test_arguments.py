@@ -1,4 +1,4 @@
-"""Arguments of `optimize`: models and targets in every accepted form; whatever is wrong is said before a model is read."""
+"""Arguments of `optimize`: models and targets in every accepted form; wrong arguments raise before a model is read."""
 
 import io
 from pathlib import Path
@@ -145,7 +145,7 @@ BAD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("arguments", BAD, ids=str)
 def test_a_wrong_argument_is_one_line_at_once(arguments: dict[str, Any]) -> None:
-    """The file does not exist: the argument is checked before."""
+    """A wrong argument raises one line before the file, which does not exist, is opened."""
     with pytest.raises(layoutopt.ArgumentError) as caught:
         layoutopt.optimize(**{"model": "no such file.onnx", **arguments})
     assert caught.value.what and caught.value.where and caught.value.hint

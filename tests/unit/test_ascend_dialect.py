@@ -33,8 +33,8 @@ def run(model: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return list(session.run(None, feeds))
 
 
-def said(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node, texts as texts."""
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node, with strings decoded."""
     found = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     plain: dict[str, Any] = {}
     for key, value in found.items():
@@ -50,8 +50,10 @@ def calls(model: onnx.ModelProto, op_type: str = "") -> list[onnx.NodeProto]:
 
 
 def routes(model: onnx.ModelProto) -> list[tuple[str, str]]:
-    """From where to where the TransData of a model go."""
-    return [(said(node)["src_format"], said(node)["dst_format"]) for node in calls(model, "TransData")]
+    """The source and target formats of the TransData nodes of a model."""
+    return [
+        (attributes_of(node)["src_format"], attributes_of(node)["dst_format"]) for node in calls(model, "TransData")
+    ]
 
 
 def model_of(
@@ -196,10 +198,10 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
     proto.ParseFromString(to_bytes(lowered))
     assert len(calls(proto)) == len(pairs) and {node.op_type for node in calls(proto)} == {"TransData"}
     for node, (src, dst) in zip(calls(proto), pairs, strict=True):
-        origin = said(node).pop("origin_format")
-        names = [said(node)["src_format"], said(node)["dst_format"]]
+        origin = attributes_of(node).pop("origin_format")
+        names = [attributes_of(node)["src_format"], attributes_of(node)["dst_format"]]
         assert common([src, dst], dtype) == (origin, names)
-        assert [said(node)[key] for key in ("src_subformat", "dst_subformat", "groups")] == [0, 0, 1]
+        assert [attributes_of(node)[key] for key in ("src_subformat", "dst_subformat", "groups")] == [0, 0, 1]
     got = run(to_bytes(lowered), {f"x{number}": pack(array, src) for number, (src, _) in enumerate(pairs)})
     for (_, dst), result in zip(pairs, got, strict=True):
         assert np.array_equal(result, pack(array, dst))
@@ -230,7 +232,7 @@ def test_what_has_no_name_is_written_as_functions() -> None:
     ],
 )
 def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, image: list[int]) -> None:
-    """They are the published storage of the original filter, zeros and all; `optimize` compares what is computed."""
+    """Packed filters have the published storage of the original filter, zeros included; `optimize` verifies the outputs."""
     around = [((channels, channels, *(3,) * (len(shape) - 2)), 1) for channels in (image[1], shape[0])]
     model = convolutions([around[0], (shape, group), around[1]], image)
     result = layoutopt.optimize(model, target, dialect="ascend")
@@ -246,8 +248,8 @@ def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, im
     else:
         expected, title = pack_filter(whole, GroupedFractalZ(group, block)), "FRACTAL_Z"
     assert np.array_equal(packed, expected)
-    assert said(node)["input_formats"] == ["NC1HWC0", title, "ND"]
-    assert said(node)["kernel_shape"] == list(shape[2:])
+    assert attributes_of(node)["input_formats"] == ["NC1HWC0", title, "ND"]
+    assert attributes_of(node)["kernel_shape"] == list(shape[2:])
     assert not set(weights) - {each for node in result.proto.graph.node for each in node.input}
 
 
@@ -255,8 +257,8 @@ def test_the_first_layer_is_of_four_channels() -> None:
     model = convolutions([((64, 3, 7, 7), 1), ((64, 64, 3, 3), 1)], [1, 3, 112, 112], np.float16)
     result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
     first, second = calls(result.proto, "Conv")
-    assert said(first)["input_formats"] == ["NC1HWC0_C04", "FRACTAL_Z_C04", "ND"]
-    assert said(second)["input_formats"] == ["NC1HWC0", "FRACTAL_Z", "ND"]
+    assert attributes_of(first)["input_formats"] == ["NC1HWC0_C04", "FRACTAL_Z_C04", "ND"]
+    assert attributes_of(second)["input_formats"] == ["NC1HWC0", "FRACTAL_Z", "ND"]
     weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
     whole = numpy_helper.to_array(model.graph.initializer[0])
     assert any(np.array_equal(each, pack_filter(whole, FractalZC04())) for each in weights.values())
@@ -266,7 +268,7 @@ def test_the_first_layer_is_of_four_channels() -> None:
 def test_volumes() -> None:
     model = convolutions([((64, 32, 3, 3, 3), 1), ((32, 64, 3, 3, 3), 1)], [1, 32, 6, 10, 10])
     result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
-    assert {tuple(said(node)["input_formats"]) for node in calls(result.proto, "Conv")} == {
+    assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "Conv")} == {
         ("NDC1HWC0", "FRACTAL_Z_3D", "ND")
     }
 
@@ -277,7 +279,7 @@ def test_a_transposed_convolution_takes_the_filter_as_it_is() -> None:
     nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"])]
     result = layoutopt.optimize(model_of(nodes, [1, 64, 40, 40], weights, np.float32), "ascend-310", dialect="ascend")
     (node,) = calls(result.proto, "ConvTranspose")
-    assert said(node)["input_formats"] == ["NC1HWC0", "FRACTAL_Z"]
+    assert attributes_of(node)["input_formats"] == ["NC1HWC0", "FRACTAL_Z"]
     (packed,) = (numpy_helper.to_array(each) for each in result.proto.graph.initializer if each.name in node.input)
     assert np.array_equal(packed, pack_filter(weights["w"], GroupedFractalZ(1)))
 
@@ -286,7 +288,7 @@ def test_a_transposed_convolution_takes_the_filter_as_it_is() -> None:
 def test_opsets(opset: int) -> None:
     model = convolutions([((48, 3, 3, 3), 1), ((48, 1, 3, 3), 48), ((48, 48, 1, 1), 1)], [1, 3, 60, 60], opset=opset)
     result = layoutopt.optimize(model, "ascend-310", dialect="ascend")
-    titles = {said(node)["input_formats"][1] for node in calls(result.proto, "Conv")}
+    titles = {attributes_of(node)["input_formats"][1] for node in calls(result.proto, "Conv")}
     assert "FRACTAL_Z" in titles and ("C1HWNCoC0" in titles) == (opset >= 10)
 
 
@@ -327,7 +329,7 @@ def hybrid(size: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("size", "is_free"), [(56, True), (50, False)])
 def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -> None:
-    """Rows of a FRACTAL_NZ are the pixels of an NC1HWC0, padded to 16: that compiler goes through NCHW, twice as far."""
+    """One op converts NC1HWC0 to FRACTAL_NZ, whose rows are the pixels, padded to 16; Ascend's compiler uses two."""
     result = layoutopt.optimize(hybrid(size), "ascend-310", dialect="ascend")
     assert routes(result.proto) == [
         ("NCHW", "NC1HWC0"),
@@ -335,7 +337,7 @@ def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -
         ("FRACTAL_NZ", "NC1HWC0"),
         ("NC1HWC0", "NCHW"),
     ]
-    assert [said(node)["origin_format"] for node in calls(result.proto, "TransData")] == [
+    assert [attributes_of(node)["origin_format"] for node in calls(result.proto, "TransData")] == [
         "NCHW",
         "NHWC",
         "NHWC",
@@ -359,12 +361,14 @@ def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -
 
 @pytest.mark.parametrize(("target", "left"), [("ascend-310", "FRACTAL_NZ"), ("ascend-910b", "ND")])
 def test_products_are_fractal_nz(target: str, left: str) -> None:
-    """The 910B cuts plain operands into fractals on their way in, so that few products are not worth a TransData."""
+    """The 910B converts plain operands to fractals when it loads them, so a few products are not worth a TransData."""
     weights = {"w": np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16) / 16}
     steps = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "y")]
     nodes = [helper.make_node("MatMul", [source, "w"], [result]) for source, result in steps]
     result = layoutopt.optimize(model_of(nodes, [1, 512, 512], weights, np.float16), target, dialect="ascend")
-    assert {tuple(said(node)["input_formats"]) for node in calls(result.proto, "MatMul")} == {(left, "FRACTAL_NZ")}
+    assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "MatMul")} == {
+        (left, "FRACTAL_NZ")
+    }
     (shape,) = (list(each.dims) for each in result.proto.graph.initializer if len(each.dims) > 1)
     assert shape == [32, 32, 16, 16]
 
@@ -373,7 +377,7 @@ def test_products_are_fractal_nz(target: str, left: str) -> None:
 
 
 def test_it_is_read_like_any_other(tmp_path: Path) -> None:
-    """Again for the same: nothing. For something else: its functions are gone, and it computes the same."""
+    """A second run for the same target changes nothing; one for another target removes the functions and stays equivalent."""
     model = hybrid(20)
     written = layoutopt.optimize(model, "ascend-310", dialect="ascend").proto
     onnx.checker.check_model(written, full_check=True)

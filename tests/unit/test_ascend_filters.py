@@ -1,4 +1,4 @@
-"""Filters of Ascend against what they are for: a product of matrices of them is the convolution.
+"""Filters of Ascend: a matrix product with the packed filter computes the convolution.
 
 The references are written as loops over the memory, the other way round than the offsets are.
 """
@@ -29,7 +29,7 @@ def test_one_group_is_fractal_z(n: int, c: int, h: int, w: int) -> None:
 
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 20), st.sampled_from([8, 16, 32]))
 def test_groups_are_blocks_on_a_diagonal(groups: int, n: int, c: int, c0: int) -> None:
-    """Every element of the memory is told by which group, output and input channel it stands for."""
+    """Every element of the packed memory is that of its group, output channel and input channel."""
     h, w = 2, 3
     filter = numbered(groups * n, c, h, w)
     storage = GroupedFractalZ(groups, c0)

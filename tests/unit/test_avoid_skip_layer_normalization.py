@@ -1,4 +1,4 @@
-"""Sums that are normalised: spelled so that onnxruntime does not fuse them into its slower kernel."""
+"""Normalised sums: written so that onnxruntime does not fuse them into its slower kernel."""
 
 import onnx
 import onnx.parser

@@ -1,4 +1,4 @@
-"""What onnxruntime makes of a model, written down: nothing is left to do, and nothing that callers see has changed."""
+"""Models baked by onnxruntime's optimiser: a second optimisation changes nothing, and the interface is that of the original."""
 
 from pathlib import Path
 
@@ -157,7 +157,7 @@ g (float[1,64,12,12] x) => (float[1,1,144,64] y)
 
 @pytest.mark.parametrize("group", [1, 4])
 def test_nothing_is_packed_without_a_guard(group: int) -> None:
-    """A convolution that is left plain is packed by onnxruntime when it loads the model, on whatever machine."""
+    """Without a block-size guard no convolution is packed; onnxruntime packs a plain one when it loads the model."""
     proto = onnx.parser.parse_model(PLAIN.replace("group = 4", f"group = {group}"))
     weight = np.random.default_rng(0).normal(size=(64, 64 // group, 1, 1)).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
@@ -168,7 +168,7 @@ def test_nothing_is_packed_without_a_guard(group: int) -> None:
 
 
 def test_the_order_follows_from_outputs_and_operands() -> None:
-    """onnxruntime puts branches in either order, from run to run."""
+    """The order of nodes follows from outputs and operands, because onnxruntime's order of branches differs from run to run."""
     ops = ["a = Conv (x, w)", "b = Conv (x, v)", "r = Relu (a)", "s = Sigmoid (b)", "t = Tanh (a)", "y = Add (r, s)"]
     branch = "z = If (c) <then_branch = g () => (p) { p = Neg (t) }, else_branch = h () => (q) { q = Abs (b) }>"
     head = (
@@ -185,8 +185,8 @@ def test_the_order_follows_from_outputs_and_operands() -> None:
     assert saved[0] == saved[1] == ["a", "r", "b", "s", "y", "t", "z", "w", "v"]
 
 
-def test_what_onnxruntime_would_not_load_again_is_not_settled() -> None:
-    """GroupNormalization comes apart into ops that move elements, one of which then stands behind an int8 DequantizeLinear."""
+def test_a_model_that_onnxruntime_would_not_load_again_is_not_baked() -> None:
+    """onnxruntime expands GroupNormalization to data-movement ops, one of which then reads an int8 DequantizeLinear."""
     text = """<ir_version: 8, opset_import: ["" : 21]> g (float[1,H,4,24] x) => (float[1,24,H,4] y)
     <float s = {0.05}, int8 z = {3}>
     {

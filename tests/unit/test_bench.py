@@ -1,4 +1,4 @@
-"""`bench`: what it reports, and how it fails. Nothing here depends on how long anything takes."""
+"""`bench`: its report and its errors. No test depends on measured times."""
 
 import json
 import os
@@ -108,19 +108,19 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "expected"),
     [
         ("z", np.ones((2, 3), np.float32), "no such input; there are x, i"),
         ("x", np.ones((2, 3)), "float64; the input is float32"),
         ("x", np.ones((2, 4), np.float32), "2x4; the input is 5x3"),
-        ("x", np.ones((2, 3), np.float32), "2x3; the input is 5x3"),  # batch is asked to be 5
+        ("x", np.ones((2, 3), np.float32), "2x3; the input is 5x3"),  # the requested batch is 5
         ("x", np.ones(3, np.float32), "are 3; the input is 5x3"),
         ("i", np.array(1), "a scalar; the input is 1"),
         ("i", np.array(["a"]), "are string; the input is int64"),
     ],
 )
-def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
         resolve_dimension_sizes([interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
 
 
@@ -150,13 +150,13 @@ def test_models_share_the_inputs_that_agree(save) -> None:
 
 def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello")
-    for path, says in [
+    for path, expected in [
         (tmp_path / "none.onnx", "no such file"),
         (tmp_path / "text.onnx", "not an ONNX model"),
         (save("foreign.onnx", FOREIGN), "onnxruntime cannot load it"),
         (save("shapes.onnx", NEVER), "onnxruntime cannot run it"),
     ]:
-        with pytest.raises(ModelError, match=says) as caught:
+        with pytest.raises(ModelError, match=expected) as caught:
             bench([path], runs=2)
         assert caught.value.where == str(path)
 
@@ -171,7 +171,7 @@ def test_a_runtime_that_is_not_there(save, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_openvino(save) -> None:
-    """And a model that it cannot run is left out, as long as there is a runtime that can."""
+    """A runtime that cannot run a model is left out, if another runtime can run it."""
     pytest.importorskip("openvino")
     large = PLAIN.replace("4,8,8", "64,128,128").replace("8,4,8", "128,64,128")  # its counters are whole microseconds
     plain, native = save("a.onnx", large), save("b.onnx", NATIVE)
@@ -205,7 +205,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "expected"),
     [
         (["--dim", "n"], 2, "write NAME=VALUE"),
         (["--dim", "n=0"], 2, "write NAME=VALUE"),
@@ -224,7 +224,7 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["none.onnx"], 3, "none.onnx: no such file"),
     ],
 )
-def test_errors_are_one_line(save, arguments, code, says, monkeypatch, tmp_path, capsys) -> None:
+def test_errors_are_one_line(save, arguments, code, expected, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     save("a.onnx", SHORT)
     np.save("x.npy", np.ones(3))
@@ -232,7 +232,7 @@ def test_errors_are_one_line(save, arguments, code, says, monkeypatch, tmp_path,
     np.savez("y.npz", y=np.ones(3))
     assert main(["bench", "a.onnx", *arguments]) == code
     output = capsys.readouterr()
-    assert output.out == "" and says in output.err and output.err.count("\n") == 1
+    assert output.out == "" and expected in output.err and output.err.count("\n") == 1
 
 
 def test_models_may_have_inputs_and_dimensions_of_their_own(save) -> None:

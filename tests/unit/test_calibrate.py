@@ -32,7 +32,7 @@ needs_blocks = pytest.mark.skipif(
 
 
 def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, noise: float = 0.0) -> list[Sample]:
-    """Kernels that take exactly what a roofline says, or nearly."""
+    """Measurements whose times are those of a roofline, exactly or with noise."""
     generator = np.random.default_rng(0)
     found = []
     for _ in range(30):
@@ -86,7 +86,7 @@ def test_the_grid(block: int) -> None:
 
 
 def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measured], RooflineModel]:
-    """Measurements of a machine that is exactly so many times as slow as the target says."""
+    """Measurements of a machine that is slower than the target's prediction by given factors."""
     spec = with_rows(load_target(target).spec)
     model = RooflineModel(spec)
     grid = cases(8 if target == "cpu-avx2" else 16)[::2]
@@ -215,8 +215,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
 def test_the_command(small: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, state, data = tmp_path / "mine.toml", tmp_path / "state", tmp_path / "out.json"
     assert main(["calibrate", "-o", str(out), "--resume", str(state), "--json", str(data)]) == 0
-    said = capsys.readouterr().out
-    assert "element-wise, light" in said and "--target" in said
+    output = capsys.readouterr().out
+    assert "element-wise, light" in output and "--target" in output
     report = json.loads(data.read_text(encoding="utf-8"))
     assert report["total"]["fitted"] + report["total"]["held_out"] == len(small) == len(report["kernels"])
     assert load_target(str(out)).dialect == "onnxruntime"
@@ -237,8 +237,8 @@ def test_an_interruption_says_how_to_go_on(
 
     monkeypatch.setattr(calibration, "measure", interrupted)
     assert main(["calibrate", "-o", str(out), "--quick"]) == 130
-    said = capsys.readouterr().err
-    assert f"--quick --resume {out.with_suffix('.state')}" in said and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert f"--quick --resume {out.with_suffix('.state')}" in output and output.count("\n") == 1
     assert not out.exists() and out.with_suffix(".state").exists()
     monkeypatch.undo()
 

@@ -1,4 +1,4 @@
-"""The cyclic garbage collector while a model is optimised, and what is freed without it."""
+"""The cyclic garbage collector rarely runs while a model is optimised, and memory is freed without it."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What the built-in targets say is wise, against what the vendors' documents say."""
+"""The formats that the built-in targets prefer are those of the vendors' documentation."""
 
 import time
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def seconds(model: RooflineModel, op: ir.Op, known: OperandFormats) -> float:
 
 
 def preferred(model: RooflineModel, op: ir.Op) -> tuple[str, str]:
-    """The formats of x and y in the fastest signature that the target asks for."""
+    """The formats of x and y in the fastest of the target's preferred signatures."""
     best = min(model.preferred_formats(op), key=lambda known: seconds(model, op, known))
     assert seconds(model, op, best) <= model.kernel_seconds(op, canonical_signature(op))
     return str(best[IN]), str(best[OUT])
@@ -154,7 +154,7 @@ def test_unaligned_channels_cost_more() -> None:
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT16])
 @pytest.mark.parametrize("group", [1, 64])
 def test_channels_last_pays_for_the_cast_of_an_image(target: str, dtype: DType, group: int) -> None:
-    """In a network of 50 small convolutions, dense or depthwise."""
+    """Channels-last is faster for a network of 50 small convolutions, dense or depthwise, including the cast of the image."""
     model = load_target(target)
     op = conv(64, 64, size=56, group=group, dtype=dtype)
     nhwc = {IN: Format.parse("NHWC"), W: Format.parse("OHWI", "OIHW"), OUT: Format.parse("NHWC")}

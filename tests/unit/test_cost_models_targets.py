@@ -1,4 +1,4 @@
-"""Target files: the built-in ones, the user's own, and what is said of malformed ones."""
+"""Target files: the built-in ones, those of users, and the errors for malformed ones."""
 
 import platform
 import re
@@ -368,7 +368,7 @@ bandwidth = { value = 1e12, source = "datasheet" }
     ],
 )
 def test_errors_name_the_line(old: str, new: str, line: str, tmp_path: Path) -> None:
-    """In the file that says it, which may be one that is inherited."""
+    """An error names the file and line of the faulty entry, also in an inherited file."""
     text = MINIMAL.replace(old, new, 1)
     number = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith(line))
     base = write(tmp_path / "base.toml", text)

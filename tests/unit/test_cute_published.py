@@ -1,4 +1,4 @@
-"""The examples of CuTe's documentation with the results that it publishes, and what is no layout."""
+"""The examples of CuTe's documentation with its published results, and errors for invalid layouts."""
 
 import numpy as np
 import pytest
@@ -181,12 +181,12 @@ def test_compositions_that_are_no_layouts(outer: str, inner: str) -> None:
 
 
 def test_compositions_that_cute_refuses() -> None:
-    """Every fifth element of a 4 x 4 matrix is its diagonal, though 5 and 4 do not divide each other."""
+    """Compositions that CuTe refuses are defined: every fifth element of a 4 x 4 matrix is its diagonal."""
     assert str(cute.composition(L("(4,4):(1,10)"), L("4:5"))) == "4:11"
 
 
 @pytest.mark.parametrize(
-    ("attempt", "says"),
+    ("attempt", "expected"),
     [
         (lambda: L("(4,2):(1,4,8)"), "do not nest alike"),
         (lambda: L("(4,0)"), "below 1"),
@@ -212,7 +212,7 @@ def test_compositions_that_cute_refuses() -> None:
         (lambda: Swizzle.parse("Swizzle<2>"), "not a swizzle"),
     ],
 )
-def test_errors_are_one_line(attempt: object, says: str) -> None:
-    with pytest.raises(FormatError, match=says) as caught:
+def test_errors_are_one_line(attempt: object, expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
         attempt()
     assert "\n" not in str(caught.value)

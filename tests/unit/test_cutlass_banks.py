@@ -1,4 +1,4 @@
-"""Bank conflicts: known cases, a model written otherwise, what swizzles are for, and `layoutopt banks`."""
+"""Bank conflicts: known cases, an independent model, swizzled layouts, and `layoutopt banks`."""
 
 import json
 from collections.abc import Callable
@@ -51,21 +51,21 @@ def test_known_accesses(addresses: np.ndarray, width: int, wavefronts: tuple[int
 
 
 @given(st.sampled_from((1, 2, 4, 8, 16)), st.lists(st.integers(0, 200), min_size=1, max_size=32))
-def test_wavefronts_are_counted_byte_by_byte(width: int, places: list[int]) -> None:
-    wanted = []
+def test_passes_are_counted_byte_by_byte(width: int, places: list[int]) -> None:
+    expected = []
     threads = 32 if width <= 4 else 128 // width
     for first in range(0, len(places), threads):
         banks: dict[int, set[int]] = {}
         for place in places[first : first + threads]:
             for byte in range(place * width, (place + 1) * width):
                 banks.setdefault(byte // 4 % 32, set()).add(byte // 4)
-        wanted.append(max(map(len, banks.values())))
-    assert bank_conflicts(np.array(places) * width, width).wavefronts == tuple(wanted)
+        expected.append(max(map(len, banks.values())))
+    assert bank_conflicts(np.array(places) * width, width).wavefronts == tuple(expected)
 
 
 @pytest.mark.parametrize("kind", OPERANDS, ids=lambda kind: kind.__name__)
 def test_swizzled_operands_have_no_conflicts(kind: type[TensorOpLayout]) -> None:
-    """What they are made for: CUTLASS's own writes and reads are free of conflicts, at every place of a tile."""
+    """CUTLASS's own writes and reads of swizzled operands are free of conflicts at every position of a tile."""
     extent = tuple(2 * size for size in kind.tile)
     operand = Operand.of(kind.packed(extent), extent)
     assert operand.conflicts(operand.write).conflicts == 0
@@ -110,7 +110,7 @@ def test_lines_show_every_element_once(kind: type[TensorOpLayout]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "says"),
+    ("attempt", "expected"),
     [
         (lambda: bank_conflicts([2], 4), "no multiple of 4 bytes"),
         (lambda: bank_conflicts([-4], 4), "no multiple of 4 bytes"),
@@ -122,44 +122,44 @@ def test_lines_show_every_element_once(kind: type[TensorOpLayout]) -> None:
         (lambda: Operand.plain(ColumnMajor(8), (8, 8), 1, 16).conflicts(written(16, 8)), "no 8 elements side by side"),
     ],
 )
-def test_accesses_that_cannot_be(attempt: Callable[[], object], says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+def test_accesses_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:
+    with pytest.raises(FormatError, match=expected):
         attempt()
 
 
 # --- layoutopt banks ---------------------------------------------------------------------------------------
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(("banks", *arguments)) == 0
     return capsys.readouterr().out
 
 
 def test_banks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Sw<3,3,3> o (8,64):(64,1)" in said(capsys, "--help")
-    swizzled = said(capsys, "TensorOpMultiplicandCrosswise<16,32>")
+    assert "Sw<3,3,3> o (8,64):(64,1)" in output_of(capsys, "--help")
+    swizzled = output_of(capsys, "TensorOpMultiplicandCrosswise<16,32>")
     assert "TensorOpMultiplicandCrosswise<16,32>(32)  32 x 8 elements of 16 bits" in swizzled
     assert swizzled.count("no conflicts") == 2
     assert "     1    2,8  [2,0]   2,24   2,16    3,8  [3,0]   3,24   3,16\n" in swizzled
-    plain = said(capsys, "RowMajor", "--extent", "32,64")
+    plain = output_of(capsys, "RowMajor", "--extent", "32,64")
     assert "28 conflicts  16 bytes per thread, 4 phases in 32 wavefronts" in plain and "…\n" in plain
-    assert said(capsys, "RowMajor", "--stride", "72").count("no conflicts") == 2
-    assert said(capsys, "Sw<3,3,3> o (8,64):(64,1)").count("no conflicts") == 2
-    assert "[0,8]" in said(capsys, "TensorOpMultiplicandCongruous64b")
-    assert "1 phase in 1 wavefront\n" in said(capsys, "TensorOpMultiplicandCongruous<32,32>")
+    assert output_of(capsys, "RowMajor", "--stride", "72").count("no conflicts") == 2
+    assert output_of(capsys, "Sw<3,3,3> o (8,64):(64,1)").count("no conflicts") == 2
+    assert "[0,8]" in output_of(capsys, "TensorOpMultiplicandCongruous64b")
+    assert "1 phase in 1 wavefront\n" in output_of(capsys, "TensorOpMultiplicandCongruous<32,32>")
     for name in ("ColumnMajor", "PitchLinear", "(64,8):(1,64)"):
-        assert "28 conflicts" in said(capsys, name, "--dtype", "bfloat16")
+        assert "28 conflicts" in output_of(capsys, name, "--dtype", "bfloat16")
 
 
 def test_banks_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    record = json.loads(said(capsys, "RowMajor", "--json"))
+    record = json.loads(output_of(capsys, "RowMajor", "--json"))
     assert record["extent"] == [8, 64] and record["cell_bytes"] == 16
     assert [access["conflicts"] for access in record["accesses"]] == [0, 28]
     assert record["lines"][1][:2] == [[0, 1], [8, 1]]
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "says"),
+    ("command", "code", "expected"),
     [
         ("RowMayor", 5, "did you mean RowMajor"),
         ("TensorNHWC", 5, "choose a layout of matrices"),
@@ -176,7 +176,7 @@ def test_banks_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         ("Sw<3,3,1>:(8,64)", 5, "not a swizzle and a layout"),
     ],
 )
-def test_banks_that_cannot_be(capsys: pytest.CaptureFixture[str], command: str, code: int, says: str) -> None:
+def test_banks_that_cannot_be(capsys: pytest.CaptureFixture[str], command: str, code: int, expected: str) -> None:
     assert main(("banks", *command.split(" "))) == code
     err = capsys.readouterr().err
-    assert says in err and err.count("\n") == 1 and err.startswith("error: ")
+    assert expected in err and err.count("\n") == 1 and err.startswith("error: ")

@@ -219,7 +219,7 @@ def test_a_leading_dimension_leaves_gaps(kind: type[LayoutConcept]) -> None:
 
 @pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
 def test_it_repeats_tile_by_tile(kind: type[LayoutConcept]) -> None:
-    """The law that pointer arithmetic rests on."""
+    """The offset of an element in another tile differs by the same amount for all elements, as pointer arithmetic requires."""
     extent = tuple(2 * step + 1 for step in kind.tile)
     layout = kind.packed(tuple(3 * step + 1 for step in kind.tile))
     offsets = layout(every(extent))
@@ -270,7 +270,7 @@ def test_nothing_has_no_capacity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "says"),
+    ("attempt", "expected"),
     [
         (lambda: RowMajor(3)((1, 2, 3)), "3 coordinates for 2 axes"),
         (lambda: RowMajor(3)((1.5, 2)), "not float64"),
@@ -297,8 +297,8 @@ def test_nothing_has_no_capacity() -> None:
         (lambda: layout_type("RowMajorInterleaved<,>"), "arguments are integers"),
     ],
 )
-def test_errors_are_one_line(attempt: Callable[[], object], says: str) -> None:
-    with pytest.raises(FormatError, match=says) as caught:
+def test_errors_are_one_line(attempt: Callable[[], object], expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
         attempt()
     assert "\n" not in str(caught.value)
 

@@ -72,7 +72,7 @@ def test_memory_is_seen_in_the_order_in_which_it_lies(view: Callable[[np.ndarray
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "expected"),
     [
         (np.zeros((4, 5))[:, :3], "has gaps"),
         (np.zeros((4, 5, 6))[:, ::2], "has gaps"),
@@ -85,8 +85,8 @@ def test_memory_is_seen_in_the_order_in_which_it_lies(view: Callable[[np.ndarray
         (np.zeros(4, ml_dtypes.float6_e2m3fn), "elements of 6 bits"),
     ],
 )
-def test_memory_that_cannot_be_referred_to(data: np.ndarray, says: str) -> None:
-    with pytest.raises(FormatError, match=says) as caught:
+def test_memory_that_cannot_be_referred_to(data: np.ndarray, expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
         TensorRef(data, RowMajor(2))
     assert "\n" not in str(caught.value)
 
@@ -177,7 +177,7 @@ def test_a_view_has_bounds(coord: tuple) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "says"),
+    ("attempt", "expected"),
     [
         (lambda: view_of(11), "has 100 elements, 0 to 106 are needed"),
         (lambda: TensorView(memory(), RowMajor(10), (5, 5), 60), "60 to 104 are needed"),
@@ -190,8 +190,8 @@ def test_a_view_has_bounds(coord: tuple) -> None:
         (lambda: list(view_of()), "1 coordinates for 2 axes"),
     ],
 )
-def test_views_that_cannot_be(attempt: Callable[[], object], says: str) -> None:
-    with pytest.raises(FormatError, match=says) as caught:
+def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
         attempt()
     assert "\n" not in str(caught.value)
 
@@ -254,7 +254,7 @@ def test_a_view_as_an_array() -> None:
 
 
 def test_views_of_the_same_memory_convert() -> None:
-    """Read through one layout, written through another: what a conversion does."""
+    """Reading through one layout and writing through another is a conversion."""
     values = np.arange(35).reshape(5, 7)
     src = TensorView(values.copy(), RowMajor(7), (5, 7))
     dst = TensorView(np.zeros(35, int), ColumnMajor(5), (5, 7))

@@ -1,4 +1,4 @@
-"""How dialects spell ops: which functions there are, and what their calls say."""
+"""How dialects write ops: the functions, and the attributes of their calls."""
 
 import numpy as np
 import onnx
@@ -120,7 +120,7 @@ def test_a_cast_to_the_same_format_sets_the_padding_to_zero(dialect: str) -> Non
 @pytest.mark.parametrize("opset", [19, 21])
 @pytest.mark.parametrize("dtype", [DType.FLOAT8E4M3FN, DType.FLOAT8E5M2, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2FNUZ])
 def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) -> None:
-    """Also infinities, where a wider type has to carry them."""
+    """Every float8 number is preserved, also infinities in a wider type."""
     shape, format = (43, 6), Format.parse("MN4n")
     graph = Graph("moved", {"": opset})
     graph.inputs = [graph.new_value("x", TensorType(dtype, shape))]
@@ -136,7 +136,7 @@ def test_moving_float8_leaves_every_number_as_it_is(dtype: DType, opset: int) ->
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_padding_of_some_axes_is_one_of_all_axes(dialect: str) -> None:
-    """Between Transposes, onnxruntime 1.31 takes the one for the other at its default level."""
+    """A Pad of some axes is written as a Pad of all axes; onnxruntime 1.31 moves the former wrongly across Transposes."""
     shape, padded = (2, 4, 3, 5), (2, 4, 4, 5)
     graph = Graph("padded", {"": 18})
     x = graph.new_value("x", TensorType(DType.FLOAT32, shape), storage=Storage(Format.parse("NHWC")))

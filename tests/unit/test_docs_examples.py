@@ -1,4 +1,4 @@
-"""The code in the documentation runs as printed, and gives what it shows."""
+"""The code in the documentation runs, and its output is that in the documentation."""
 
 import doctest
 import re
@@ -23,13 +23,13 @@ PROGRAMS = [block for block in _PYTHON.findall(EXTENDING) if block not in FILES.
 def test_sessions(page: Path) -> None:
     session = "\n".join(_SESSION.findall(page.read_text()))
     test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
-    said: list[str] = []
-    doctest.DocTestRunner().run(test, out=said.append)
-    assert not said, "".join(said)
+    messages: list[str] = []
+    doctest.DocTestRunner().run(test, out=messages.append)
+    assert not messages, "".join(messages)
 
 
 def test_files_are_printed_as_they_are() -> None:
-    """Those of the example of a package, which `tests/e2e/test_plugin.py` runs."""
+    """The printed files are those of the example package, which `tests/e2e/test_plugin.py` runs."""
     assert {name: (CHECKOUT / name).read_text() for name in FILES} == FILES
     plugin = CHECKOUT / "examples/plugin"
     parts = {path for path in plugin.rglob("*") if path.suffix in (".py", ".toml") and path.name != "__init__.py"}
@@ -38,6 +38,6 @@ def test_files_are_printed_as_they_are() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_run(program: str) -> None:
-    """Each by itself, imports included."""
+    """Each program of the documentation runs separately, with its own imports."""
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -38,7 +38,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("name", ["glossary.md", "design.md"])
 def test_files_that_are_named_exist(name: str) -> None:
-    """`api.py` is found in the package, too: its root is left out where the page names many of its files."""
+    """Named files exist in the checkout, in `layoutopt/` or in `docs/`; pages leave out these roots."""
     roots = (CHECKOUT, CHECKOUT / "layoutopt", CHECKOUT / "docs")
     named = set(_FILE.findall((CHECKOUT / "docs" / name).read_text()))
     assert named

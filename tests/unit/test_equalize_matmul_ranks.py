@@ -1,4 +1,4 @@
-"""Products of float16 behind a Transpose that moves the batch, which onnxruntime's default level has to survive."""
+"""Products of float16 behind a Transpose that moves the batch do not crash onnxruntime at its default level."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ numpy.save(sys.argv[3], session.run(None, {"x": numpy.load(sys.argv[2])})[0])
 
 
 def product(format: Format, opset: int, dtype: DType = DType.FLOAT16, *, cast: bool) -> Graph:
-    """A product with a matrix that reads x as it lies, or behind a CastData."""
+    """A product with a matrix that reads x in its format, or behind a CastData."""
     graph = Graph("product", {"": opset})
     x = graph.new_value("x", TensorType(dtype, SHAPE), storage=Storage(format))
     weight = graph.new_value("w", TensorType(dtype, WEIGHT), data=ArrayData(numbers(WEIGHT, dtype)))

@@ -1,4 +1,4 @@
-"""`check`: what a file needs, what the installed onnxruntime has, and how that is told."""
+"""`check`: the kernels that a file needs, those of the installed onnxruntime, and the output."""
 
 import json
 from collections import Counter
@@ -44,7 +44,7 @@ def save(tmp_path: Path):
 
 @pytest.fixture
 def used(save):
-    """The usages of a model by what the model calls them."""
+    """The usages of a model by the names of its operators."""
 
     def read(proto: onnx.ModelProto | str) -> dict[str, Usage]:
         return {op_name(each): each for each in usages(onnx_io.read(save(proto)))}
@@ -361,8 +361,8 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
     path = str(save(PLAIN))
     code, out, err = run(capsys, path)
     assert (code, err) == (0, "")
-    for said in ("fits", "no blocked weights", "for 2 of 2 nodes", "can be created", "2 more, standard ONNX"):
-        assert said in out
+    for part in ("fits", "no blocked weights", "for 2 of 2 nodes", "can be created", "2 more, standard ONNX"):
+        assert part in out
     assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
     record = json.loads(run(capsys, path, "--json", "-")[1])
     assert record["fits"] and record["problems"] == [] and record["load_error"] is None
@@ -394,7 +394,7 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "expected"),
     [
         (["none.onnx"], 3, "none.onnx: no such file"),
         (["text.onnx"], 3, "text.onnx: is not an ONNX model but text"),
@@ -402,12 +402,12 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
         (["model.onnx", "--json", "missing/out.json"], 8, "the folder does not exist"),
     ],
 )
-def test_errors_are_one_line(save, capsys, tmp_path, monkeypatch, arguments, code, says) -> None:
+def test_errors_are_one_line(save, capsys, tmp_path, monkeypatch, arguments, code, expected) -> None:
     monkeypatch.chdir(tmp_path)
     save(PLAIN)
     (tmp_path / "text.onnx").write_text("hello")
     found, out, err = run(capsys, *arguments)
-    assert (found, out) == (code, "") and says in err and err.count("\n") == 1
+    assert (found, out) == (code, "") and expected in err and err.count("\n") == 1
 
 
 def test_an_operator_without_an_opset_is_missing() -> None:

@@ -1,4 +1,4 @@
-"""Formats by name, known conversions and reshapes, and what is refused with which words."""
+"""Formats by name, known conversions and reshapes, and error messages."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Numbers that the makers of the formats publish, and those that follow from their documentation."""
+"""Offsets and shapes that the vendors of the formats publish, or that follow from their documentation."""
 
 import math
 

@@ -55,10 +55,10 @@ def test_a_model_with_such_calls_is_lifted(depth: int) -> None:
 
 def test_functions_in_a_circle_are_left_to_the_inliner() -> None:
     model = onnx_io.from_message(doubling(2))
-    wanted = set(model.functions)
+    functions = set(model.functions)
     function = model.functions["my", "f0", ""]
     function[0].domain, function[0].op_type = "my", "f2"
-    assert kept_calls(model, wanted) == set()
+    assert kept_calls(model, functions) == set()
 
 
 def test_inference_does_not_look_into_large_calls() -> None:

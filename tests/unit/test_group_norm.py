@@ -1,4 +1,4 @@
-"""Group normalisation as exporters write it: how it is found, what it is written as, and that it stays blocked."""
+"""Group normalisation as exporters write it: it is raised, expanded again, and stays blocked."""
 
 from collections import Counter
 
@@ -50,7 +50,7 @@ def network(
 
 
 def blocked(model: onnx.ModelProto) -> Counter[str]:
-    """What a model consists of whose normalisation reads and writes blocks; it was compared with the model."""
+    """The ops of the optimised and verified model, whose normalisation reads and writes blocks."""
     rank = len(model.graph.initializer[-1].dims)
     format = f"NC{'DHW'[5 - rank :]}{BLOCK}c" if rank > 3 else f"NCW{BLOCK}c"
     result = layoutopt.optimize(model, host_target(), dialect="onnxruntime", pins={"c": format, "h": format})
@@ -79,13 +79,13 @@ def test_every_image_is_normalised(image: tuple[int | str, ...], groups: int) ->
 @BLOCKED
 @pytest.mark.parametrize("groups", [4, 8])
 def test_a_large_mean_does_no_harm(groups: int) -> None:
-    """The variance of numbers around 100, which in one pass would be the difference of two numbers near 10000."""
+    """A mean of 100 does not reduce accuracy; a one-pass variance would be the difference of two numbers near 10000."""
     blocked(network(64, groups, offset=100.0))
 
 
 @pytest.mark.parametrize("opset", [11, 17, 22])
 def test_it_is_written_as_it_was(opset: int) -> None:
-    """Where it keeps the order of the model."""
+    """In canonical order it is written as the original ops."""
     result = layoutopt.optimize(network(64, 8, opset=opset), "gpu-ampere", pins={"c": "NCHW", "h": "NCHW", "y": "NHWC"})
     found = Counter(node.op_type for node in result.proto.graph.node)
     assert found["InstanceNormalization"] == found["Add"] == 1
@@ -100,7 +100,7 @@ def test_it_keeps_channels_last() -> None:
 
 
 def test_it_is_found_again() -> None:
-    """A model that was optimised for another target is planned afresh."""
+    """A model that was optimised for another target is raised again."""
     first = layoutopt.optimize(network(64, 8), "gpu-ampere", pins={"c": "NHWC", "h": "NHWC"}).proto
     result = layoutopt.optimize(first, "cpu-avx512", dialect="ops")
     assert [op.kind for op in result.report.ops].count("layoutopt::GroupNormalization") == 1

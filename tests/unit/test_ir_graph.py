@@ -123,7 +123,7 @@ def test_removing_an_op_takes_its_outputs_along(graph: Graph) -> None:
 
 
 def test_what_nothing_reads_goes_with_what_only_that_has_read() -> None:
-    """x -> Shape -> Slice -> Cast, where somebody else reads the shape; then nobody does."""
+    """x -> Shape -> Slice -> Cast, where another op reads the shape; then without that reader."""
     graph = Graph("net", {"": 18})
     x, s, t, f, other = (graph.add_value(Value(name, FLOATS)) for name in ("x", "s", "t", "f", "other"))
     pairs = ((x, s), (s, t), (t, f), (s, other))

@@ -1,4 +1,4 @@
-"""MegEngine's formats, kernels and choices, against what its sources say (tests/published/megengine.json)."""
+"""MegEngine's formats, kernels and choices equal those of its sources (tests/published/megengine.json)."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def axes(name: str) -> str:
 
 
 def digit(dimension: str, extent: int, index: int) -> tuple[int, int]:
-    """Extent and coordinate of one of its named dimensions: `C`, `C//4` or `C%4`."""
+    """Extent and coordinate of a named dimension `C`, `C//4` or `C%4`."""
     if "//" in dimension:
         block = int(dimension.split("//")[1])
         return math.ceil(extent / block), index // block
@@ -92,7 +92,7 @@ def test_formats_of_operators() -> None:
 
 
 def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: str) -> bool:
-    """Whether a row reads images as x and writes them as y, in these element types."""
+    """Whether a kernel reads images in format x and writes them in format y, in these element types."""
     if "convolution" not in kernel.family or source not in kernel.dtypes or not kernel.formats:
         return False
     formats = [expand(kernel.formats[role], 4, block) for role in "xy"]
@@ -101,7 +101,7 @@ def takes(kernel: KernelSpec, block: int, x: str, y: str, source: str, result: s
 
 @pytest.mark.parametrize("row", PUBLISHED["kernels"], ids=lambda row: row[0])
 def test_every_kernel_is_a_row_of_some_target(row: list[Any]) -> None:
-    """But for those of integers on Arm, which are channels last, as onnxruntime's kernels require."""
+    """Every published kernel is in a target, except integer kernels on Arm, which are channels-last in onnxruntime."""
     _, where, x, _, y, types = row
     specs = [load_target(target).spec for target in (GPUS if where == "cuda" else CPUS)]
     for source, result in types:
@@ -141,7 +141,7 @@ def script() -> ModuleType:
 def test_formats_by_element_type_and_generation(
     dtype: str, shape: tuple[int, int, int, int], target: str, end: str, formats: str
 ) -> None:
-    """In front of the first convolution, between the two, and behind the second one, where two may cost the same."""
+    """The formats before, between and behind two convolutions are MegEngine's; `|` separates formats of equal price."""
     generations = script()
     model = generations.convolutions(dtype, shape, rounded=end == "integers")
     for got, names in zip(generations.chosen(model, target), formats.split(), strict=True):

@@ -1,4 +1,4 @@
-"""Blocked resampling by onnxruntime's kernels equals Resize, in every mode: the rules that say which kernel may be used."""
+"""Blocked resampling by onnxruntime's kernels equals Resize in every mode in which the dialect uses them."""
 
 from collections import Counter
 from fractions import Fraction
@@ -45,7 +45,7 @@ def constants(model: onnx.ModelProto, **arrays: np.ndarray) -> onnx.ModelProto:
 
 
 def kinds(model: onnx.ModelProto, pins: dict[str, str] | None = None) -> Counter[str]:
-    """What the optimised model consists of; it was compared with the model."""
+    """The ops of the optimised and verified model."""
     symbols = {dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim if dim.dim_param}
     sizes = dict.fromkeys(symbols, 9)  # verification at the usual size of images takes long
     result = layoutopt.optimize(model, host_target(), dialect="onnxruntime", pins=pins or {}, dims=sizes)
@@ -53,8 +53,8 @@ def kinds(model: onnx.ModelProto, pins: dict[str, str] | None = None) -> Counter
     return Counter(f"{node.domain}:{node.op_type}".removeprefix(":") for node in result.proto.graph.node)
 
 
-def place(coordinates: str, rounding: str, index: int, before: int, scale: int) -> int:
-    """Which element of x the nearest one is, by the definition of Resize, in exact arithmetic."""
+def position_of(coordinates: str, rounding: str, index: int, before: int, scale: int) -> int:
+    """The index of the nearest element of x by the definition of Resize, in exact arithmetic."""
     after = before * scale
     match coordinates:
         case "asymmetric":
@@ -78,7 +78,7 @@ def place(coordinates: str, rounding: str, index: int, before: int, scale: int) 
 
 
 def test_what_repeats_is_known() -> None:
-    """All ways to round all places: the table has those that repeat for all extents and scales, and only those."""
+    """REPEATING contains exactly the modes that repeat elements for all extents and scales."""
     ways = product((*PIXELS, "tf_half_pixel_for_nn"), ROUNDINGS)
     cases = [
         (before, scale, index) for before in range(1, 7) for scale in range(1, 9) for index in range(before * scale)
@@ -86,7 +86,7 @@ def test_what_repeats_is_known() -> None:
     repeating = {
         way
         for way in ways
-        if all(place(*way, index, before, scale) == index // scale for before, scale, index in cases)
+        if all(position_of(*way, index, before, scale) == index // scale for before, scale, index in cases)
     }
     assert repeating == REPEATING
 
@@ -94,7 +94,7 @@ def test_what_repeats_is_known() -> None:
 @pytest.mark.parametrize("pixels", PIXELS)
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_every_mode_by_scales_and_by_sizes(mode: str, pixels: str) -> None:
-    """By whole numbers the kernel for blocks is used wherever it does the same, else the plain one, on blocks."""
+    """For integral scales the blocked kernel is used if it is equivalent; otherwise Resize runs on the blocked array."""
     for rounding in ROUNDINGS if mode == "nearest" else ROUNDINGS[:1]:
         attributes = f'mode="{mode}", coordinate_transformation_mode="{pixels}", nearest_mode="{rounding}"'
         for scales in ((2, 2), (3, 1), (1, 2), (1.5, 2), (0.5, 0.7)):
@@ -146,7 +146,7 @@ def test_what_the_kernels_cannot_do_is_left_alone() -> None:
 
 
 def test_channels_last_imports_are_resampled_in_blocks_too() -> None:
-    """The image is not where ONNX has it, but it lies alike."""
+    """The resampling of a channels-last import also runs in blocks."""
     node = 'Transpose <perm=[0,2,3,1]> (a) c = Resize <mode="linear"> (b, , s) d = Transpose <perm=[0,3,1,2]> (c)'
     model = network(node, (40, 50), 18)
     model.graph.node[-1].input[0] = "d"

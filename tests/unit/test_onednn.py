@@ -1,4 +1,4 @@
-"""oneDNN's tags and memory descriptors, against what the library itself answers (tests/published/onednn.json)."""
+"""oneDNN's tags and memory descriptors equal the results of the library (tests/published/onednn.json)."""
 
 import json
 from math import prod
@@ -20,7 +20,7 @@ TAGS = [row[0] for row in LIBRARY["tags"]]
 
 
 def fields(md: MemoryDescriptor) -> list[Any]:
-    """In the order of the library's rows."""
+    """The fields of a descriptor, in the order of the library's rows."""
     lists = map(list, (md.dims, md.padded_dims, md.strides, md.inner_blks, md.inner_idxs))
     return [*lists, md.offset0, md.size]
 
@@ -109,7 +109,7 @@ def test_bf16_is_two_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (lambda: MemoryDescriptor.with_tag((1, 2), "f32", "abc"), "axes"),
         (lambda: MemoryDescriptor.with_tag((1, 2), "f99", "ab"), "f99: no data type"),
@@ -124,7 +124,7 @@ def test_bf16_is_two_bytes() -> None:
         (lambda: tag_format("no tag"), "not a format"),
     ],
 )
-def test_errors_are_one_line(make: Any, said: str) -> None:
-    with pytest.raises(FormatError, match=said) as caught:
+def test_errors_are_one_line(make: Any, expected: str) -> None:
+    with pytest.raises(FormatError, match=expected) as caught:
         make()
     assert "\n" not in str(caught.value)

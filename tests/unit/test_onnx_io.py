@@ -1,4 +1,4 @@
-"""Reading, lifting, emitting: what becomes of each part of a model, and that nothing of it is lost."""
+"""Reading, lifting and emitting preserve every part of a model."""
 
 import re
 import warnings
@@ -57,17 +57,19 @@ def plain(message: object) -> str:
     return re.sub(r'(?m)^ *\w+: ""\n', "", str(message))
 
 
-def nodes(model: onnx.ModelProto, said: onnx.ModelProto | None = None) -> list[str]:
-    """Every node as text, without the types in bodies that another model does not say: emit knows more."""
+def nodes(model: onnx.ModelProto, declared: onnx.ModelProto | None = None) -> list[str]:
+    """Every node as text, without the types in bodies that `declared` lacks, because emit adds inferred ones."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    for node, other in zip(copy.graph.node, (said or model).graph.node, strict=False):  # other lengths differ as text
-        _forget(node, other)
+    for node, other in zip(
+        copy.graph.node, (declared or model).graph.node, strict=False
+    ):  # other lengths differ as text
+        _drop_types(node, other)
     return [plain(node) for node in copy.graph.node]
 
 
-def _forget(node: onnx.NodeProto, said: onnx.NodeProto) -> None:
-    """Without the types in a node's bodies that those of another do not say, at any depth."""
-    for attr, other in zip(node.attribute, said.attribute, strict=False):
+def _drop_types(node: onnx.NodeProto, declared: onnx.NodeProto) -> None:
+    """Remove the types in a node's bodies that the bodies of another node lack, at any depth."""
+    for attr, other in zip(node.attribute, declared.attribute, strict=False):
         if not attr.HasField("g"):
             continue
         attr.g.ClearField("value_info")
@@ -76,7 +78,7 @@ def _forget(node: onnx.NodeProto, said: onnx.NodeProto) -> None:
                 if not known.HasField("type"):
                     value.ClearField("type")
         for inner, other_inner in zip(attr.g.node, other.g.node, strict=False):
-            _forget(inner, other_inner)
+            _drop_types(inner, other_inner)
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -135,7 +137,7 @@ def test_constant_nodes() -> None:
 
 
 def test_a_range_may_have_bounds_of_one_element() -> None:
-    """onnx asks for scalars, which its own body of AffineGrid does not give; runtimes do not mind."""
+    """The bounds of a Range may have one element: onnx requires scalars, but its own body of AffineGrid violates that."""
     bounds = "g (int64[1] a, int64[1] b, int64[1] c) => (int64[N] y)"
     graph = lifted(bounds + " { r = Range (a, b, c) y = Neg (r) }")
     assert graph.value("y").dtype is DType.INT64
@@ -336,7 +338,7 @@ def test_fingerprint() -> None:
 
 def assert_round_trip(model: onnx.ModelProto) -> None:
     result = emitted(model)
-    assert nodes(result, said=model) == nodes(model)
+    assert nodes(result, declared=model) == nodes(model)
     assert plain(result.graph.input) == plain(model.graph.input)
     assert plain(result.graph.output) == plain(model.graph.output)
     assert plain(result.functions) == plain(model.functions)

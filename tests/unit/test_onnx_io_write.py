@@ -1,4 +1,4 @@
-"""Writing: whole or not at all, over whatever is there, with the weights where they are wanted."""
+"""Writing is atomic, replaces existing files, and stores the weights in the message or in external data."""
 
 import os
 import re
@@ -90,7 +90,7 @@ def test_large_models_get_external_data(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "expected"),
     [
         ("none/m.onnx", "folder does not exist"),
         ("file/m.onnx", "folder is a file"),
@@ -99,12 +99,12 @@ def test_large_models_get_external_data(tmp_path: Path, monkeypatch: pytest.Monk
         ("n" * 300, "name is too long"),
     ],
 )
-def test_bad_targets(tmp_path: Path, target: str, said: str) -> None:
+def test_bad_targets(tmp_path: Path, target: str, expected: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(OutputError, match=said) as caught:
+    with pytest.raises(OutputError, match=expected) as caught:
         write(model(), tmp_path / target)
     assert re.fullmatch(r".*", str(caught.value))
     assert sorted(os.listdir(tmp_path)) == before
@@ -139,7 +139,7 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path, external: str | N
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """/dev/full cannot be a target, so that a write to it is put in by hand."""
+    """A full disk leaves no file; /dev/full cannot be a target, so the test replaces the write."""
     with pytest.MonkeyPatch.context() as patch:
 
         def fail(*_: object) -> None:
@@ -170,7 +170,7 @@ def filled(fill: float) -> ir.Model:
 
 
 def test_other_weights_get_a_name_of_their_own(tmp_path: Path) -> None:
-    """The old file stays until the model is replaced; one that layoutopt named by its content goes, one of the user stays."""
+    """The old file stays until the model is replaced; then it is removed only if layoutopt named it by its content."""
     path = tmp_path / "m.onnx"
     first = write(filled(1), path, "w.bin")
     assert first.files == (path, tmp_path / "w.bin")
@@ -245,7 +245,7 @@ def test_a_full_disk_under_external_data_is_named(dtype: type) -> None:
 
 
 def test_every_moment_of_a_renewal_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the last rename or removal was: the model computes the old or the new thing, and its weights are there."""
+    """After every rename or removal, the model is the old or the new one, and its weights exist."""
     path = tmp_path / "m.onnx"
     seen = []
 

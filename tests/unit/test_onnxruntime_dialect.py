@@ -1,4 +1,4 @@
-"""The dialect of onnxruntime's blocked kernels: what becomes native, what is fused, and the guard."""
+"""The dialect of onnxruntime's blocked kernels: native ops, fused ops, and the block-size guard."""
 
 from collections import Counter
 
@@ -75,7 +75,7 @@ def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
 
 @pytest.mark.parametrize(("channels", "size", "gates"), [(32, 64, 0), (256, 12, 1)])
 def test_gates_scale_what_is_smaller(channels: int, size: int, gates: int) -> None:
-    """The filter of the next convolution, or the image."""
+    """A gate scales the smaller tensor: the filter of the next convolution, or the image."""
     shape = f"1,{channels},{size},{size}"
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[{shape}] y) {{

@@ -1,4 +1,4 @@
-"""The table of operators: nothing is missing by oversight, and the page is what the registry says."""
+"""The table of operators contains every operator, and the page agrees with the registry."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from layoutopt.report.operators import UNKNOWN, known_operators, operators_page
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
 
-def said(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["ops", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -45,11 +45,11 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_the_command() -> None:
-    assert said("--markdown") == operators_page(known_operators())
-    (conv,) = [each for each in json.loads(said("Conv", "--json")) if not each["domain"]]
+    assert output_of("--markdown") == operators_page(known_operators())
+    (conv,) = [each for each in json.loads(output_of("Conv", "--json")) if not each["domain"]]
     assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
-    assert "com.microsoft.Gelu" in said("com.microsoft::gelu") and "its indices" in said("maxunpool")
-    assert {each["family"] for each in json.loads(said("--family", "pooling", "--json"))} == {"pooling"}
+    assert "com.microsoft.Gelu" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
+    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json"))} == {"pooling"}
 
 
 @pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])

@@ -1,4 +1,4 @@
-"""Padding transfer: cases in which a rule must not be too optimistic, and cases in which it need not be careful."""
+"""Padding transfer functions: cases that must be conservative, and cases that may be precise."""
 
 from collections.abc import Mapping
 
@@ -87,7 +87,7 @@ def test_padding_of_channels(op: Op, states: tuple[Padding, ...], result: Paddin
 
 def test_an_operand_covers_the_padding_of_its_own_axes_only() -> None:
     scaled = op_of("Mul", IMAGE, (1, 17, 1, 1))
-    assert left(scaled, "NCHW8c8n", FINITE, ZERO) is ANY  # its elements meet the padding of the batch
+    assert left(scaled, "NCHW8c8n", FINITE, ZERO) is ANY  # its elements are multiplied with the padding of the batch
     assert left(scaled, "NCHW8c8n", ZERO, ZERO) is ZERO
 
 
@@ -116,7 +116,7 @@ def test_a_bias_reaches_the_padding_that_it_broadcasts_over() -> None:
 
 @pytest.mark.parametrize(("zero", "is_legal"), [(0, True), (7, False)])
 def test_padding_of_constants_is_checked_too(zero: int, is_legal: bool) -> None:
-    """Both are zero, but with zero points neither is nothing."""
+    """Padding of constants is checked: with nonzero zero points, zero padding is not neutral."""
     x, w = np.ones((1, 3, 4, 4), np.uint8), np.ones((2, 3, 1, 1), np.uint8)
     points = (np.asarray(point, np.uint8) for point in (1, zero))
     op = op_of("ConvInteger", x, w, *points, out=(1, 2, 4, 4), dtype=DType.UINT8)
@@ -133,8 +133,8 @@ def test_strings_have_no_padding() -> None:
     [
         ((5, 8), (ANY, ZERO), ANY),  # five rows in blocks of 8: garbage stays in rows of padding
         ((5, 8), (ZERO, ZERO), ZERO),
-        ((8, 7), (FINITE, ZERO), ZERO),  # seven summed over in blocks of 8: it meets zeros
-        ((8, 7), (ANY, ZERO), None),  # but zero times infinity is none
+        ((8, 7), (FINITE, ZERO), ZERO),  # a sum over seven in blocks of 8: the padding is multiplied by zeros
+        ((8, 7), (ANY, ZERO), None),  # zero times infinity is NaN
         ((8, 7), (FINITE, FINITE), None),
         ((5, 7), (FINITE, ZERO), ANY),
     ],

@@ -149,7 +149,7 @@ def test_the_pipelines() -> None:
 
 
 def test_a_pipeline_that_has_run_changes_nothing(graph: Graph, context: PassContext) -> None:
-    """The passes behind the planner, a second time on what they made."""
+    """The passes behind the planner change nothing when they run a second time."""
     DEFAULT_PIPELINE.run(graph, context)
     again = tuple(step for step in DEFAULT_PIPELINE.passes if step.name not in ("assign-formats", "insert-casts"))
     assert not any(result.changed for result in Pipeline(again).run(graph, context))
@@ -174,7 +174,7 @@ def test_lowering_and_the_passes_of_a_dialect_are_reported_and_watched(name: str
 
 
 def test_a_pass_behind_lowering() -> None:
-    """A pipeline that lowers the graph itself runs as it is."""
+    """A pipeline that contains `Lower` runs unchanged, with a further pass behind the passes of the dialect."""
 
     @dataclass(frozen=True)
     class Rename(Pass):
@@ -213,9 +213,9 @@ def test_values_that_nobody_reads_go_with_their_ops(graph: Graph, context: PassC
     assert gone is None
 
 
-@pytest.mark.parametrize(("name", "said"), [("b", "part of another op"), ("q", "no such tensor")])
-def test_a_tensor_that_is_gone_cannot_be_pinned(name: str, said: str) -> None:
-    """The message tells whether the model has it."""
+@pytest.mark.parametrize(("name", "expected"), [("b", "part of another op"), ("q", "no such tensor")])
+def test_a_tensor_that_is_gone_cannot_be_pinned(name: str, expected: str) -> None:
+    """The message states whether the model contains the tensor."""
     pipeline = Pipeline((DropRepeats(), *DEFAULT_PIPELINE.passes))
-    with pytest.raises(PinError, match=f"{name}: .*{said}"):
+    with pytest.raises(PinError, match=f"{name}: .*{expected}"):
         layoutopt.optimize(onnx.parser.parse_model(MODEL), "gpu-hopper", pins={name: "NHWC"}, pipeline=pipeline)

@@ -1,4 +1,4 @@
-"""Idioms: every spelling that exporters write is found and computes the same, and near misses are left alone."""
+"""Fusion patterns: every form that exporters write is fused and equivalent, and similar ops stay unchanged."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def activation(body: str, *, opset: int = 18, **constants: object) -> onnx.Model
 
 
 def fused(proto: onnx.ModelProto) -> Graph:
-    """The graph after the pass, for the dialect that has all kernels; what it computes is checked."""
+    """The graph after the pass, for the dialect that has all kernels; its outputs are compared."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(
         None,  # type: ignore[arg-type]

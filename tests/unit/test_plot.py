@@ -1,4 +1,4 @@
-"""The pictures say what the formats and plans say: read back from the SVG."""
+"""The pictures agree with formats and plans, as read back from the SVG."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""Quantised units: planned as a whole where a target has kernels for integers, and whole in every case."""
+"""QDQ groups: planned as one op if a target has integer kernels, and never split by a cast."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -64,7 +64,7 @@ def unit() -> onnx.ModelProto:
 
 
 def residual(inside: int, outside: int, zero: int, *, depthwise: bool) -> onnx.ModelProto:
-    """Units around two convolutions with scales per channel, a residual and a pool."""
+    """QDQ groups of two convolutions with scales per channel, a residual and a pool."""
     side = 3 if depthwise else 1
     group = f"group = {outside}, pads = [1, 1, 1, 1]" if depthwise else "group = 1"
     text = RESIDUAL.replace("[1,C,", f"[1,{inside},").replace("[1,D,", f"[1,{outside},").replace("ZERO", str(zero))
@@ -86,8 +86,8 @@ def formats(result: layoutopt.Result, kind: str) -> list[list[str | None]]:
     return [[*op.inputs[:2], *op.outputs] for op in result.report.ops if op.kind == kind]
 
 
-def torn(graph: Graph) -> list[str]:
-    """Casts that stand beside a step between fractions and integers, on the side of the fractions."""
+def split_groups(graph: Graph) -> list[str]:
+    """The casts next to a Q/DQ op on its floating-point side."""
     found = []
     for op in filter(is_cast, graph.ops):
         (source,), (copy,) = op.inputs, op.outputs
@@ -116,7 +116,7 @@ def test_a_unit_lies_as_kernels_for_its_integers_want_it(target: str, wanted: st
     assert result.report.changed and result.report.verification.status == "passed"
     ((x, _, y),) = formats(result, "Conv")
     assert x == y == wanted
-    assert not torn(result.graph)
+    assert not split_groups(result.graph)
     assert all(str(cast.tensor) in ("q", "p") for cast in result.report.casts if cast.moves_data)
     (weight,) = (tensor for tensor in result.proto.graph.initializer if np.prod(tensor.dims) == 64 * 64 * 9)
     assert weight.data_type == onnx.TensorProto.INT8
@@ -131,7 +131,7 @@ SIZES = ((64, 64), (17, 33), (16, 40))
     ("target", "sizes", "zero", "depthwise"), list(product(TARGETS, SIZES, (0, 128), (False, True)))[::7]
 )
 def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
-    hold(target, sizes, zero, depthwise, dialect)
+    assert_whole(target, sizes, zero, depthwise, dialect)
 
 
 @pytest.mark.thorough
@@ -142,19 +142,19 @@ def test_no_unit_is_torn(target: str, sizes: tuple[int, int], zero: int, depthwi
 def test_no_unit_is_torn_whatever_it_is(
     target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str
 ) -> None:
-    hold(target, sizes, zero, depthwise, dialect)
+    assert_whole(target, sizes, zero, depthwise, dialect)
 
 
-def hold(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
-    """Equal, whole, stable; and planned anew for another target it still is."""
+def assert_whole(target: str, sizes: tuple[int, int], zero: int, depthwise: bool, dialect: str) -> None:
+    """Assert that the result is equivalent, has whole QDQ groups and is stable, also after a run for another target."""
     model = residual(*sizes, zero, depthwise=depthwise)
     result = layoutopt.optimize(model, target, dialect=dialect)
     assert result.report.verification.status == "passed"
-    assert not torn(result.graph)
+    assert not split_groups(result.graph)
     assert not layoutopt.optimize(result.proto, target, dialect=dialect).report.changed
     other = layoutopt.optimize(result.proto, "gpu-ampere", dialect=dialect)
     assert other.report.verification.status == "passed"
-    assert not torn(other.graph)
+    assert not split_groups(other.graph)
 
 
 def test_a_pin_inside_of_a_unit_is_refused() -> None:
@@ -165,11 +165,11 @@ def test_a_pin_inside_of_a_unit_is_refused() -> None:
 def test_a_pin_on_integers_is_met() -> None:
     result = layoutopt.optimize(unit(), "gpu-hopper", pins={"q": "NHWC", "x": "NHWC"})
     assert result.report.verification.status == "passed"
-    assert not torn(result.graph)
+    assert not split_groups(result.graph)
 
 
 def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> None:
-    """And those that are dequantised stay so."""
+    """Weights with a QuantizeLinear in the model are stored as integers; weights with a DequantizeLinear only stay so."""
     text = MODEL.replace("w = Deq", "v = QuantizeLinear (u, weight_scale, weight_zero)\n    w = Deq")
     model = onnx.parser.parse_model(text)
     weight = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float32)
@@ -181,7 +181,7 @@ def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> N
 
 
 class SwapChannels(Pass):
-    """A pass with a bug: two channels of the integers between two units change places."""
+    """A pass with a bug: it swaps two channels of the integers between two QDQ groups."""
 
     name = "swap-channels"
 
@@ -195,7 +195,7 @@ class SwapChannels(Pass):
 
 @pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b"])
 def test_two_channels_in_the_wrong_place_are_found(target: str) -> None:
-    """Rounding is no excuse for a wrong layout, be it ever so small a part of the tensor."""
+    """Verification detects two swapped channels, although a small part of the tensor differs."""
     pipeline = Pipeline((*DEFAULT_PIPELINE.passes[:-2], SwapChannels(), *DEFAULT_PIPELINE.passes[-2:]))
     with pytest.raises(VerificationError):
         layoutopt.optimize(residual(64, 64, 128, depthwise=False), target, pipeline=pipeline)
@@ -231,7 +231,7 @@ def normalised(depth: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("target", ["gpu-hopper", "ascend-910b"])
 def test_a_rounding_on_the_way_is_no_error(target: str) -> None:
-    """As a whole the models differ, since one step becomes many."""
+    """A rounding of an inner integer passes, although the outputs differ, because later ops amplify one step."""
     assert layoutopt.optimize(normalised(4), target).report.verification.status == "passed"
 
 
@@ -303,7 +303,7 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
     assert result.report.changed
     logical = dict(zip(("c", "d", "y"), ran(model, feed, optimised=False), strict=True))
     feed = {name: pack(value, lookup(pins[name])) if name in pins else value for name, value in feed.items()}
-    step = 0.05 * 1.01  # in the units: a sum in another order may be rounded to the other side
+    step = 0.05 * 1.01  # of the quantised values: a sum in another order may be rounded to the next one
     for (name, want), got in zip(logical.items(), ran(result.proto, feed), strict=True):
         got = unpack(got, lookup(pins[name]), want.shape) if name in pins else got
         assert np.abs(want - got).max() < (1e-4 * np.abs(want).max() if name == "c" else step), name
@@ -350,7 +350,7 @@ def test_so_is_an_output_that_is_pinned_and_need_not_be_moved(dialect: str) -> N
 
 
 class ChannelsLast:
-    """A target that wants images in NHWC for convolutions, and that would rather not cast what they give."""
+    """A target with convolutions in NHWC whose conversions of results are expensive."""
 
     name, dialect = "channels-last", "ops"
 
@@ -366,7 +366,7 @@ class ChannelsLast:
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])
 def test_an_output_that_is_quantised_is_not_rounded_by_default(dialect: str) -> None:
-    """As onnxruntime 1.31 does where a Transpose stands between."""
+    """A quantised output is not rounded; onnxruntime 1.31 rounds it if a Transpose is between it and the QuantizeLinear."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,6,7] x) => (float[1,8,6,7] y, uint8[1,8,6,7] p)
     <float s = {0.05}, uint8 z = {128}>
     {

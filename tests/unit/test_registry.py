@@ -1,4 +1,4 @@
-"""Entry points of installed packages: loaded when a registry is first asked, and refused in one line."""
+"""Entry points of installed packages: loaded at the first access to a registry, and refused in one line."""
 
 import subprocess
 import sys
@@ -72,13 +72,13 @@ class Next(Step):
 
 
 class Nowhere(Step):
-    """A pass with no place."""
+    """A pass without a position in the pipeline."""
 
     name, after = "nowhere", ""
 
 
 class Lost(Step):
-    """A pass with a place that is not there."""
+    """A pass next to a pass that does not exist."""
 
     name, after = "lost", "no-such-pass"
 
@@ -96,14 +96,14 @@ BROKEN_FORMATS = format_system("Test", "Test manual", ("T4", "NC?W", "NCHW", "")
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registries as before any entry point was looked for, and as that after each test."""
+    """Registries without loaded entry points, before and after each test."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
     monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
     catalog._added.cache_clear()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
-    """Have a package that is this file declare entry points; the objects of it by their names."""
+    """Let this file declare entry points of a package; returns its objects by name."""
     found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
     monkeypatch.setattr(group, "_found", found)
     monkeypatch.setattr(group, "_loaded", {})
@@ -176,7 +176,7 @@ def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "value", "says"),
+    ("group", "value", "expected"),
     [
         (base.EXTENSIONS, "nothing", "cannot be loaded: AttributeError"),
         (base.EXTENSIONS, "NUMBER", "is neither a class that derives from LayoutRule"),
@@ -191,13 +191,13 @@ def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_error_is_one_line_with_the_package(
-    monkeypatch: pytest.MonkeyPatch, group: EntryPoints, value: str, says: str
+    monkeypatch: pytest.MonkeyPatch, group: EntryPoints, value: str, expected: str
 ) -> None:
     install(monkeypatch, group, mine=value)
     with pytest.raises(ExtensionError) as caught:
         group.load_all()
     line = str(caught.value)
-    assert says in line and "\n" not in line
+    assert expected in line and "\n" not in line
     assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
 
 

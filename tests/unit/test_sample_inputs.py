@@ -33,7 +33,7 @@ def prepare(model: onnx.ModelProto, **options) -> tuple[SampleInputs, Sizes]:
 
 
 def runs_at_once(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
-    """The model runs at the inferred sizes and at every guard, on the values that are drawn first."""
+    """Whether the model runs at the inferred sizes and at every guard, on the first drawn values."""
     session = Session(model.SerializeToString(), optimised=False)
     assert inputs.dimensions is not None
     for point in (*sizes.points, *sizes.guards):
@@ -125,10 +125,10 @@ FORCED = {
 
 @pytest.mark.parametrize("name", FORCED)
 def test_what_an_op_requires_is_met_without_a_try(name: str) -> None:
-    declared, body, wanted = FORCED[name]
+    declared, body, expected_sizes = FORCED[name]
     model = written(declared, body)
     inputs, sizes = prepare(model, may_run=False)
-    assert {each: sizes.ranges[each][0] for each in wanted} == wanted
+    assert {each: sizes.ranges[each][0] for each in expected_sizes} == expected_sizes
     runs_at_once(model, inputs, sizes)
     verdict = verify_models(model.SerializeToString(), model.SerializeToString())
     assert verdict.status == "passed" and len(verdict.sizes) >= 1
@@ -143,7 +143,7 @@ def test_images_may_have_their_channels_last() -> None:
 
 
 def test_a_guess_that_the_runtime_refuses_is_replaced() -> None:
-    """Nothing but the run shows that the Reshape wants exactly 16 of them: the target is computed."""
+    """Only a run shows that the Reshape, whose target is computed, requires exactly 16 elements."""
     body = """k = Constant <value = float[1] {16.0}> () z = Sub (x, x) r = ReduceMax <keepdims = 0> (z)
     t = Add (r, k) n = Cast <to = 7> (t) y = Reshape (x, n)"""
     model = written("float[a,c] x", body, "float[?] y")
@@ -287,7 +287,7 @@ def test_a_mask_leaves_something_whichever_way_it_is_meant(body: str, kept: bool
 
 
 def test_a_sampling_grid_of_a_size_that_is_an_input() -> None:
-    """Random sizes of 0 and 1 make the original fail; sizes have to go together with the other input."""
+    """Verification passes although random sizes of 0 and 1 fail, because the sizes must agree with the other input."""
     node = helper.make_node("AffineGrid", ["theta", "size"], ["y"])
     declared = [
         helper.make_tensor_value_info("theta", onnx.TensorProto.FLOAT, [2, 2, 3]),
@@ -300,7 +300,7 @@ def test_a_sampling_grid_of_a_size_that_is_an_input() -> None:
 
 
 def test_plain_values_are_tried_where_random_ones_fail() -> None:
-    """Random rows of 0 and 1 repeat a tensor never to the shape that is needed; ones do, without a look at the graph."""
+    """Ones are tried if random repeats of 0 and 1 fail, as for a Tile whose result has a fixed shape; no graph is needed."""
     model = written("float[2,3] w, int64[8] x", "t = Tile (w, x) y = Relu (t)", "float[2,3] y")
     graphless = SampleInputs()
     once = written("float[2,3] w, int64[2] x", "t = Tile (w, x) y = Add (t, w)", "float[2,3] y")
@@ -348,7 +348,7 @@ def test_given_inputs_are_perturbed_a_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected"),
     [
         ({"q": np.ones(3, np.float32)}, "q: no such input; there are x, z"),
         ({"z": np.ones(3)}, "z: the values are float64; the input is float32"),
@@ -356,14 +356,14 @@ def test_given_inputs_are_perturbed_a_little() -> None:
         ({"x": np.ones((2, 2), np.float32)}, "x: the values are 2x2; the input is 2x3"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(given: dict[str, np.ndarray], says: str) -> None:
+def test_arrays_that_do_not_fit_are_refused(given: dict[str, np.ndarray], expected: str) -> None:
     for call in (
         lambda: verify_models(SHORT.SerializeToString(), SHORT.SerializeToString(), inputs=given),
         lambda: layoutopt.optimize(SHORT, "gpu-hopper", inputs=given),
     ):
         with pytest.raises(InputError) as caught:
             call()
-        assert str(caught.value) == says and caught.value.exit_code == 2
+        assert str(caught.value) == expected and caught.value.exit_code == 2
 
 
 def test_given_inputs_give_sizes() -> None:
@@ -390,7 +390,7 @@ def test_files_of_inputs_go_to_every_command(tmp_path, monkeypatch, capsys) -> N
     assert main(["optimize", "a.onnx", "-o", "out.onnx", "-t", "gpu-hopper", "--inputs", "small.npz", "-q"]) == 0
     capsys.readouterr()
     for arguments in (["optimize", "a.onnx", "--dry-run"], ["verify", "a.onnx", "b.onnx"], ["bench", "a.onnx"]):
-        for file, says in (
+        for file, expected in (
             ("other.npz", "q: no such input"),
             ("none.npz", "none.npz: no such file"),
             ("one.npy", "one.npy: a single array"),
@@ -398,12 +398,12 @@ def test_files_of_inputs_go_to_every_command(tmp_path, monkeypatch, capsys) -> N
         ):
             assert main([*arguments, "--inputs", file]) == 2
             output = capsys.readouterr()
-            assert output.out == "" and says in output.err and output.err.count("\n") == 1
+            assert output.out == "" and expected in output.err and output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["?", "?1", "unk__7", "a b", "a'b", "x[1]", "H*W", ""])
 def test_files_and_graphs_have_the_same_names_for_dimensions(name: str) -> None:
-    """Whatever an exporter called it, so that sizes of the graph are those of the session."""
+    """Dimensions have equal names in the graph and in a session, whatever names the exporter wrote."""
     model = written("float[N,M] x, float[4,3] w", "y = MatMul (x, w)")
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = name
     if not name:

@@ -57,7 +57,7 @@ ROWS = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,12,32] x) => (floa
 
 
 def saved(text: str, level: str, folder: Path) -> onnx.ModelProto:
-    """What onnxruntime makes of a model, and writes down."""
+    """The model as onnxruntime optimises and saves it."""
     model = onnx.parser.parse_model(text)
     generator = np.random.default_rng(0)
     shapes = {
@@ -97,7 +97,7 @@ def test_they_are_optimised_and_compute_the_same(text: str, level: str, target: 
 
 
 def test_what_they_have_in_them(tmp_path: Path) -> None:
-    """So that the other test is about something."""
+    """The saved models contain the ops that the other test is about."""
     assert kinds(saved(IMAGES, "extended", tmp_path))["com.microsoft::FusedConv"] == 1
     assert kinds(saved(IMAGES, "all", tmp_path))["com.microsoft.nchwc::Conv"] >= 3
     assert kinds(saved(SEQUENCES, "extended", tmp_path))["com.microsoft::SkipLayerNormalization"] == 1

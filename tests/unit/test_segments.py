@@ -1,4 +1,4 @@
-"""Quantised models are compared segment by segment: a rounding may fall on the other side, a channel may not go elsewhere."""
+"""Quantised models are compared segment by segment: rounded values may differ by one step, permuted channels fail."""
 
 import numpy as np
 import onnx
@@ -35,7 +35,7 @@ def chain(
     scale: float = 1.0,
     end: str = "Identity",
 ) -> onnx_ir.Model:
-    """Convolutions of integers behind a float product, and what is wrong with the third of them.
+    """Convolutions of integers behind a float product, with a fault in the third one.
 
     Args:
         gain: a factor in front of all.
@@ -114,7 +114,7 @@ def test_so_is_a_channel_that_is_a_little_off(change: dict[str, float]) -> None:
 
 
 def test_so_is_one_step_in_one_element_where_no_rounding_explains_it() -> None:
-    """Where it is not known what was rounded, nobody can tell."""
+    """One step in one element is detected, unless the values before rounding are unknown."""
     assert wrong(compared(chain(touched=1.0))) == {"q3"}
     assert compared(chain(touched=1.0), knows_fractions=False).status == "passed"
 
@@ -144,7 +144,7 @@ def test_whole_models_are_cut(dialect: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def cut(gain: float = 1.0, *, bias: float = 0.0, inside: bool = False) -> onnx_ir.Model:
-    """Fractions in float16 that are cut off, either at the end or on the way."""
+    """A model that rounds float16 values down, at its output or inside of it."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float16[1,16,24,24] x) => (REPLY) {
         c = Conv <pads = [1, 1, 1, 1]> (x, w)
         m = Mul (c, gain)

@@ -1,4 +1,4 @@
-"""Sizes of symbolic dimensions: what is said and assumed of them, prices over them, and at which models are compared."""
+"""Sizes of symbolic dimensions: given and inferred sizes, prices over them, and the sizes of verification."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def test_what_is_no_size_is_refused(dims: dict[str, int], message: str) -> None:
 
 @dataclass(frozen=True)
 class Counting:
-    """A second for every element of the first operand; conversions the same."""
+    """Costs one second per element of the first operand of an op or a conversion."""
 
     name: str = "counting"
     dialect: str = "functions"
@@ -115,7 +115,7 @@ def test_a_price_is_the_mean_over_the_sizes() -> None:
 
 
 def test_a_conversion_that_moves_nothing_at_one_size_is_not_free() -> None:
-    """Which it is where the extent is 1 whatever the size: then no byte moves."""
+    """A conversion is free only if the extent is 1 at every size."""
     x = image("N", 8, "H", "H")
     sized = SizedCostModel(Counting(), Sizes.of([x], {"N": 1, "H": 1}))
     assert sized.conversion_seconds(x, NCHW, NHWC) > 0
@@ -138,7 +138,7 @@ def test_trials_are_of_sizes_that_are_planned_for_and_of_others() -> None:
 
 
 class Described:
-    """What a session of onnxruntime says of inputs."""
+    """A description of an input as in a session of onnxruntime."""
 
     def __init__(self, name: str, type: str, shape: list[int | str | None]) -> None:
         self.name, self.type, self.shape = name, type, shape
@@ -212,5 +212,5 @@ def test_what_is_assumed_is_noted() -> None:
     report = layoutopt.optimize(net, "gpu-hopper").report
     assert [(each.name, each.low, each.high, each.assumed) for each in report.dims] == [("N", 1, 1, True)]
     assert [note.where for note in report.notes if note.source == "sizes"] == ["N"]
-    said = layoutopt.optimize(net, "gpu-hopper", dims={"N": 7}).report
-    assert [note.where for note in said.notes if note.source == "sizes"] == []
+    report = layoutopt.optimize(net, "gpu-hopper", dims={"N": 7}).report
+    assert [note.where for note in report.notes if note.source == "sizes"] == []

@@ -1,4 +1,4 @@
-"""Symbolic inference: what it says of shapes and of what they are computed from is so at every size; what it may not say."""
+"""Symbolic inference: inferred shapes and elements are right at every size, and facts that do not hold are not inferred."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def lifted(text: str, header: str = HEADER) -> tuple[onnx.ModelProto, Graph]:
 
 @dataclass(frozen=True)
 class Fact:
-    """A model, what is to be said of a value in it, and the operators that it is about."""
+    """A model, the expected shape or elements of a value, and the operators under test."""
 
     body: str
     value: str
@@ -238,8 +238,8 @@ FACTS = {
 SIZES = ({"N": 2, "H": 9, "W": 8}, {"N": 1, "H": 16, "W": 6}, {"N": 3, "H": 7, "W": 10})
 
 
-def said(model: onnx.ModelProto, graph: Graph, sizes: Mapping[str, int]) -> list[str]:
-    """What is not so at some sizes; nothing where the model does not run at them."""
+def wrong_facts(model: onnx.ModelProto, graph: Graph, sizes: Mapping[str, int]) -> list[str]:
+    """The inferred facts that are wrong at some sizes; empty if the model does not run at these sizes."""
     everything = onnx.ModelProto()
     everything.CopyFrom(model)
     del everything.graph.output[:]
@@ -282,7 +282,7 @@ def test_what_is_said_is_so(fact: Fact) -> None:
     if fact.elements:
         assert ",".join(map(str, value.elements or ("none",))) == fact.elements
     for sizes in SIZES:
-        assert said(model, graph, sizes) == []
+        assert wrong_facts(model, graph, sizes) == []
 
 
 def test_every_rule_is_tried() -> None:
@@ -320,7 +320,7 @@ def test_two_unknown_extents_do_not_follow_from_the_number_of_elements() -> None
 
 
 def test_the_names_that_outputs_are_given_are_no_proof() -> None:
-    """Exporters name the axes of the result like those of the image, however large it is."""
+    """Declared names of output dimensions are not used: exporters name them like those of the image, whatever their size."""
     body = filter_of(8, 4, 3, 3) + "c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, f) y = Relu (c)"
     assert shape_of(body, output="float[N,8,H,W] y") == "N,8,(H+1)//2,(W+1)//2"
     model = onnx.parser.parse_model(f"{HEADER} net (float[N,4,H,W] x) => (float[N,8,H,W] y) {{ {body} }}")
@@ -344,7 +344,7 @@ def test_odd_names_go_in_and_out_as_they_are() -> None:
 
 
 def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
-    """(H - 8) / 2 is rounded down where H is at least 8, as it is where a window of 8 lies inside."""
+    """(H - 8) / 2 is rounded down if H is at least 8; a dead op with a window of 8 does not prove that."""
     arithmetic = NUMBERS + "e = Constant <value_int: int = -8> () " + HALF + "b = Add (h, e) d = Div (b, two) "
     pool = "p = MaxPool <kernel_shape = [8, 1]> (x) "
     use = ints("z", 0) + "u = Unsqueeze (d, z) y = Expand (one, u) " + "q = Cast <to = 1> (u) "
@@ -360,7 +360,7 @@ def test_what_only_dead_ops_need_is_not_taken_for_granted() -> None:
 
 
 def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a Reshape whose target becomes known; the branch beside it stays as it was."""
+    """A second inference infers only the Reshape whose target has become known and its successors."""
     text = (
         "net (float[N,4,H,W] x, int64[2] t) => (float[?] y, float[?] z) { r = Reshape (x, t) y = Relu (r) z = Abs (x) }"
     )
@@ -378,7 +378,7 @@ def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.M
 
 
 def test_sizes_of_unknown_dimensions_are_measured() -> None:
-    """A pool that rounds up: onnx computes its extents from numbers only."""
+    """The extents of a pool that rounds up are measured, because onnx computes them from numbers only."""
     _, graph = lifted(
         "net (float[N,4,H,W] x) => (float[?] y) "
         "{ p = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (x) y = Relu (p) }"
@@ -399,7 +399,7 @@ def test_extents_pass_through_functions_that_call_functions() -> None:
     header = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>'
     model, graph = lifted(f"net (float[N,4,H,W] x) => (y) {{ f = my.fourth (x) y = Relu (f) }} {FUNCTIONS}", header)
     assert graph.value("y").shape == as_shape(("N", 4, "H//8", "W//8"))
-    assert said(model, graph, {"N": 2, "H": 16, "W": 24}) == []
+    assert wrong_facts(model, graph, {"N": 2, "H": 16, "W": 24}) == []
 
 
 def test_a_type_function_of_an_extension() -> None:

@@ -11,7 +11,7 @@ MODEL = '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y
 
 
 def run(tmp_path: Path, *arguments: str, **variables: str) -> list[str]:
-    """The files that a process of Python leaves under its home and temporary folders."""
+    """The files that a Python process writes to its home and temporary folders."""
     folders = {name: tmp_path / name for name in ("HOME", "TMPDIR")}
     for folder in folders.values():
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""The functions of `layoutopt.testing` accept what meets the laws, and refuse what breaks one of them, with the case."""
+"""The functions of `layoutopt.testing` accept extensions that meet the laws, and name the case that breaks one."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ net (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) { a = Relu (x) b = Relu (a)
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules that a test registers are forgotten after it."""
+    """Remove the rules that a test has registered."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
 
 
@@ -58,7 +58,7 @@ def reversing(name: str) -> testing.Sample:
 def test_a_rule_that_is_wrong() -> None:
     @register
     class Reverse(OneAxis):
-        """It claims to work along the last axis, and works along the channels."""
+        """A wrong rule: it declares the last axis, and the op reverses the channels."""
 
         family = "rearrangement"
         ops = ("test::Reverse",)
@@ -77,7 +77,7 @@ def test_a_rule_that_is_wrong() -> None:
 def test_a_rule_that_is_right() -> None:
     @register
     class Backwards(OneAxis):
-        """It is written in canonical order with padding."""
+        """A valid rule: it lowers the op in canonical order, and keeps the padding state."""
 
         family = "rearrangement"
         ops = ("test::Backwards",)
@@ -125,7 +125,7 @@ def changed(**members: object) -> CostModel:
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "expected"),
     [
         ({"conversion_seconds": lambda value, src, dst: 0.0}, "from NCHW to NHWC in 0.0 s"),
         ({"conversion_seconds": lambda value, src, dst: 1.0}, "from NCHW to NCHW in 1.0 s"),
@@ -133,8 +133,8 @@ def changed(**members: object) -> CostModel:
         ({"name": ""}, "needs a name"),
     ],
 )
-def test_cost_models(members: dict[str, object], says: str) -> None:
-    with pytest.raises(AssertionError, match=says):
+def test_cost_models(members: dict[str, object], expected: str) -> None:
+    with pytest.raises(AssertionError, match=expected):
         testing.check_cost_model(changed(**members))
 
 
@@ -159,7 +159,7 @@ class DropRepeats(Pass):
 
 
 class DropAll(DropRepeats):
-    """It takes Neg for Relu."""
+    """A wrong pass: it removes Neg and Relu."""
 
     def applies(self, op: Op) -> bool:
         return op.kind in ("Relu", "Neg")
@@ -167,7 +167,7 @@ class DropAll(DropRepeats):
 
 @dataclass(frozen=True)
 class Restless(Pass):
-    """It changes the graph at every run."""
+    """A wrong pass: it changes the graph at every run."""
 
     name = "restless"
     after = "assign-formats"
@@ -177,7 +177,7 @@ class Restless(Pass):
 
 
 class Thawed(Pass):
-    """It is no dataclass."""
+    """A wrong pass: it is no dataclass."""
 
     name = "thawed"
 
@@ -215,12 +215,12 @@ class Doubled(FusionPattern):
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"), [("anchor", "the anchor is not"), ("cycle", "read what it replaces"), ("result", "no op of")]
+    ("fault", "expected"), [("anchor", "the anchor is not"), ("cycle", "read what it replaces"), ("result", "no op of")]
 )
-def test_patterns(fault: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert testing.check_pattern(Doubled(), MODEL, MODEL) == 2
     monkeypatch.setattr(Doubled, "fault", fault)
-    with pytest.raises(AssertionError, match=says):
+    with pytest.raises(AssertionError, match=expected):
         testing.check_pattern(Doubled(), MODEL)
 
 

@@ -1,4 +1,4 @@
-"""Types in bodies: those that follow from what an op is given, and no more than is true in every iteration."""
+"""Types in bodies follow from the operands of the op, and hold in every iteration."""
 
 import control_flow_models
 import onnx_ir as ir
@@ -51,7 +51,7 @@ def test_a_state_has_the_shape_that_no_iteration_changes(step: str, inside: str,
 
 
 def plain(value: object) -> str:
-    """A type, with one name for all dimensions of which nothing is known."""
+    """A type, with one name for all unknown dimensions."""
     shape = value.shape  # type: ignore[attr-defined]
     dims = [] if shape is None else ["?" if "?" in str(dim) else str(dim) for dim in shape]
     return f"{value.dtype}[{'?' if shape is None else ','.join(dims)}]"  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def test_elements_of_a_sequence() -> None:
 
 
 def test_the_length_of_a_sequence_that_follows_from_other_shapes() -> None:
-    """It is known after the first reading: a second one finds no more."""
+    """The first inference finds the length of the sequence; a second one finds nothing new."""
     first = lifted("""g (float[2,3,8] x, float[2,8] h) => (float[?,?] y, float[?,?,?] a) {
         n = Constant <value_ints = [-1]> () b = Shape <end = 1> (x) c = Shape <start = 1, end = 2> (x)
         t = Concat <axis = 0> (b, c, n) r = Reshape(x, t) z = Transpose <perm = [1, 0, 2]> (r)

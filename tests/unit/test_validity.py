@@ -1,4 +1,4 @@
-"""Who is to blame: out of memory is out of memory, a bug is a bug, and a model is invalid only if the runtime says so."""
+"""Classes of errors: out of memory, a bug of layoutopt, and an invalid model, which onnxruntime refuses as well."""
 
 import errno
 from importlib import import_module
@@ -165,6 +165,6 @@ def test_exit_codes_of_memory_and_bugs(
 
         monkeypatch.setattr(inference, "lift", fails)
         assert entry.main(["optimize", "m.onnx", "-o", "out.onnx", "-q"]) == code
-        said = capsys.readouterr().err
-        assert text in said and said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert text in output and output.count("\n") == 1
         assert not (tmp_path / "out.onnx").exists()

@@ -1,4 +1,4 @@
-"""The judge: what it lets pass, what it does not, and what it admits not to know."""
+"""Verification: accepted differences, rejected differences, and models that cannot be compared."""
 
 import numpy as np
 import onnx
@@ -36,7 +36,7 @@ def exposing(model: onnx.ModelProto, name: str) -> bytes:
 
 
 def passes(want: object, got: object, spread: float = 0.0) -> bool:
-    """Whether an output passes that rounding moves by the spread."""
+    """Whether an output with a given rounding spread passes."""
     return Comparison.against_spread("y", want, difference(want, got), Difference(spread, spread)).passed
 
 
@@ -115,7 +115,7 @@ def test_a_model_that_cannot_be_run_is_not_verified() -> None:
 
 
 def test_a_model_that_would_end_the_process_is_verified() -> None:
-    """onnxruntime 1.31 does not survive this one at its default level."""
+    """A model that crashes onnxruntime 1.31 at its default level is verified in a separate process."""
     text = "g (float16[2,3,4] x) => (float16[3,2,5] y) { t = Transpose <perm = [1, 0, 2]> (x) y = MatMul (t, w) }"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
     weight = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float16)
@@ -164,7 +164,7 @@ def test_an_output_may_differ_by_a_multiple_of_the_spread(dtype: str, spread: fl
 
 
 def test_an_error_everywhere_counts_more_than_one_in_one_place() -> None:
-    """The root of the mean square has a limit of its own."""
+    """An error in all elements has a lower limit, that of the root mean square, than an error in one element."""
     want = np.ones(100, np.float32)
     error = np.zeros(100, np.float32)
     error[0] = 2.5e-3
@@ -224,7 +224,7 @@ def test_every_element_type_goes_in_and_out(dtype: str) -> None:
 
 
 def test_inputs_on_which_the_original_breaks_its_word_prove_nothing() -> None:
-    """The number of elements is an input, and the shape is declared for one number."""
+    """Inputs on which the original violates its declared shape are skipped; the number of elements is an input."""
     head = '<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x, int64[1] k) => (float[2,3] y, int64[2,3] i)'
     original = onnx.parser.parse_model(f"{head} {{ y, i = TopK(x, k) }}").SerializeToString()
     promised = "t, j = TopK(x, k) s = Constant <value_ints = [2,3]> () y = Reshape(t, s) i = Reshape(j, s)"

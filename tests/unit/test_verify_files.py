@@ -1,4 +1,4 @@
-"""Two files are compared as `optimize` compares a model with its rewrite; what measures rounding moves nothing else."""
+"""`verify` compares two files as `optimize` compares a model with its rewrite; perturbations change only rounding."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def network(body: str = BODY, shape: str = "1,3,16,16", name: str = "x") -> onnx
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """A network and what it is rewritten to, for blocks of eight channels."""
+    """A network and its rewritten model with blocks of eight channels."""
     original, rewritten = tmp_path / "original.onnx", tmp_path / "rewritten.onnx"
     onnx.save(network(), original)
     layoutopt.optimize(original, "cpu-avx2", dialect="functions", pins={"r1": "NCHW8c"}).save(rewritten)
@@ -53,7 +53,7 @@ def test_a_rewritten_file_passes_segment_by_segment(files: tuple[Path, Path]) ->
 
 
 def test_values_are_found_by_name_and_content(files: tuple[Path, Path]) -> None:
-    """In whatever order of axes or blocks the rewritten model has them."""
+    """Values of the two files are matched by name and content, in any order of axes or blocks."""
     first, second = (Runnable.of(str(path)) for path in files)
     found = {
         each.original: str(each.format) for each in matching_values(first, second, ["c1", "r1", "c2", "s2"], Request())

@@ -1,4 +1,4 @@
-"""Models in 16 bits are compared as wide numbers where rounding errors hide everything; a wrong one is found there."""
+"""Models in 16 bits are upcast to float32 for comparison if their rounding errors hide faults."""
 
 from dataclasses import replace
 
@@ -88,7 +88,7 @@ def test_the_same_sums_need_no_second_look() -> None:
 
 
 def test_a_rewritten_model_may_not_be_much_coarser_than_the_original() -> None:
-    """What is equal in exact numbers is none the better for it where the original has no such errors."""
+    """A rewritten model with larger rounding errors than the original fails, even if it is equal in exact arithmetic."""
     verdict = judged(chain(), chain(cancels=False))
     assert verdict.status == "failed"
 
@@ -99,7 +99,7 @@ def compared(want: np.ndarray, got: np.ndarray) -> Comparison:
 
 
 def test_a_sum_that_happens_to_cancel_is_measured_by_what_it_is_on_other_inputs() -> None:
-    """Of one number, 1e-4 is a hundredth where it is 0.01, and nothing where it is 1; infinite errors are none the smaller."""
+    """A sum that cancels on one input is judged by its magnitude on other inputs; infinite errors stay infinite."""
     step = np.float16(2**-10)
     want = [np.asarray([0.01], np.float16), np.asarray([1.0], np.float16)]
     pairs = tuple(compared(each, each + step) for each in want)

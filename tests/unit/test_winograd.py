@@ -1,4 +1,4 @@
-"""Convolutions in tiles: the mathematics in fractions, and the rewritten graphs against the direct kernel."""
+"""Winograd convolutions: the algorithms in exact fractions, and rewritten graphs against the direct kernel."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -30,7 +30,9 @@ from layoutopt.ir.types import Op
 from layoutopt.passes.base import PassContext
 
 BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target(), 0)
-EAGER = Speeds(op=0.0, gain=1.0, near_bytes=1e30, far_bytes=1e30, filter_bytes=1e30)  # whatever has fewest products
+EAGER = Speeds(
+    op=0.0, gain=1.0, near_bytes=1e30, far_bytes=1e30, filter_bytes=1e30
+)  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
     "Sigmoid": (),

@@ -1,4 +1,4 @@
-"""An op that has no signature to choose gives the reason, in the report and in what `inspect` prints."""
+"""The reason why an op has no signature to choose is in the report and in the output of `inspect`."""
 
 import json
 from pathlib import Path

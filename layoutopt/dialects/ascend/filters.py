@@ -27,7 +27,7 @@ _STEPS_SINCE = 10  # the opset from which Slice takes steps
 
 @dataclass(frozen=True, slots=True)
 class PackedFilter:
-    """How the filter of a convolution is packed.
+    """The packing of the filter of a convolution.
 
     Args:
         slot: which operand it is.

@@ -1,4 +1,4 @@
-"""How blocked arrays are declared to onnxruntime: (N, C, H, W), C padded to the block, but stored as (N, C/b, H, W, b)."""
+"""Declarations of blocked arrays for onnxruntime: (N, C, H, W), C padded to the block, stored as (N, C/b, H, W, b)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ BLOCKS = (8, 16)  # without and with AVX-512
 
 @dataclass(frozen=True, slots=True)
 class BlockedArrays:
-    """Which arrays are blocked, and the shapes that they are declared with.
+    """The block sizes of onnxruntime's blocked kernels, and the declared shapes of blocked arrays.
 
     Attributes:
-        blocks: the block sizes that count as such. Other blocks are no matter of these kernels: a split of heads by 8 looks
+        blocks: the block sizes of the kernels. Other blocks do not concern these kernels: a split of heads by 8 looks
             like a blocked array where the kernels take blocks of 16.
     """
 

@@ -68,7 +68,7 @@ def _image(op: Op, builder: OpBuilder, slot: Slot) -> Shape | None:
 
 
 def _by_channels(op: Op, builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> Value:
-    """From statistics of channels, for any groups; all extents are known."""
+    """The normalised value, computed from statistics of the channels, for any number of groups; all extents are known."""
     batch, channels, *image = shape
     folded, pixel = (1, batch * channels, *image), (batch, channels, 1, 1)
 
@@ -108,7 +108,7 @@ def _averaged(op: Op, builder: OpBuilder, value: Value, factor: float, added: fl
 
 
 def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tuple[Value, int]:
-    """Of every channel (1, C, 1, 1), and of how many elements; of a large image the mean of the sums of its rows."""
+    """The sum of squares per channel (1, C, 1, 1) and the number of summed elements; for large images, the mean over rows."""
     _, channels, height, width = shape
     if height * width <= _LONGEST_SUM:
         filters = builder.reshape(x, (channels, 1, height, width))
@@ -122,7 +122,7 @@ def _sums_of_squares(builder: OpBuilder, x: Value, shape: tuple[int, ...]) -> tu
 
 
 def _reordered(op: Op, builder: OpBuilder, x: Value, type: TensorType) -> Value:
-    """In plain order, where filters cannot be computed: a batch or an image of unknown size."""
+    """The normalised value in plain order, for a batch or an image of unknown size, whose filters cannot be computed."""
     assert x.shape is not None and type.shape is not None
     plain = call(builder, "ReorderOutput", [x], x.shape, channels=estimated_extent(x.shape[1]), channels_last=0)
     blocked = call(builder, "ReorderInput", [normalized(op, builder, plain, type)], type.shape, channels_last=0)

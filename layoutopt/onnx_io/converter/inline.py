@@ -68,7 +68,7 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
 
 
 def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
-    """Why a function is left as it is; nothing if it is not."""
+    """The reason why a function is not inlined; empty if it is."""
     if is_known(f"{function.domain}::{function.name}"):
         return "it is an op that formats are known of"
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIMES):
@@ -80,7 +80,7 @@ def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bo
 
 
 def _misunderstood(function: ir.Function, model: ir.Model) -> str:
-    """Why a function's body would mean something else in the model; nothing if it would not."""
+    """The reason why a function's body would have other semantics in the model; empty if there is none."""
     theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
     others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
     for node in _nodes(function):

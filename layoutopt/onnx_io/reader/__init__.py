@@ -1,1 +1,1 @@
-"""From a file or message to a model of onnx_ir: parsing, checks, repairs, external data."""
+"""Reads a file or message as a model of onnx_ir: parsing, checks, repairs, external data."""

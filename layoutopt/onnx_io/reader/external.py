@@ -21,7 +21,7 @@ from layoutopt.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """Where the external data of one model may be stored.
+    """The folders that may contain the external data of a model.
 
     Attributes:
         path: the folder that locations are relative to.

@@ -137,7 +137,7 @@ def _unknown_operator(function: onnx.FunctionProto) -> str | None:
 
 
 def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
-    """Of several initializers and Constant nodes of one name, keep the one that ONNX Runtime uses.
+    """Keep the one of several initializers and Constant nodes of one name that ONNX Runtime uses.
 
     It counts initializers before Constant nodes.
     """

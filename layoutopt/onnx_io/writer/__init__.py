@@ -1,1 +1,1 @@
-"""From a model of onnx_ir to a file or message, whole or not at all."""
+"""Writes a model of onnx_ir atomically to a file, or to a message."""

@@ -247,7 +247,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
         return "" if axis < rank_of(op.inputs[0]) - 1 else "the kernel reads and writes whole rows"
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """Where rows are contiguous on both sides."""
+        """Whether rows are contiguous in inputs and output."""
         storages = (signature.inputs[0], signature.outputs[0])
         return is_canonical(signature) or all(
             each is None or each.format.parts[-1].axis == each.format.rank - 1 for each in storages

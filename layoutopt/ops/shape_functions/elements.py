@@ -113,7 +113,7 @@ def _range(node: Node) -> Elements | None:
 
 @_rule("Constant")
 def _constant(node: Node) -> Elements | None:
-    """In a function, whose attributes a call gives."""
+    """A Constant in a function, whose attribute may be an argument of the call."""
     for name in ("value_int", "value_ints", "value_float", "value_floats"):
         if name in node.attributes:
             return as_elements(np.asarray(node.attributes[name]))

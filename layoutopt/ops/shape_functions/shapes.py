@@ -131,7 +131,7 @@ def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
 
 @_rule("Reshape")
 def _reshaped(node: Node) -> Sequence[Dims | None] | None:
-    """One extent at most is what remains: the one that is -1, or the one that is not known."""
+    """The target shape; at most one extent, -1 or an unknown one, is the quotient of the elements by the other extents."""
     x, target = node.shape(0), node.vector(1)
     if target is None:
         return None
@@ -146,7 +146,7 @@ def _reshaped(node: Node) -> Sequence[Dims | None] | None:
 
 
 def _completed(x: Extents, dims: list[Known]) -> Dims:
-    """The one extent that is missing, if one is, follows from the number of elements."""
+    """The extents with a single missing one computed from the number of elements."""
     rest = times(dim for dim in dims if dim is not None)
     if dims.count(None) == 1 and rest.number != 0:
         dims[dims.index(None)] = times(x) // rest
@@ -167,7 +167,7 @@ def _flattened(node: Node) -> Sequence[Dims | None] | None:
 
 @_rule("Compress")
 def _compressed(node: Node) -> Sequence[Dims | None] | None:
-    """Along the axis as many as are chosen."""
+    """The extents of the input; the extent along the axis, the number of selected elements, is unknown."""
     x, axis = node.shape(0), node.attributes.get("axis")
     if x is None or axis is None:
         return None
@@ -187,7 +187,7 @@ def _expanded(node: Node) -> Sequence[Dims | None] | None:
 
 
 def _broadcast(a: Known, b: Known) -> Known:
-    """Of two extents one is 1, or they are equal; so a number that is not 1 is what comes out."""
+    """The broadcast extent: two extents are equal or one is 1, so a number other than 1 is the result."""
     for this, other in ((a, b), (b, a)):
         if this is not None and this.number == 1:
             return other

@@ -46,7 +46,7 @@ class TensorRef:
 
     @property
     def layout(self) -> LayoutConcept:
-        """From coordinates to offsets."""
+        """The layout, a function from coordinates to offsets."""
         return self._layout
 
     @property

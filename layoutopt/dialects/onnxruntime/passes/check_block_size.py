@@ -25,7 +25,7 @@ from layoutopt.ops.region_ops import region_tree
 from layoutopt.passes.base import Pass, PassContext
 
 CHANNELS = {8: 24, 16: 12}
-"""By block size: channels that a convolution takes there, and not where the block is the other one."""
+"""The number of channels, by block size, that a convolution accepts with this block and refuses with the other one."""
 
 _WITHOUT_RANDOM_KERNELS = 22  # the opset from which onnxruntime 1.31 has none
 

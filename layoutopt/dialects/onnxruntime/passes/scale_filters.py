@@ -54,7 +54,7 @@ class ScaleFilters(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Only in graphs that are packed for a block."""
+        """Scale the filters of graphs that are packed for a block."""
         if context.block not in BLOCKS:
             return
         for op in graph.ops:

@@ -1,4 +1,4 @@
-"""How long a convolution takes, directly and by Winograd.
+"""Estimates of the seconds of a convolution, direct and by Winograd.
 
     a convolution    its arithmetic at the speed of the kernel, and its filter brought in
     the transforms   what they read and write at the speed of memory, and something for every op

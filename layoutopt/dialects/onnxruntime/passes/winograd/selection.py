@@ -1,4 +1,4 @@
-"""Which convolutions get transformed filters, if the file may not grow by the filters of all.
+"""Selects the convolutions that get transformed filters, within a limit on the growth of the file.
 
 A multiple-choice knapsack, solved greedily: tilings are taken in the order of seconds per byte, and one takes the place of
 another of the same convolution if it gains more and fits. With tens of small items that is close to the optimum.
@@ -40,7 +40,7 @@ class Option:
 
     @property
     def nbytes(self) -> int:
-        """By how much the file grows if no other convolution reads the filter."""
+        """The growth of the file in bytes if no other convolution reads the filter."""
         return self.filter_bytes + self.node_bytes - sum(stored(self.site.filter).values())
 
     @property
@@ -77,7 +77,7 @@ def _densest(options: Sequence[Option], budget: float) -> dict[Hashable, Option]
 
 
 def total_bytes(chosen: Iterable[Option]) -> int:
-    """By how much the file grows: filters in common count once, and those that nothing else reads go."""
+    """The growth of the file in bytes: shared filters count once, and originals without other readers are removed."""
     chosen = list(chosen)
     filters = {option.filter_key: option.filter_bytes for option in chosen}
     readers: dict[tuple[Graph, object], list[Option]] = {}

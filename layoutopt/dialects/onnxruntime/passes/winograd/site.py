@@ -1,4 +1,4 @@
-"""Where Winograd can be used: the facts of a blocked convolution, and how its image is cut into tiles."""
+"""Sites of the Winograd rewrite: the properties of a blocked convolution, and the tiles of its image."""
 
 from dataclasses import dataclass
 
