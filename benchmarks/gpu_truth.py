@@ -236,7 +236,7 @@ def networks(names: Sequence[str], target: str, device: str, clock: Clock) -> It
                 for each in session.get_inputs()
             }
             want = session.run(None, feed)
-            planned = layoutopt.optimize(path, target, verify=False)
+            planned = layoutopt.optimize(path, target, runtime="compiler", verify=False)
             plan = planned.report.plan
             assert plan is not None
             try:
@@ -280,7 +280,7 @@ class Prefers:
 
 def forced(path: Path, format: Format) -> layoutopt.Result:
     """The network with its images in one format."""
-    return layoutopt.optimize(path, Prefers(format), verify=False)
+    return layoutopt.optimize(path, Prefers(format), runtime="compiler", verify=False)
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ def main(target: str = "gpu-hopper", *networks: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = zoo.save(network, Path(folder))
             start = perf_counter()
-            report = layoutopt.optimize(path, target).report
+            report = layoutopt.optimize(path, target, runtime="compiler").report
             seconds = perf_counter() - start
-            proof = layoutopt.optimize(path, target, verify=False, count_moves=True).report.plan
+            proof = layoutopt.optimize(path, target, runtime="compiler", verify=False, count_moves=True).report.plan
         assert report.plan is not None and proof is not None
         before, after = report.before, report.after
         print(

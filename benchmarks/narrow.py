@@ -49,7 +49,7 @@ def main(*targets: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for numbers, path in forms(network, Path(folder)).items():
                 for target in targets or TARGETS:
-                    report = layoutopt.optimize(path, target, count_moves=True).report
+                    report = layoutopt.optimize(path, target, runtime="compiler", count_moves=True).report
                     before, after, plan, check = report.before, report.after, report.plan, report.verification
                     assert plan is not None and check.status == "passed", check.reason
                     print(

@@ -41,7 +41,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = zoo.save("mobilenetv2", Path(folder))
-        result = layoutopt.optimize(path, "gpu-hopper", pipeline=pipeline, watch=watch)
+        result = layoutopt.optimize(path, "gpu-hopper", runtime="compiler", pipeline=pipeline, watch=watch)
     for note in result.report.notes:
         if note.source == NoteSharedWeights.name:
             print(f"{note.where}: {note.reason}")

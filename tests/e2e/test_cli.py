@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import CONV, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
+from command_line import CONV, PLANNED, TARGET, Cli, Run, assert_one_line, convolutions, files, relu
 
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.report.schema import Report
@@ -15,12 +15,14 @@ from layoutopt.report.schema import Report
 
 
 def test_optimize(cli: Cli, model: str, tmp_path: Path) -> None:
-    done = cli("optimize", model, "-o", "out.onnx", "--target", TARGET)
+    done = cli("optimize", model, "-o", "out.onnx", *PLANNED)
     assert (done.code, done.err) == (0, "")
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx"}
     labels = (
         "result",
+        "runs in",
         "op outputs",
+        "data movement",
         "layout conversions",
         "transposes",
         "estimated time",
@@ -48,31 +50,31 @@ def test_same_bytes_and_nothing_more_to_do(cli: Cli, model: str, tmp_path: Path)
 
 def test_onto_itself(cli: Cli, model: str, tmp_path: Path) -> None:
     before = (tmp_path / model).read_bytes()
-    assert cli("optimize", model, "-o", "other.onnx", "-t", TARGET).code == 0
-    assert cli("optimize", model, "-o", model, "-t", TARGET).code == 0
+    assert cli("optimize", model, "-o", "other.onnx", *PLANNED).code == 0
+    assert cli("optimize", model, "-o", model, *PLANNED).code == 0
     assert files(tmp_path).keys() == {"model.onnx", "other.onnx"}
     assert before != (tmp_path / model).read_bytes() == (tmp_path / "other.onnx").read_bytes()
 
 
 def test_left_alone_is_a_copy(cli: Cli, tmp_path: Path) -> None:
     onnx.save(relu(), tmp_path / "relu.onnx")
-    done = cli("optimize", "relu.onnx", "-o", "out.onnx", "--target", TARGET)
+    done = cli("optimize", "relu.onnx", "-o", "out.onnx", *PLANNED)
     assert done.code == 0
     assert "left unchanged: no other formats" in done.out
     assert (tmp_path / "relu.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
 
 
 def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
-    assert cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json").code == 0
+    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, "--report", "report.json").code == 0
     report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     assert report.changed
     assert report.verification.status == "passed"
     assert report.plan is not None and report.plan.seconds_after < report.plan.seconds_before
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
 
-    printed = cli("optimize", model, "-t", TARGET, "--report", "-", "--mode", "training")
+    printed = cli("optimize", model, *PLANNED, "--report", "-", "--mode", "training")
     assert Report.model_validate_json(printed.out).mode == "training"
-    assert "no model" in cli("optimize", model, "-t", TARGET, "--dry-run", "--no-verify").out
+    assert "no model" in cli("optimize", model, *PLANNED, "--dry-run", "--no-verify").out
     assert files(tmp_path).keys() == {"model.onnx", "out.onnx", "report.json"}
 
 
@@ -84,9 +86,7 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
         value.type.tensor_type.shape.dim[axes[1]].dim_param = "width"
     onnx.save(net, tmp_path / "dynamic.onnx")
     assert (
-        cli(
-            "optimize", "dynamic.onnx", "-o", "out.onnx", "-t", TARGET, "--dim", "height=8:32", "--report", "r.json"
-        ).code
+        cli("optimize", "dynamic.onnx", "-o", "out.onnx", *PLANNED, "--dim", "height=8:32", "--report", "r.json").code
         == 0
     )
     record = json.loads((tmp_path / "r.json").read_text())
@@ -95,21 +95,21 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
         ("width", 224, 224, True),
     ]
     assert [sizes["height"] for sizes in record["verification"]["sizes"]][::2] == [8, 32]
-    shown = cli("optimize", "dynamic.onnx", "-o", "again.onnx", "-t", TARGET, "--dim", "height=8:32")
+    shown = cli("optimize", "dynamic.onnx", "-o", "again.onnx", *PLANNED, "--dim", "height=8:32")
     assert "height 8:32" in shown.out and "width 224?" in shown.out
     assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
     assert (
         "optimised like this before"
-        in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8:32").out
+        in cli("optimize", "out.onnx", "-o", "o.onnx", *PLANNED, "--dim", "height=8:32").out
     )
     assert (
         "before"
-        not in cli("optimize", "out.onnx", "-o", "o.onnx", "-t", TARGET, "--dim", "height=8").out.split(
+        not in cli("optimize", "out.onnx", "-o", "o.onnx", *PLANNED, "--dim", "height=8").out.split(
             "layout conversions"
         )[0]
     )
     assert "height 8:32" in cli("inspect", "out.onnx").out
-    planned = json.loads(cli("inspect", "dynamic.onnx", "-t", TARGET, "--dim", "width=16", "--json").out)
+    planned = json.loads(cli("inspect", "dynamic.onnx", *PLANNED, "--dim", "width=16", "--json").out)
     assert [(each["name"], each["low"]) for each in planned["dims"]] == [("height", 224), ("width", 16)]
     compared = json.loads(
         cli("verify", "dynamic.onnx", "out.onnx", "--dim", "height=9:11", "--dim", "width=10", "--json").out
@@ -120,7 +120,7 @@ def test_symbolic_dimensions(cli: Cli, tmp_path: Path) -> None:
 
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
     arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--time-limit", "30", "-q")
-    assert cli("optimize", model, "-o", "out.onnx", "-t", TARGET, *arguments) == Run(0, "", "")
+    assert cli("optimize", model, "-o", "out.onnx", *PLANNED, *arguments) == Run(0, "", "")
     assert (tmp_path / "w.bin").stat().st_size > 16 * 32 * 9 * 4
     dims = onnx.load(tmp_path / "out.onnx").graph.output[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [1, 24, 24, 16]
@@ -129,7 +129,7 @@ def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
-    command = ("optimize", model, "-t", TARGET, "--dry-run", "-q", "--no-verify", "--dump-ir")
+    command = ("optimize", model, *PLANNED, "--dry-run", "-q", "--no-verify", "--dump-ir")
     before = cli(*command, "before:insert-casts").err
     after = cli(*command, "after:insert-casts").err
     assert before.startswith("# ") and "graph net(" in before
@@ -146,25 +146,25 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_inspect(cli: Cli, model: str) -> None:
-    short, long = cli("inspect", model, "-t", TARGET), cli("inspect", model, "-t", TARGET, "--all")
+    short, long = cli("inspect", model, *PLANNED), cli("inspect", model, *PLANNED, "--all")
     assert short.code == long.code == 0
     for output in ("would be rewritten", "Conv", "metadata only"):
         assert output in short.out
     for output in ("conv0", "conv1", "to_nhwc", "produces", "requires"):
         assert output in long.out
-    found = json.loads(cli("inspect", model, "-t", TARGET, "--json").out)
+    found = json.loads(cli("inspect", model, *PLANNED, "--json").out)
     assert found["improves"] and found["counts"]["before"]["transposes"] == 3
     names = [(each["before"] or each["after"])["name"] for each in found["ops"]]
     assert names == ["to_nchw", "conv0", "relu", "to_nhwc", "tanh", "back", "conv1"]
 
 
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
-    cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "-q")
+    cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
     for part in ("written by", TARGET, "unchanged since it was written", "Conv_NHWC"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", "-t", TARGET).out == output
+    assert cli("inspect", "out.onnx", *PLANNED).out == output
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")
@@ -210,7 +210,7 @@ def test_formats(cli: Cli) -> None:
 
 def test_pictures(cli: Cli, model: str, tmp_path: Path) -> None:
     assert cli("formats", "NCHW4c", "--shape", "1,6,3,4", "--plot", "format.svg").code == 0
-    assert cli("inspect", model, "-t", TARGET, "--plot", "plan.svg").code == 0
+    assert cli("inspect", model, *PLANNED, "--plot", "plan.svg").code == 0
     for name, output in (("format.svg", "memory"), ("plan.svg", "CastData: NHWC")):
         assert output in (tmp_path / name).read_text()
     assert cli("formats", "NCHW4c", "--plot", "without_shape.svg").code == 2
@@ -228,7 +228,7 @@ def test_pictures_without_the_drawing_libraries(
     monkeypatch.setitem(sys.modules, library, None)
     expected = f"pictures need the package {library}; install it with: pip install 'layoutopt[plot]'"
     picture = str(tmp_path / "picture.svg")
-    for command in (("inspect", model, "-t", TARGET), ("formats", "NCHW4c", "--shape", "1,6,3,4")):
+    for command in (("inspect", model, *PLANNED), ("formats", "NCHW4c", "--shape", "1,6,3,4")):
         result = cli(*command, "--plot", picture)
         assert result.code == 1
         assert expected in " ".join(result.err.split())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import TARGET, Cli, assert_one_line, convolutions, files
+from command_line import PLANNED, Cli, assert_one_line, convolutions, files
 
 from layoutopt.cli.exit_codes import exit_codes
 from layoutopt.errors import LayoutoptError
@@ -86,7 +86,7 @@ def test_errors(cli: Cli, model: str, tmp_path: Path, case: str) -> None:
     before = files(tmp_path)
     arguments = command.split()
     if arguments[0] == "optimize" and "-t" not in arguments:
-        arguments += ["-t", TARGET]
+        arguments += [*PLANNED]
     failed = cli(*arguments)
     assert failed.code == code, failed
     assert_one_line(failed.err)
@@ -119,7 +119,7 @@ def test_unexpected_errors(
         raise error
 
     monkeypatch.setattr("layoutopt.verification.gate.verify_models", fail)
-    command = ("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
+    command = ("optimize", model, "-o", "out.onnx", *PLANNED, "--report", "report.json")
     failed = cli(*command)
     assert (failed.code, failed.out) == (code, "")
     assert_one_line(failed.err)
@@ -136,7 +136,7 @@ def test_a_result_that_differs_is_not_written(
     cli: Cli, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layoutopt.verification.verdict.Comparison.passed", property(lambda each: False))
-    failed = cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "--report", "report.json")
+    failed = cli("optimize", model, "-o", "out.onnx", *PLANNED, "--report", "report.json")
     assert failed.code == 7
     assert_one_line(failed.err)
     assert files(tmp_path).keys() == {"model.onnx"}
@@ -146,10 +146,10 @@ def test_names_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
     evil = convolutions()
     evil.graph.node[1].name = "conv\033[2J[bold]\n"
     onnx.save(evil, tmp_path / "evil.onnx")
-    output = cli("inspect", "evil.onnx", "-t", TARGET, "--all").out
+    output = cli("inspect", "evil.onnx", *PLANNED, "--all").out
     assert "\033" not in output
     assert "[2J[bold]" in output
-    dump = cli("optimize", "evil.onnx", "-t", TARGET, "--dry-run", "--dump-ir", "all")
+    dump = cli("optimize", "evil.onnx", *PLANNED, "--dry-run", "--dump-ir", "all")
     assert "\033" not in dump.err + dump.out
 
 
@@ -183,9 +183,9 @@ def test_every_error_has_its_exit_code_documented() -> None:
 
 def test_as_a_process(tmp_path: Path, model: str) -> None:
     out = tmp_path / "out.onnx"
-    done = process("optimize", model, "-o", str(out), "-t", TARGET, cwd=tmp_path)
+    done = process("optimize", model, "-o", str(out), *PLANNED, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    failed = process("optimize", "none.onnx", "-o", str(out), "-t", TARGET, cwd=tmp_path)
+    failed = process("optimize", "none.onnx", "-o", str(out), *PLANNED, cwd=tmp_path)
     assert failed.returncode == 3
     assert_one_line(failed.stderr)
     assert process("--version").stdout.startswith("layoutopt ")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import onnx
 import pytest
-from command_line import TARGET, Cli, assert_one_line, convolutions, files
+from command_line import PLANNED, TARGET, Cli, assert_one_line, convolutions, files
 
 from layoutopt.runtime.session import Session
 
@@ -85,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> None:
     before = files(folder)
     arguments = KEPT[case].split()
-    arguments += ["-t", TARGET] if arguments[0] in ("optimize", "inspect") else []
+    arguments += [*PLANNED] if arguments[0] in ("optimize", "inspect") else []
     refused = cli(*arguments)
     assert refused.code in (2, 8), refused
     assert_one_line(refused.err)
@@ -96,19 +96,19 @@ def test_what_belongs_to_somebody_is_kept(cli: Cli, folder: Path, case: str) -> 
 
 
 def test_force(cli: Cli, folder: Path) -> None:
-    forced = ("--force", "-q", "-t", TARGET)
+    forced = ("--force", "-q", *PLANNED)
     assert cli("optimize", "a.onnx", "-o", "notes.txt", "--report", "config.json", *forced).code == 0
     assert np.allclose(computed("notes.txt"), computed("a.onnx"), atol=1e-3)
     assert json.loads(Path("config.json").read_text())["changed"]
-    assert cli("inspect", "a.onnx", "-t", TARGET, "--plot", "logo.svg", "--force").code == 0
+    assert cli("inspect", "a.onnx", *PLANNED, "--plot", "logo.svg", "--force").code == 0
     assert cli("optimize", "single.onnx", "-o", "b.onnx", "--external-data", "v.bin", *forced).code == 0
     assert np.allclose(computed("b.onnx"), computed("single.onnx"), atol=1e-3)
 
 
 def test_every_command_replaces_what_it_wrote(cli: Cli, folder: Path) -> None:
     for command in (
-        f"optimize a.onnx -o b.onnx --external-data u.bin --report r.json -t {TARGET} --dump-ir all=graphs",
-        f"inspect a.onnx -t {TARGET} --plot p.svg",
+        f"optimize a.onnx -o b.onnx --external-data u.bin --report r.json -t {TARGET} --runtime compiler --dump-ir all=graphs",
+        f"inspect a.onnx -t {TARGET} --runtime compiler --plot p.svg",
         "formats NCHW4c --shape 1,6,3,4 --plot f.svg",
         "check a.onnx --json c.json",
     ):
@@ -121,29 +121,29 @@ def test_in_place_with_external_data(cli: Cli, folder: Path) -> None:
     """It works also if a sibling shares the weights; the summary names the new file and the remaining old one."""
     (folder / "shares.onnx").write_bytes((folder / "sibling.onnx").read_bytes())
     expected = {name: computed(name) for name in ("a.onnx", "sibling.onnx")}
-    done = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", "-t", TARGET)
+    done = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", *PLANNED)
     assert done.code == 0, done
     new = next(path.name for path in folder.glob("w-*.bin"))
     assert (
         f"a.onnx, {new}" in done.out and "unused" in done.out.splitlines()[-1] and "w.bin" in done.out.splitlines()[-1]
     )
-    again = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", "-t", TARGET)
+    again = cli("optimize", "a.onnx", "-o", "a.onnx", "--external-data", "w.bin", *PLANNED)
     assert again.code == 0 and "left unchanged" in again.out and new in again.out and "unused" not in again.out
-    assert cli("optimize", "sibling.onnx", "-o", "sibling.onnx", "--external-data", "v.bin", "-t", TARGET).code == 0
+    assert cli("optimize", "sibling.onnx", "-o", "sibling.onnx", "--external-data", "v.bin", *PLANNED).code == 0
     for name, output in {**expected, "shares.onnx": expected["sibling.onnx"]}.items():
         assert np.allclose(computed(name), output, atol=1e-3)
 
 
 def test_in_place_and_left_alone(cli: Cli, folder: Path) -> None:
-    assert cli("optimize", "a.onnx", "-o", "a.onnx", "-t", TARGET, "--external-data", "u.bin", "-q").code == 0
+    assert cli("optimize", "a.onnx", "-o", "a.onnx", *PLANNED, "--external-data", "u.bin", "-q").code == 0
     before = files(folder)
-    assert "left unchanged" in cli("optimize", "a.onnx", "-o", "a.onnx", "-t", TARGET).out
+    assert "left unchanged" in cli("optimize", "a.onnx", "-o", "a.onnx", *PLANNED).out
     assert files(folder) == before
 
 
 def test_sizes_count_external_data(cli: Cli, folder: Path) -> None:
     whole = f"was {(folder / 'single.onnx').stat().st_size / 1000:.1f} kB"
-    output = cli("optimize", "a.onnx", "-o", "b.onnx", "-t", TARGET, "--external-data", "u.bin").out
+    output = cli("optimize", "a.onnx", "-o", "b.onnx", *PLANNED, "--external-data", "u.bin").out
     sizes = [float(part.split()[0]) for part in (output.split("u.bin")[1].strip(), output.split("was ")[1])]
     assert all(abs(size - float(whole.split()[1])) < 5 for size in sizes), output
 
@@ -212,19 +212,19 @@ def test_names_in_pictures_and_json(cli: Cli, tmp_path: Path) -> None:
     evil.graph.node[1].name = EVIL
     evil.graph.name = EVIL
     onnx.save(evil, tmp_path / "evil.onnx")
-    assert cli("inspect", "evil.onnx", "-t", TARGET, "--plot", "p.svg").code == 0
+    assert cli("inspect", "evil.onnx", *PLANNED, "--plot", "p.svg").code == 0
     ElementTree.parse(tmp_path / "p.svg")
-    assert cli("optimize", "evil.onnx", "-t", TARGET, "--report", "r.json", "-q").code == 0
+    assert cli("optimize", "evil.onnx", *PLANNED, "--report", "r.json", "-q").code == 0
     printed = [
-        cli("inspect", "evil.onnx", "-t", TARGET, "--json").out,
-        cli("optimize", "evil.onnx", "-t", TARGET, "--report", "-").out,
+        cli("inspect", "evil.onnx", *PLANNED, "--json").out,
+        cli("optimize", "evil.onnx", *PLANNED, "--report", "-").out,
         (tmp_path / "r.json").read_text(),
         cli("check", "evil.onnx", "--json", "-").out,
     ]
     for text in printed:
         assert any(EVIL in each for each in _strings(json.loads(text))) or text is printed[-1]
         assert all(line.isprintable() for line in text.splitlines())
-    shown = cli("inspect", "evil.onnx", "-t", TARGET, "--all").out + cli("check", "evil.onnx", "--all").out
+    shown = cli("inspect", "evil.onnx", *PLANNED, "--all").out + cli("check", "evil.onnx", "--all").out
     assert all(line.isprintable() for line in shown.splitlines())
 
 
@@ -251,9 +251,9 @@ full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Li
 PRINTING = {
     "--help": [],
     "--version": [],
-    f"optimize model.onnx -o out.onnx --report r.json -t {TARGET}": ["out.onnx", "r.json"],
-    f"optimize model.onnx -o out.onnx --report - -t {TARGET}": ["out.onnx"],
-    f"inspect model.onnx -t {TARGET} --plot p.svg": ["p.svg"],
+    f"optimize model.onnx -o out.onnx --report r.json -t {TARGET} --runtime compiler": ["out.onnx", "r.json"],
+    f"optimize model.onnx -o out.onnx --report - -t {TARGET} --runtime compiler": ["out.onnx"],
+    f"inspect model.onnx -t {TARGET} --runtime compiler --plot p.svg": ["p.svg"],
     "formats NCHW4c --shape 1,6,3,4 --plot f.svg": ["f.svg"],
     "verify model.onnx model.onnx": [],
     "check model.onnx --json c.json": ["c.json"],
@@ -302,7 +302,7 @@ def test_a_limit_on_the_size_of_files(cli: Cli, model: str, tmp_path: Path, data
     before, limits = files(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))  # bytes; the weights have 20 kB
     try:
-        failed = cli("optimize", model, "-o", "out.onnx", "-t", TARGET, "--no-verify", *data)
+        failed = cli("optimize", model, "-o", "out.onnx", *PLANNED, "--no-verify", *data)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert failed.code == 8

@@ -60,7 +60,7 @@ def wide_loop(monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
     ("target", "format"), [("gpu-hopper", "NHWC"), ("ascend-910b", "NCHW8c"), ("cpu-avx512", "NCHW16c")]
 )
 def test_casts_stand_outside_of_a_loop(target: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = layoutopt.optimize(wide_loop(monkeypatch), target)
+    result = layoutopt.optimize(wide_loop(monkeypatch), target, runtime="compiler")
     assert result.report.verification.status == "passed"
     assert result.report.after.casts == 2
     (loop,) = (op for op in result.graph.ops if op.bodies)
@@ -75,7 +75,7 @@ def test_casts_stand_outside_of_a_loop(target: str, format: str, monkeypatch: py
 
 
 def test_a_plan_counts_bodies_as_often_as_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper", verify=False)
+    result = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper", runtime="compiler", verify=False)
     inner = [report for report in result.report.ops if report.body and report.kind == "Conv"]
     outer = next(report for report in result.report.ops if report.name == "stem")
     assert [round(report.seconds / outer.seconds) for report in inner] == [6, 6]
@@ -84,8 +84,8 @@ def test_a_plan_counts_bodies_as_often_as_they_run(monkeypatch: pytest.MonkeyPat
 
 
 def test_optimising_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper")
-    again = layoutopt.optimize(first.proto, "gpu-hopper")
+    first = layoutopt.optimize(wide_loop(monkeypatch), "gpu-hopper", runtime="compiler")
+    again = layoutopt.optimize(first.proto, "gpu-hopper", runtime="compiler")
     assert first.report.changed and not again.report.changed
     other = layoutopt.optimize(first.proto, "ascend-910b", dialect="ops")
     assert other.report.changed and other.report.verification.status == "passed"
@@ -227,7 +227,7 @@ def test_functions_are_inlined(way: tuple[str, str | None], block: int) -> None:
 
 def test_a_model_that_is_left_alone_keeps_its_functions() -> None:
     model = calling()
-    result = layoutopt.optimize(model, "gpu-hopper")
+    result = layoutopt.optimize(model, "gpu-hopper", runtime="compiler")
     assert not result.report.changed and result.proto == model
 
 

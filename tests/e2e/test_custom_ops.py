@@ -13,8 +13,8 @@ from layoutopt.runtime.custom_ops import kernel_libraries, registered_libraries
 
 def test_the_library_folds_and_verifies(halved: Path, library: Path) -> None:
     with pytest.raises(layoutopt.UnverifiedError, match="Halve"):
-        layoutopt.optimize(halved, "gpu-hopper")
-    result = layoutopt.optimize(halved, "gpu-hopper", custom_ops=[library])
+        layoutopt.optimize(halved, "gpu-hopper", runtime="compiler")
+    result = layoutopt.optimize(halved, "gpu-hopper", runtime="compiler", custom_ops=[library])
     assert result.report.verification.status == "passed"
     assert [op.kind for op in result.report.ops].count("test.kernels::Halve") == 1  # that of the constant is folded
     assert registered_libraries() == ()
@@ -22,15 +22,15 @@ def test_the_library_folds_and_verifies(halved: Path, library: Path) -> None:
 
 def test_every_command_that_makes_sessions(halved: Path, library: Path, tmp_path: Path, cli: Cli) -> None:
     out, given = tmp_path / "out.onnx", ("--custom-ops", str(library))
-    refused = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper")
+    refused = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper", "--runtime", "compiler")
     assert refused.code == layoutopt.UnverifiedError.exit_code
-    written = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper", *given)
+    written = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper", "--runtime", "compiler", *given)
     assert written.code == 0, written.err
     assert cli("verify", str(halved), str(out)).code == 9
     assert cli("verify", str(halved), str(out), *given).code == 0
     assert cli("check", str(halved)).code == 10
     assert cli("check", str(halved), *given).code == 0
-    assert cli("inspect", str(halved), "-t", "gpu-hopper", *given).code == 0
+    assert cli("inspect", str(halved), "-t", "gpu-hopper", "--runtime", "compiler", *given).code == 0
     timed = cli("bench", str(halved), str(out), "--runs", "2", "--warm-up", "1", *given)
     assert timed.code == 0, timed.err
 

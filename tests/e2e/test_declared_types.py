@@ -73,7 +73,7 @@ def test_a_rewritten_model_declares_what_was_inferred() -> None:
     )
     weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    result = optimize(model, "gpu-hopper")
+    result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.changed
     assert [dim.dim_value for dim in result.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 8, 8, 32]
 
@@ -96,7 +96,7 @@ def test_a_product_of_a_vector_that_is_declared_as_a_matrix() -> None:
     model = parser.parse_model(f"{HEADER}g (float[2,3] x) => (float[1,2] y) <float[1,3] m> {{ {body} }}")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 2), np.float32), "w"))
     expected = run(model.SerializeToString())
-    result = optimize(model, "gpu-hopper")
+    result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.verification.status == "passed"
     np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
 
@@ -109,7 +109,7 @@ def test_wrong_types_inside_of_a_function_are_ignored() -> None:
     model = parser.parse_model(f"{header}g (float[2,3] x) => (float[2,3] y) {{ {body} }}\n{function}")
     assert model.functions[0].value_info[0].type.tensor_type.elem_type == TensorProto.FLOAT16
     expected = run(model.SerializeToString())
-    result = optimize(model, "gpu-hopper")
+    result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.verification.status == "passed"
     np.testing.assert_array_equal(run(result.proto.SerializeToString())["y"], expected["y"])
 
@@ -125,7 +125,7 @@ def test_an_empty_output_of_a_loop_that_declares_another_shape() -> None:
     )
     weights = np.random.default_rng(0).normal(size=(32, 16, 3, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    result = optimize(model, "gpu-hopper")
+    result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.changed
     assert result.report.verification.status == "passed"
 
@@ -175,7 +175,7 @@ def test_a_model_whose_shapes_contradict_each_other_is_left_as_it_is_if_it_runs(
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(model, path)
     for given in (path, model):
-        result = optimize(given, "gpu-hopper")
+        result = optimize(given, "gpu-hopper", runtime="compiler")
         assert result.report.reason == "its shapes contradict each other"
         (note,) = [note for note in result.report.notes if note.source == "read"]
         assert note.where == where
@@ -192,7 +192,7 @@ def test_a_model_whose_shapes_contradict_each_other_is_refused_if_it_does_not_ru
     model = parser.parse_model(f"{HEADER}g (float[1,3,8,8] x) => (y) {body}")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3, 8, 9), np.float32), "w"))
     with pytest.raises(ModelError, match="cat: can't merge shape info"):
-        optimize(model, "gpu-hopper")
+        optimize(model, "gpu-hopper", runtime="compiler")
 
 
 def test_outputs_declare_what_is_certain_where_another_declared_shape_is_wrong() -> None:

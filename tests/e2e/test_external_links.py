@@ -194,7 +194,7 @@ def test_entries_that_onnxruntime_tolerates(hub: Path, entries: dict[str, str], 
     onnx.save(proto, hub / "model.onnx")
     x = np.ones((1, 8, 8, 16), np.float32)
     (expected,) = session(hub / "model.onnx").run(None, {"x": x})
-    result = optimize(hub / "model.onnx", "gpu-hopper")
+    result = optimize(hub / "model.onnx", "gpu-hopper", runtime="compiler")
     assert result.report.changed
     (note,) = [note for note in result.report.notes if note.source == "read"]
     assert fault in note.reason

@@ -308,11 +308,11 @@ def test_commands_warn_of_repairs_and_strict_refuses(tmp_path: Path, capfd: pyte
     source, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(model, source)
     warning = "warning: {}y: is declared as float32[2,4], but is float32[2,3]: the declared shape is ignored\n"
-    code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper")
+    code, printed, stderr = run_cli(capfd, "optimize", source, "-o", out, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
     assert "repaired" in printed
     assert run_cli(capfd, "optimize", source, "-o", out, "-q")[::2] == (0, warning.format(""))
-    code, printed, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper")
+    code, printed, stderr = run_cli(capfd, "inspect", source, "-t", "gpu-hopper", "--runtime", "compiler")
     assert (code, stderr) == (0, warning.format(""))
     code, printed, stderr = run_cli(capfd, "verify", source, source)
     assert (code, stderr) == (0, warning.format(f"{source}: ") * 1)
@@ -358,14 +358,14 @@ def rewritable_with_a_sequence() -> onnx.ModelProto:
 
 
 def test_a_fault_of_the_original_that_no_rule_repairs_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert optimize(rewritable_with_a_sequence(), "gpu-hopper").report.changed
+    assert optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler").report.changed
     monkeypatch.setattr(declarations, "_misdeclared_elements", lambda _: {})
-    result = optimize(rewritable_with_a_sequence(), "gpu-hopper")
+    result = optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler")
     assert result.report.reason == "onnx's checker finds a fault in it"
     assert [note.where for note in result.report.notes if note.source == "read"] == ["list"]
     assert result.proto == rewritable_with_a_sequence()
     with pytest.raises(ModelError, match="differ in rank"):
-        optimize(rewritable_with_a_sequence(), "gpu-hopper", strict=True)
+        optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler", strict=True)
 
 
 def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +376,7 @@ def test_a_fault_that_rewriting_adds_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(rewriting.onnx_io, "emit", lambda graph: (spoil if graph.stage == "lowered" else emit)(graph))
     with pytest.raises(ModelError, match="differ in rank"):
-        optimize(rewritable_with_a_sequence(), "gpu-hopper")
+        optimize(rewritable_with_a_sequence(), "gpu-hopper", runtime="compiler")
 
 
 def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
@@ -388,7 +388,7 @@ def test_an_operator_of_onnxruntime_whose_domain_is_not_imported() -> None:
     )
     model.graph.initializer.append(numpy_helper.from_array(np.ones((32, 16, 3, 3), np.float32), "w"))
     assert [opset.domain for opset in model.opset_import] == [""]
-    result = optimize(model, "gpu-hopper")
+    result = optimize(model, "gpu-hopper", runtime="compiler")
     assert result.report.changed
     assert result.report.verification.status == "passed"
 

@@ -199,7 +199,7 @@ def test_a_keras_model_is_channels_last_before_and_after_planning() -> None:
         ends = [value for value in (*op.inputs, *op.outputs) if value is not None and value.rank == 4]
         if op.op_type in ("Add", "HardSwish", "Relu", "ReduceMean"):
             assert {letters[value.name] for value in ends} == {"NHWC"}
-    result = layoutopt.optimize(zoo.load("keras_mobilenetv3s"), "gpu-hopper", verify=False)
+    result = layoutopt.optimize(zoo.load("keras_mobilenetv3s"), "gpu-hopper", runtime="compiler", verify=False)
     printed = {text for op in result.report.ops for text in op.outputs if text is not None and len(text) == 4}
     assert printed <= {"NHWC", "NCHW"}
     assert all(len(op.inputs) == len(op.input_axes) for op in result.report.ops)
@@ -231,7 +231,7 @@ def printed_formats(ops: list[OpReport], casts: list[CastReport]) -> list[tuple[
 
 
 def test_a_printed_format_is_read_with_its_letters() -> None:
-    report = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", verify=False).report
+    report = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", verify=False).report
     pairs = printed_formats(report.ops, report.casts)
     assert ("NHWC", "NHWC") in pairs
     assert ("NHWC", "NCHW") in pairs
@@ -266,22 +266,24 @@ def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int
 
 def test_a_pin_whose_letters_have_no_order_is_refused() -> None:
     with pytest.raises(FormatError, match="the order of the axes"):
-        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": "NSHD"})
+        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins={"image": "NSHD"})
     with pytest.raises(FormatError, match="not a format"):
-        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins={"image": "N?HW"})
+        layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins={"image": "N?HW"})
 
 
 def test_the_stamp_has_the_letters_of_pins_and_is_recognised() -> None:
     pins = {"image": "NCHW", "y": Format.plain((0, 3, 1, 2))}
-    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", pins=pins)
+    result = layoutopt.optimize(model_of(CHANNELS_LAST), "gpu-hopper", runtime="compiler", pins=pins)
     metadata = {each.key: each.value for each in result.proto.metadata_props}
     stamp = json.loads(metadata["layoutopt"])
     assert stamp["pins"] == {"image": "NCHW", "y": "d0,d3,d1,d2"}
     assert stamp["pin_axes"] == {"image": "NHWC", "y": "NHWC"}
     assert recorded_pins(metadata) == dict.fromkeys(("image", "y"), Format.plain((0, 3, 1, 2)))
-    again = layoutopt.optimize(result.proto, "gpu-hopper", pins=pins)
+    again = layoutopt.optimize(result.proto, "gpu-hopper", runtime="compiler", pins=pins)
     assert (again.report.changed, again.plan) == (False, None)
-    other = layoutopt.optimize(result.proto, "gpu-hopper", pins={**pins, "image": "NHWC"}, verify=False)
+    other = layoutopt.optimize(
+        result.proto, "gpu-hopper", runtime="compiler", pins={**pins, "image": "NHWC"}, verify=False
+    )
     assert other.plan is not None
 
 

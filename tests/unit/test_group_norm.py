@@ -86,14 +86,16 @@ def test_a_large_mean_does_no_harm(groups: int) -> None:
 @pytest.mark.parametrize("opset", [11, 17, 22])
 def test_it_is_written_as_it_was(opset: int) -> None:
     """In canonical order it is written as the original ops."""
-    result = layoutopt.optimize(network(64, 8, opset=opset), "gpu-ampere", pins={"c": "NCHW", "h": "NCHW", "y": "NHWC"})
+    result = layoutopt.optimize(
+        network(64, 8, opset=opset), "gpu-ampere", runtime="compiler", pins={"c": "NCHW", "h": "NCHW", "y": "NHWC"}
+    )
     found = Counter(node.op_type for node in result.proto.graph.node)
     assert found["InstanceNormalization"] == found["Add"] == 1
     assert found["GroupNormalization"] == 0
 
 
 def test_it_keeps_channels_last() -> None:
-    result = layoutopt.optimize(network(64, 8), "gpu-ampere", pins={"c": "NHWC", "h": "NHWC"})
+    result = layoutopt.optimize(network(64, 8), "gpu-ampere", runtime="compiler", pins={"c": "NHWC", "h": "NHWC"})
     assert result.report.after.casts <= 2
     calls = [node for node in result.proto.graph.node if node.op_type == "GroupNormalization_NHWC"]
     assert [{each.name for each in call.attribute} >= {"num_groups", "epsilon"} for call in calls] == [True]
@@ -101,7 +103,7 @@ def test_it_keeps_channels_last() -> None:
 
 def test_it_is_found_again() -> None:
     """A model that was optimised for another target is raised again."""
-    first = layoutopt.optimize(network(64, 8), "gpu-ampere", pins={"c": "NHWC", "h": "NHWC"}).proto
+    first = layoutopt.optimize(network(64, 8), "gpu-ampere", runtime="compiler", pins={"c": "NHWC", "h": "NHWC"}).proto
     result = layoutopt.optimize(first, "cpu-avx512", dialect="ops")
     assert [op.kind for op in result.report.ops].count("layoutopt::GroupNormalization") == 1
 
@@ -111,4 +113,4 @@ def test_alone_it_is_no_reason_to_rewrite() -> None:
     del model.graph.node[0], model.graph.node[-1]
     model.graph.node[0].input[0] = model.graph.node[2].input[0] = "x"
     model.graph.node[-1].output[0] = "y"
-    assert not layoutopt.optimize(model, "gpu-ampere").report.changed
+    assert not layoutopt.optimize(model, "gpu-ampere", runtime="compiler").report.changed

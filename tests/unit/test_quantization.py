@@ -112,7 +112,7 @@ def test_a_runtime_that_does_better_with_units_keeps_them(model: onnx.ModelProto
     [("gpu-turing", "NCHW32c"), ("gpu-ampere", "NHWC"), ("gpu-hopper", "NHWC"), ("ascend-910b", "NCHW32c")],
 )
 def test_a_unit_lies_as_kernels_for_its_integers_want_it(target: str, wanted: str) -> None:
-    result = layoutopt.optimize(unit(), target)
+    result = layoutopt.optimize(unit(), target, runtime="compiler")
     assert result.report.changed and result.report.verification.status == "passed"
     ((x, _, y),) = formats(result, "Conv")
     assert x == y == wanted
@@ -159,11 +159,11 @@ def assert_whole(target: str, sizes: tuple[int, int], zero: int, depthwise: bool
 
 def test_a_pin_inside_of_a_unit_is_refused() -> None:
     with pytest.raises(PinError, match=r"inside of a QDQ group|computes"):
-        layoutopt.optimize(unit(), "gpu-hopper", pins={"c": "NCHW16c", "d": "NHWC"})
+        layoutopt.optimize(unit(), "gpu-hopper", runtime="compiler", pins={"c": "NCHW16c", "d": "NHWC"})
 
 
 def test_a_pin_on_integers_is_met() -> None:
-    result = layoutopt.optimize(unit(), "gpu-hopper", pins={"q": "NHWC", "x": "NHWC"})
+    result = layoutopt.optimize(unit(), "gpu-hopper", runtime="compiler", pins={"q": "NHWC", "x": "NHWC"})
     assert result.report.verification.status == "passed"
     assert not split_groups(result.graph)
 
@@ -174,7 +174,7 @@ def test_weights_that_are_quantised_in_the_model_are_integers_in_the_file() -> N
     model = onnx.parser.parse_model(text)
     weight = np.random.default_rng(0).normal(size=(64, 64, 3, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weight, "u"))
-    result = layoutopt.optimize(model, "gpu-hopper")
+    result = layoutopt.optimize(model, "gpu-hopper", runtime="compiler")
     large = [tensor for tensor in result.proto.graph.initializer if np.prod(tensor.dims) > 1000]
     assert [tensor.data_type for tensor in large] == [onnx.TensorProto.INT8]
     assert [op.op_type for op in result.graph.ops].count("DequantizeLinear") == 3
@@ -238,7 +238,7 @@ def test_a_rounding_on_the_way_is_no_error(target: str) -> None:
 def test_nor_does_it_hide_one() -> None:
     pipeline = Pipeline((*DEFAULT_PIPELINE.passes[:-2], SwapChannels(), *DEFAULT_PIPELINE.passes[-2:]))
     with pytest.raises(VerificationError):
-        layoutopt.optimize(normalised(6), "gpu-hopper", pipeline=pipeline)
+        layoutopt.optimize(normalised(6), "gpu-hopper", runtime="compiler", pipeline=pipeline)
 
 
 def test_the_rest_of_the_model_is_planned() -> None:
