@@ -11,6 +11,7 @@ when it first needs them. A command is then run as before: no option names the p
 | `layoutopt.dialects` | a class that derives from `Dialect`, or an instance of one | way to write formats in ONNX |
 | `layoutopt.formats` | the result of `format_system` | names of memory formats |
 | `layoutopt.cost_models` | the path of a target file, a `CostModel`, or a function that returns either | hardware target |
+| `layoutopt.runtimes` | the path of a runtime file, or a `RuntimeSpec` | program that runs the file |
 
 The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one
 has a new major version (before 1.0 a new minor version), and the change log lists it. The same holds for the names of the
@@ -19,7 +20,7 @@ change in any release. docs/extending.md has an example of each group.
 """
 
 from layoutopt.cost import CostModel
-from layoutopt.cost_models import RooflineModel, load_target
+from layoutopt.cost_models import RooflineModel, RuntimeSpec, load_target
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.dialects.lower import Lower
@@ -139,6 +140,7 @@ __all__ = [
     "PureBroadcast",
     "QuantizedOp",
     "RooflineModel",
+    "RuntimeSpec",
     "SaturatingOp",
     "Shape",
     "Signature",

@@ -63,6 +63,7 @@ def test_the_lists(run: Run) -> None:
     passes = [each["name"] for each in json.loads(run(*layoutopt, "passes", "--json"))["inference"]]
     assert passes[passes.index("cancel-mirrors") + 1] == "assign-formats"
     assert "acme" in [each["name"] for each in json.loads(run(*layoutopt, "dialects", "--json"))]
+    assert "the firmware of the Acme NPU" in run(*layoutopt, "runtimes")
     assert "the axis must not be blocked" in run(*layoutopt, "ops", "mirror")
 
 
@@ -72,6 +73,7 @@ def test_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     run("-m", "layoutopt", "optimize", model, "-o", out, *options)
     found = json.loads(report.read_text())
     assert (found["target"], found["dialect"], found["verification"]["status"]) == ("acme-npu", "acme", "passed")
+    assert (found["runtime"], found["runs_in"]) == ("acme-firmware", "the firmware of the Acme NPU")
     mirrors = [each for each in found["ops"] if each["kind"] == "acme::Mirror"]
     assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # the pass has cancelled two of three
     assert "Conv" in run("-m", "layoutopt", "inspect", out)

@@ -36,7 +36,7 @@ from .mutations import mutate
 
 _MEMORY = Path("/dev/shm")  # a file system in memory
 _TARGETS = ("gpu-hopper", "ascend-910b", "cpu")
-_DIALECTS = ("ops", "functions", "ascend")
+_DIALECTS = ("ops", "functions", "ascend", "standard")
 _ERROR = 1e-4  # relative to the largest magnitude of an output; more if rounding moves it further
 _COARSE = 1e-2  # for 16 bits
 _PIECE = 1 << 20  # elements that are compared at a time
