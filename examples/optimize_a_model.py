@@ -2,8 +2,8 @@
 
     python examples/optimize_a_model.py [NETWORK] [TARGET] [OUTPUT]
 
-NETWORK is a name from examples/zoo or the path of an ONNX file. A result for another machine, such as TARGET gpu-hopper, is
-verified but not timed.
+NETWORK is a name from examples/zoo or the path of an ONNX file. A result for compilers that read formats, such as one for
+TARGET ascend-910b, is verified but not timed.
 """
 
 import sys
@@ -25,13 +25,13 @@ def main(network: str = "keras_mobilenetv3s", target: str = "cpu", output: str =
         result.save(output)
         report = result.report
         print(f"{network}, optimised for {report.target}, written to {output}")
-        if report.dialect == "onnxruntime":
+        if report.runtime != "compiler":
             print(f"  measured on this CPU   {measured(original, Path(output))}")
-    before, after, verification = report.before, report.after, report.verification
-    print(
-        f"  ops that move data     {before.casts + before.transposes} -> {after.casts + after.transposes} "
-        "(Transpose, Reshape, layout conversion)"
-    )
+    before, after, verification = report.moved_before, report.moved_after, report.verification
+    if before is not None and after is not None:
+        counts = f"{sum(before.ops.values())} -> {sum(after.ops.values())} Transposes and reorders"
+        sizes = f"{before.nbytes / 1e6:.2f} MB -> {after.nbytes / 1e6:.2f} MB"
+        print(f"  data movement          {counts} that onnxruntime executes, {sizes}")
     if report.plan is not None:
         proof = "proven optimal for these formats" if report.plan.gap <= 0 else f"gap {report.plan.gap:.2%}"
         times = f"{1e3 * report.plan.seconds_before:.3g} ms -> {1e3 * report.plan.seconds_after:.3g} ms"
