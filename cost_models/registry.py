@@ -17,11 +17,13 @@ from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.cost_models.target_files import read_target
 from layoutopt.errors import TargetError
+from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints, instance_of
+from layoutopt.runtime.kernel_queries import blocked_channels
 
 TARGETS = Path(__file__).parent / "targets"
 HOST = "cpu"
-_WITH_BLOCKED_KERNELS = ("cpu-avx2", "cpu-avx512")
+_BLOCK = "{C0}"
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -87,10 +89,15 @@ def load_target(name_or_path: str) -> RooflineModel:
     """
     name = host_target() if name_or_path == HOST else name_or_path
     spec = read_target(Path(name), parent_of) if name.endswith(".toml") else _builtin_spec(name)
-    if name_or_path == HOST and name in _WITH_BLOCKED_KERNELS:
-        # Only for this machine: a model with blocked kernels runs only on machines with the same block size.
-        spec = spec.model_copy(update={"dialect": "onnxruntime"})
+    if name_or_path == HOST and spec.block(DType.FLOAT32) != (blocked_channels() or 1):
+        spec = without_blocks(spec)
     return RooflineModel(spec)
+
+
+def without_blocks(spec: TargetSpec) -> TargetSpec:
+    """A target without its kernels for blocks of `{C0}` channels, which the installed onnxruntime may lack."""
+    rows = tuple(row for row in spec.kernel if not any(_BLOCK in format for format in (row.formats or {}).values()))
+    return spec.model_copy(update={"kernel": rows})
 
 
 @cache

@@ -9,10 +9,12 @@ import onnxruntime
 
 from layoutopt.bench.bench_report import Profile
 from layoutopt.bench.op_profile import read_profile
+from layoutopt.dialects.onnxruntime.passes.check_block_size import block_mismatch, packed_block
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.ir.types import Array
 from layoutopt.runtime.custom_ops import session_options
 from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.utf8_paths import utf8_path
 
 RUNTIMES = ("onnxruntime", "openvino")
@@ -138,6 +140,9 @@ def first_run(runtime: Runtime, session: Session, feed: Mapping[str, Array], mod
         return session.run(feed)
     except Exception as error:
         raise_if_out_of_memory(error)
+        if packed := packed_block([str(error)]):
+            what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
+            raise ModelError(what, where=str(model), hint="optimize the original on this machine") from error
         what = f"{runtime.name} cannot run it: {_reason(error)}"
         raise ModelError(what, where=str(model), hint="other extents may suit it: --dim NAME=VALUE") from error
 

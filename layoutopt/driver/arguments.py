@@ -14,7 +14,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, Several
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
-from layoutopt.dialects import DIALECTS, Dialect
+from layoutopt.dialects import DIALECTS, Dialect, Functions
 from layoutopt.driver.pins import pin_text
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
 from layoutopt.formats import Format
@@ -95,10 +95,14 @@ def _is_cost_model(target: object) -> bool:
 def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel) -> tuple[RuntimeSpec, Dialect]:
     """The runtime and the dialect of a call: each follows from the other one, and both from the target if neither is given.
 
+    Several targets that have a native dialect get `functions` by default, since a file has blocks of one size only.
+
     Raises:
         ArgumentError: there is no such runtime or dialect, or the runtime does not read the dialect.
     """
     written = _dialect(cost_model.dialect if dialect is None else dialect)
+    if dialect is None and isinstance(cost_model, Several) and written.is_native:
+        written = DIALECTS[Functions.name]
     if runtime is None:
         return runtime_of(written.name), written
     spec = find_runtime(runtime)

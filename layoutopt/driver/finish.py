@@ -129,6 +129,7 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
         rounding=verdict.spread,
         tolerance=worst.tolerance if worst is not None else None,
         outputs_depend_on_inputs=verdict.sensitive if verdict.comparisons else None,
+        block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],
     )
 

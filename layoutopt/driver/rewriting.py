@@ -76,18 +76,19 @@ def _emitted(job: Job, source: onnx_ir.Model) -> onnx_ir.Model | None:
 
 
 def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model as ONNX Runtime's optimiser rewrites it for this machine; the model itself if its target is another one.
+    """The model as ONNX Runtime's optimiser rewrites it; without what depends on the blocks of this machine for another one.
 
     Raises:
         VerificationError: ONNX Runtime does not load the rewritten model, but loads the original.
     """
     block = job.context.block
-    if not job.dialect.is_native or block not in (0, blocked_channels()):
+    if not job.dialect.is_native:
         return model
     job.progress("baking")
     try:
-        # A model without blocks has no block-size check, so baking must not add blocks.
-        return bake(model, packs=block > 0)
+        # A model without blocks has no block-size check, so baking must not add blocks. Kernels for other blocks must not run.
+        is_native_block = block == blocked_channels()
+        return bake(model, packs=is_native_block, folds=is_native_block or not block)
     except ModelError as error:
         if is_loadable(job.given):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error

@@ -4,15 +4,14 @@ A file of the dialect `onnxruntime` depends on both: its weights are packed for 
 operators of onnxruntime. All results come from queries of onnxruntime; the target of the processor is reported in addition.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
-from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
+from layoutopt.dialects.onnxruntime.passes.check_block_size import block_mismatch, packed_block
 from layoutopt.errors import TargetError
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
@@ -23,8 +22,6 @@ from layoutopt.runtime.kernel_queries import (
     op_support,
 )
 from layoutopt.runtime.operator_usage import Usage, usages
-
-_PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +68,8 @@ class Fitness:
         again = "optimize the original on this machine"
         if self.is_blocked and self.packed is None:
             found["it has blocked kernels and does not declare how many channels a block has"] = again
-        elif self.is_blocked and self.packed != block:
-            here = f"those of {runtime} have {block} here" if block else f"{runtime} has no blocked kernels here"
-            found[f"it is packed for blocks of {self.packed} channels, and {here}"] = again
+        elif self.is_blocked and self.packed is not None and self.packed != block:
+            found[block_mismatch(self.packed, block, runtime)] = again
         lacking = dict.fromkeys(op_name(each) for each in self.usages if each.support.status == "missing")
         if lacking:
             found[f"{runtime} cannot run {', '.join(lacking)}"] = "install a version that can"
@@ -130,7 +126,7 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     progress("reading")
     model = onnx_io.read(path)
     inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
-    packed = _packed(node.name or "" for node in model.graph)
+    packed = packed_block(node.name or "" for node in model.graph)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
     progress("loading")
@@ -144,9 +140,3 @@ def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:
         KernelCheck(row, binding, op_support(row.op, row.domain, row.dtypes(binding), row.attributes))
         for row, binding in choices
     ]
-
-
-def _packed(names: Iterable[str]) -> int | None:
-    """The block size in the name of the first guard node; None without a guard."""
-    matches = (_PACKED.search(name) for name in names)
-    return next((int(match[1]) for match in matches if match), None)

@@ -121,6 +121,11 @@ class VerificationReport(ReportModel):
     )
     tolerance: float | None = Field(default=None, description="the largest accepted error")
     outputs_depend_on_inputs: bool | None = None
+    block_by_definition: int | None = Field(
+        default=None,
+        description="channels per block of the native operators that were replaced by their definitions, because the kernels "
+        "of this machine have other blocks; null if kernels ran",
+    )
     sizes: list[dict[str, int]] = Field(
         default_factory=list, description="sizes of symbolic dimensions at which the models were compared"
     )

@@ -28,7 +28,7 @@ _REWRITTEN_TWICE = ("DequantizeLinear",)
 """onnxruntime 1.31 rewrites the neighbours of these ops again in its own result, and may then fail to load it."""
 
 
-def bake(model: ir.Model, *, packs: bool) -> ir.Model:
+def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
     Inputs, outputs and metadata are kept. A model that is too large for one message is returned unchanged. So is a model that
@@ -37,6 +37,7 @@ def bake(model: ir.Model, *, packs: bool) -> ir.Model:
     Args:
         model: the model, which is not changed.
         packs: whether onnxruntime may pack convolutions for the block size of this machine, which other machines misread.
+        folds: whether it may compute constants, for which it runs kernels.
 
     Raises:
         ModelError: onnxruntime cannot load the model, or its own optimised form of it.
@@ -45,7 +46,7 @@ def bake(model: ir.Model, *, packs: bool) -> ir.Model:
     if size > LARGEST:
         return model
     disabled = [] if packs else [_LAYOUT_OPTIMISER]
-    for more in ([], [_CONSTANT_FOLDING]):
+    for more in ([], [_CONSTANT_FOLDING]) if folds else ([_CONSTANT_FOLDING],):
         baked = _optimised(model, [*disabled, *more])
         if weight_bytes(baked) <= size + _NEGLIGIBLE:
             return baked

@@ -6,6 +6,7 @@ the segments on both sides of it differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations, product
 from math import prod
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from layoutopt import inference, onnx_io
+from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.formats.shapes import static_shape
@@ -27,6 +29,7 @@ from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
 from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original
+from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import LARGE, Runnable
 from layoutopt.verification.verdict import Verification
@@ -67,12 +70,15 @@ def verify_files(
     with scratch_folder() as folder:
         first = _mappable(original, folder / "original.onnx", candidates.has_float16)
         second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
+        blocks = [packed_block(op.name for op in graph.ops) for graph in graphs]
+        first, second = map(with_definitions, (first, second), blocks)
         names = candidates.before_saturation
         saturated = matching_values(first, second, names, request) if names else []
         models = Models(
             first, second, second, saturated, lambda: matching_values(first, second, candidates.names, request)
         )
-        return compare(models, candidates, request, always_cuts=True)
+        verdict = compare(models, candidates, request, always_cuts=True)
+        return replace(verdict, defined_block=max(map(defined_block, blocks)))
 
 
 def _mappable(path: Path, copy: Path, computes_float16: bool) -> Runnable:

@@ -16,6 +16,7 @@ from typing import Self
 import onnx_ir
 
 from layoutopt import onnx_io
+from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.errors import VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
@@ -34,6 +35,7 @@ from layoutopt.verification.observed_values import (
     truncated_integers,
     values_before_saturation,
 )
+from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.segments import Cuts, compare_segments, margin_of
@@ -140,13 +142,17 @@ class EquivalenceGate:
             # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
             path = self.path if is_file else None
             first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
-            second = runnable(emitted, folder / "emitted.onnx", half)
-            third = second if final is emitted else runnable(final, folder / "final.onnx", half)
+            block = packed_block(node.name or "" for node in emitted.graph)
+            second = with_definitions(runnable(emitted, folder / "emitted.onnx", half), block)
+            third = (
+                second if final is emitted else with_definitions(runnable(final, folder / "final.onnx", half), block)
+            )
             saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
             names = self.candidates.names
             models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
             verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
-            if verdict.status == "passed":
+            verdict = replace(verdict, defined_block=defined_block(block))
+            if verdict.status == "passed" and not verdict.defined_block:
                 before, after = (executed_data_movement(each, self.inputs) for each in (first, third))
                 verdict = replace(verdict, moved_before=before, moved_after=after)
         if verdict.status == "failed":

@@ -126,6 +126,8 @@ class Verification:
         comparisons: one per output and set of test inputs.
         sensitive: whether some output depends on the inputs; if none does, "passed" is weak evidence.
         sizes: the sizes of symbolic dimensions at which the models were compared.
+        defined_block: channels per block of the operators that ran by definition, because this machine's kernels have other
+            blocks; 0 if kernels ran.
         misdeclared: the outputs whose computed shape contradicts the original's declaration, if nothing was verified for that.
         moved_before: the data movement that onnxruntime executes for the original; None if it was not measured.
         moved_after: the same for the rewritten model.
@@ -139,6 +141,7 @@ class Verification:
     misdeclared: tuple[str, ...] = ()
     moved_before: DataMovement | None = None
     moved_after: DataMovement | None = None
+    defined_block: int = 0
 
     @classmethod
     def of(

@@ -31,6 +31,7 @@ from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.numeric_profile import NumericProfile, numeric_profile
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, load_and_run, misdeclared_outputs, one_line
+from layoutopt.verification.other_blocks import block_of, defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread, perturbed_copy
 from layoutopt.verification.runnable import Runnable, Source
@@ -94,7 +95,12 @@ def verify_models(
             made = inputs if isinstance(inputs, SampleInputs) else _inputs_for(original, dims, inputs)
             request = Request(pins or {}, observed, made, seed)
         models = Runnable.of(original, computes_float16), Runnable.of(rewritten, computes_float16)
-        return _compare(models, request, plain=plain, only_optimised=only_optimised)
+        if isinstance(original, Runnable) and isinstance(rewritten, Runnable):
+            return _compare(models, request, plain=plain, only_optimised=only_optimised)
+        blocks = tuple(block_of(each) for each in models)
+        models = with_definitions(models[0], blocks[0]), with_definitions(models[1], blocks[1])
+        verdict = _compare(models, request, plain=plain, only_optimised=only_optimised)
+        return replace(verdict, defined_block=max(map(defined_block, blocks)))
 
 
 def _compare(models: tuple[Runnable, Runnable], request: Request, *, plain: bool, only_optimised: bool) -> Verification:

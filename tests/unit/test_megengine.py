@@ -19,7 +19,8 @@ from layoutopt.ir.types import DType
 ROOT = Path(__file__).parents[2]
 PUBLISHED = json.loads((ROOT / "tests" / "published" / "megengine.json").read_text())
 DIMENSIONS: dict[str, list[str]] = dict(PUBLISHED["tensor_formats"])
-GPUS, CPUS = ("gpu-turing", "gpu-ampere", "gpu-hopper"), ("cpu-neon", "cpu-avx2")
+GPUS = ("gpu-turing", "gpu-ampere", "gpu-hopper")
+CPUS = (str(ROOT / "examples" / "neon_blocks.toml"), "cpu-avx2")
 
 
 # --- formats ------------------------------------------------------------------------------------------------

@@ -208,10 +208,17 @@ def _verified(verdict: VerificationReport) -> Text:
         parts.append_text(styled_line(f"  largest error {verdict.largest_error:.1e}", rounding))
     if verdict.sizes:
         parts.append_text(text(f", at {len(verdict.sizes)} sizes"))
+    if verdict.block_by_definition is not None:
+        parts.append_text(text(f", {by_definition(verdict.block_by_definition)}", "yellow"))
     if verdict.outputs_depend_on_inputs is False:
         caveat = "  but the outputs do not depend on the inputs, so this is weak evidence"
         parts.append_text(text(caveat, "yellow"))
     return parts
+
+
+def by_definition(block: int) -> str:
+    """The caveat of a verification without the kernels that the model is packed for."""
+    return f"blocks of {block} channels by definition, not by this machine's kernels"
 
 
 def _written(outputs: Outputs, report: Report) -> Text:

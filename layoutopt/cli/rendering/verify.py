@@ -3,6 +3,7 @@
 import math
 
 from layoutopt.cli.model_comparison import ModelComparison
+from layoutopt.cli.rendering.optimize import by_definition
 from layoutopt.cli.rendering.terminal import key_values, section, show, show_json, styled_line, table, text
 from layoutopt.sample_inputs import sizes_text
 from layoutopt.verification import Comparison
@@ -17,6 +18,7 @@ def print_comparison(found: ModelComparison, as_json: bool) -> None:
                 "status": verdict.status,
                 "reason": verdict.reason,
                 "outputs_depend_on_inputs": found.is_sensitive,
+                "block_by_definition": verdict.defined_block or None,
                 "sizes": [dict(each) for each in verdict.sizes],
                 "outputs": [_record(each) for each in found.outputs],
             }
@@ -34,6 +36,8 @@ def print_comparison(found: ModelComparison, as_json: bool) -> None:
     rows = [("verdict", styled_line((verdict.status, style), f", on {count} random inputs"))]
     if verdict.sizes:
         rows.append(("sizes", text("; ".join(sizes_text(dict(each)) for each in verdict.sizes))))
+    if verdict.defined_block:
+        rows.append(("kernels", text(by_definition(verdict.defined_block), "yellow")))
     if not found.is_sensitive:
         caveat = "the outputs do not depend on the inputs, so the comparison is weak evidence"
         rows.append(("caveat", text(caveat, "yellow")))

@@ -2,6 +2,7 @@
 
 from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.passes.check_block_size import CheckBlockSize
+from layoutopt.dialects.onnxruntime.passes.declare_padded_channels import DeclarePaddedChannels
 from layoutopt.dialects.onnxruntime.passes.fuse_into_convolutions import FuseIntoConvolutions
 from layoutopt.dialects.onnxruntime.passes.scale_filters import ScaleFilters
 from layoutopt.dialects.onnxruntime.passes.winograd import Winograd
@@ -14,6 +15,7 @@ PASSES: tuple[Pass, ...] = (
     ScaleFilters(),
     AvoidSkipLayerNormalization(),
     Winograd(),
+    DeclarePaddedChannels(),
     CheckBlockSize(),
 )
 

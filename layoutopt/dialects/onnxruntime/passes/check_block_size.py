@@ -13,6 +13,8 @@ longer than loading all the rest of a small one. Of the random ops of opset 22 i
 out of a sequence, which it does not look into.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +32,7 @@ CHANNELS = {8: 24, 16: 12}
 _WITHOUT_RANDOM_KERNELS = 22  # the opset from which onnxruntime 1.31 has none
 
 NAME = "this model is packed for blocks of {} channels, and this machine has others"
+_PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,18 @@ class CheckBlockSize(Pass):
                 owner.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
                 return
         _add_zero(graph, *blocked[0], write("ReduceSum", (write.refusal(block, np.zeros(block)),), (), keepdims=0))
+
+
+def packed_block(names: Iterable[str]) -> int | None:
+    """The block size that a model is packed for, from the names of its nodes; None without a guard among them."""
+    matches = (_PACKED.search(name) for name in names)
+    return next((int(match[1]) for match in matches if match), None)
+
+
+def block_mismatch(packed: int, block: int | None, runtime: str) -> str:
+    """The reason why a model that is packed for one block size does not run where `runtime` has another one, or none."""
+    here = f"those of {runtime} have {block} here" if block else f"{runtime} has no blocked kernels here"
+    return f"it is packed for blocks of {packed} channels, and {here}"
 
 
 def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
