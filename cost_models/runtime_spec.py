@@ -5,6 +5,12 @@
     dialects = ["standard"]                     # in which files can be written, the default first
     kernels = "standard"                        # the operands of all kernels are in ONNX order; "target": those of the target
 
+    [[kernel]]                                  # kernels in further formats that the file can name, if the target has them
+    family = "convolution"
+    dtypes = ["float16"]
+    formats = { x = "N*C", w = "O*I", y = "N*C" }
+    source = "read: ..."
+
     [[absorbs]]                                 # products that read an operand with its last two axes exchanged
     ops = ["MatMul"]
     dtypes = ["float32"]
@@ -22,7 +28,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from layoutopt.cost import Absorbed, CostModel, Several, StandardOperators
-from layoutopt.cost_models.spec import DTypeNames, SpecModel, Text, Texts, as_rows
+from layoutopt.cost_models.roofline import RooflineModel
+from layoutopt.cost_models.spec import (
+    DTypeNames,
+    Families,
+    KernelSpec,
+    Role,
+    SpecModel,
+    Template,
+    Text,
+    Texts,
+    as_rows,
+)
 from layoutopt.cost_models.target_files import read_toml, schema_error
 from layoutopt.errors import ArgumentError
 from layoutopt.files import path_text
@@ -47,6 +64,33 @@ class AbsorbedTranspose(SpecModel):
     source: Text
 
 
+class NamedKernel(SpecModel):
+    """Kernels that a file can name in formats other than ONNX order.
+
+    Attributes:
+        family: the families of layout rules.
+        ops: op types; by default all of the family.
+        dtypes: element types of the first operand.
+        formats: the formats of operands, as in target files.
+        source: where this was measured or read.
+    """
+
+    family: Families
+    ops: Texts | None = None
+    dtypes: DTypeNames
+    formats: dict[Role, Template]
+    source: Text
+
+    def part_of(self, kernel: KernelSpec) -> KernelSpec | None:
+        """The part of a target's kernel that the file can name; None if there is none."""
+        dtypes = tuple(each for each in kernel.dtypes if each in self.dtypes)
+        families = tuple(each for each in kernel.family if each in self.family)
+        ops = kernel.ops if self.ops is None else tuple(each for each in kernel.ops or self.ops if each in self.ops)
+        if not dtypes or not families or ops == () or kernel.formats != self.formats:
+            return None
+        return kernel.model_copy(update={"dtypes": dtypes, "family": families, "ops": ops})
+
+
 class RuntimeSpec(SpecModel):
     """A runtime.
 
@@ -57,16 +101,18 @@ class RuntimeSpec(SpecModel):
         dialects: the dialects in which files can be written, the default first.
         kernels: "standard" if the runtime has kernels for operands in ONNX order alone, as standard operators declare them;
             "target" if it has all kernels of the target.
+        kernel: kernels in other formats that a file can name, besides "standard" ones.
         absorbs: Transposes that the runtime's products absorb.
     """
 
-    parts = (AbsorbedTranspose,)
+    parts = (AbsorbedTranspose, NamedKernel)
 
     name: Text
     description: Text
     runs_in: Text
     dialects: Annotated[Texts, Field(min_length=1)]
     kernels: Literal["standard", "target"]
+    kernel: Annotated[tuple[NamedKernel, ...], BeforeValidator(as_rows)] = ()
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
 
     def restricted(self, model: CostModel) -> CostModel:
@@ -75,11 +121,18 @@ class RuntimeSpec(SpecModel):
             return model
         if isinstance(model, Several):
             return Several([self.restricted(each) for each in model.models])
-        return StandardOperators(model, self.dialects[0], self._absorbed())
+        return StandardOperators(model, self.dialects[0], self._absorbed(), self._native(model))
 
     def reads(self, dialect: str) -> bool:
         """Whether files for this runtime can be written in a dialect."""
         return dialect in self.dialects or runtime_of(dialect).name == self.name
+
+    def _native(self, model: CostModel) -> RooflineModel | None:
+        """The kernels of a target that files can name; None without any. Only target files declare kernels by format."""
+        if not self.kernel or not isinstance(model, RooflineModel):
+            return None
+        parts = (named.part_of(kernel) for kernel in model.spec.kernel for named in self.kernel)
+        return RooflineModel(model.spec.model_copy(update={"kernel": tuple(part for part in parts if part)}))
 
     def _absorbed(self) -> Absorbed:
         labels = {dtype.label: dtype for dtype in DType}
@@ -145,4 +198,12 @@ def read_runtime(path: Path) -> RuntimeSpec:
         raise schema_error(error, table, [(path, table)], RuntimeSpec) from None
 
 
-__all__ = ["AbsorbedTranspose", "RuntimeSpec", "find_runtime", "read_runtime", "runtime_names", "runtime_of"]
+__all__ = [
+    "AbsorbedTranspose",
+    "NamedKernel",
+    "RuntimeSpec",
+    "find_runtime",
+    "read_runtime",
+    "runtime_names",
+    "runtime_of",
+]

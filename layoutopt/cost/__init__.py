@@ -7,13 +7,14 @@ kernel costs as much as its emulation, conversions included.
 from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating, emulation_conversions
 from layoutopt.cost.several import Several
 from layoutopt.cost.sized import SizedCostModel, sized
-from layoutopt.cost.standard import Absorbed, StandardOperators
+from layoutopt.cost.standard import Absorbed, NativeKernels, StandardOperators
 
 __all__ = [
     "Absorbed",
     "CostModel",
     "CostModelWrapper",
     "Emulating",
+    "NativeKernels",
     "Several",
     "SizedCostModel",
     "StandardOperators",

@@ -1,7 +1,7 @@
 """Prices of a target in a runtime that reads standard ONNX: an operator has its operands as ONNX declares them."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from layoutopt.cost.model import INSIDE_AN_OP, CostModel, CostModelWrapper, Emulating
 from layoutopt.formats import Format
@@ -15,6 +15,16 @@ _ABSORBED = 0.01
 """The price of an absorbed Transpose, as a fraction of one that runs: a plan without it is preferred to an equal one."""
 
 
+class NativeKernels(Protocol):
+    """Kernels for operands in other formats than ONNX order, which a file can name."""
+
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that they require for an op, the fastest kernel first."""
+
+    def native_seconds(self, op: Op, signature: Signature) -> float | None:
+        """Estimated seconds of the fastest of them that supports a signature; None if none does."""
+
+
 class StandardOperators(CostModelWrapper, Emulating):
     """A cost model without the kernels for formats that standard ONNX cannot express.
 
@@ -22,9 +32,23 @@ class StandardOperators(CostModelWrapper, Emulating):
     formats inside of its kernels. Any other op is written as the canonical operator between Transposes, and priced as that.
     """
 
-    def __init__(self, model: CostModel, dialect: str = "standard", absorbed: Absorbed = frozenset()) -> None:
-        """Restrict `model` to standard operators, written in `dialect`; `absorbed` are the Transposes that cost nothing."""
+    def __init__(
+        self,
+        model: CostModel,
+        dialect: str = "standard",
+        absorbed: Absorbed = frozenset(),
+        native: NativeKernels | None = None,
+    ) -> None:
+        """Restrict a cost model to standard operators.
+
+        Args:
+            model: the cost model of the target.
+            dialect: the dialect in which they are written.
+            absorbed: the Transposes that cost nothing.
+            native: further kernels that the dialect can name.
+        """
         super().__init__(model)
+        self._native = native
         self._dialect = dialect
         self._absorbed = absorbed
 
@@ -34,14 +58,15 @@ class StandardOperators(CostModelWrapper, Emulating):
         return self._dialect
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
-        """None: canonical formats, and those of neighbours, are candidates anyway."""
-        del op
-        return ()
+        """Those of native kernels. Canonical formats, and those of neighbours, are candidates anyway."""
+        return self._native.preferred_formats(op) if self._native is not None else ()
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the canonical op and of the conversions within it."""
         if isinstance(rule_of(op), View):
             return self._model.kernel_seconds(op, signature)
+        if (native := self._native_seconds(op, signature)) is not None:
+            return native
         inner = self._model.kernel_seconds(op, canonical_signature(op))
         run, absorbed = self._conversions(op, signature)
         return inner + INSIDE_AN_OP * (sum(run) + _ABSORBED * sum(absorbed))
@@ -52,7 +77,12 @@ class StandardOperators(CostModelWrapper, Emulating):
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that are converted within the op, without constants."""
-        return 0 if isinstance(rule_of(op), View) else len(self._conversions(op, signature)[0])
+        if isinstance(rule_of(op), View) or self._native_seconds(op, signature) is not None:
+            return 0
+        return len(self._conversions(op, signature)[0])
+
+    def _native_seconds(self, op: Op, signature: Signature) -> float | None:
+        return self._native.native_seconds(op, signature) if self._native is not None else None
 
     def _conversions(self, op: Op, signature: Signature) -> tuple[list[float], list[float]]:
         """Seconds of each conversion between an operand's format and the canonical one: those that run, and absorbed ones."""

@@ -39,7 +39,10 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         raise_if_refused(job.given, job.dims, ModelError(what, where=where))
         context.unchanged = "its shapes contradict each other"
         return None
-    gate = EquivalenceGate(job.name, job.path, context.pins, samples, job.dialect.is_native, CutCandidates.of(graph))
+    dialect = job.dialect
+    gate = EquivalenceGate(
+        job.name, job.path, context.pins, samples, dialect.is_native, dialect.is_for_cuda, CutCandidates.of(graph)
+    )
     job.passes = job.pipeline.run(graph, context, job.watch)
     emitted = None if context.unchanged else _emitted(job, source)
     if emitted is None:

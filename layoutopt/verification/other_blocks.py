@@ -1,4 +1,4 @@
-"""Models with blocked operators of another machine: they run here with each such operator replaced by its definition.
+"""Models with native operators of another machine: they run here with each such operator replaced by its definition.
 
 The definitions are exact (`runtime.native_definitions`), so a comparison covers formats, packed weights and attributes. It does
 not cover the kernels of the other machine.
@@ -8,6 +8,7 @@ from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.onnx_io.reader.lossless import nodes
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.native_definitions import DEFINITIONS, define_native_ops
+from layoutopt.runtime.nhwc_definitions import define_cuda_ops, lacks_kernels
 from layoutopt.verification.runnable import Runnable
 
 
@@ -16,13 +17,18 @@ def defined_block(block: int | None) -> int:
     return 0 if block is None or block == blocked_channels() else block
 
 
-def with_definitions(model: Runnable, block: int | None) -> Runnable:
-    """The model with definitions of its blocked operators; the model itself if the kernels of this machine run it.
+def with_definitions(model: Runnable, block: int | None, *, is_for_cuda: bool = False) -> Runnable:
+    """The model with definitions of its native operators; the model itself if the kernels of this machine run it.
 
     Args:
         model: the model.
         block: channels per block that it is packed for; None without blocks.
+        is_for_cuda: whether it has operators with kernels on CUDA alone.
     """
+    if is_for_cuda:
+        message = model.message()
+        define_cuda_ops(message)
+        return model.edited(message)
     if block is None or not defined_block(block):
         return model
     message = model.message()
@@ -40,4 +46,12 @@ def block_of(model: Runnable) -> int | None:
         return None
 
 
-__all__ = ["block_of", "defined_block", "with_definitions"]
+def is_for_cuda(model: Runnable) -> bool:
+    """Whether a model has operators with kernels on CUDA alone; False for a model that cannot be read."""
+    try:
+        return lacks_kernels(model.message())
+    except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
+        return False
+
+
+__all__ = ["block_of", "defined_block", "is_for_cuda", "with_definitions"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -27,6 +28,7 @@ from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import Deadline, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.pins import enforce_pins
+from layoutopt.runtime.nhwc_definitions import define_cuda_ops
 from layoutopt.testing.lowering import lower
 
 BLOCKS = 10
@@ -392,7 +394,9 @@ def test_planned_graphs_compute_what_they_did(seed: int) -> None:
 def _run(graph: Graph, feed: dict[str, Array]) -> list[Array]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(onnx_io.to_bytes(onnx_io.emit(graph)), options)
+    message = onnx.ModelProto.FromString(onnx_io.to_bytes(onnx_io.emit(graph)))
+    define_cuda_ops(message)  # onnxruntime has no kernels for them on the CPU
+    session = onnxruntime.InferenceSession(message.SerializeToString(), options)
     return list(session.run(None, feed))
 
 

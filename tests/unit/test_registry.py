@@ -163,8 +163,16 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dialects(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, dialects.EXTENSIONS, plain="Plain")
     assert isinstance(dialects.DIALECTS["plain"], Plain)
-    assert [*dialects.DIALECTS] == ["functions", "ascend", "onnxruntime", "standard", "ops", "plain"]
-    assert len(dialects.DIALECTS) == 6 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
+    assert [*dialects.DIALECTS] == [
+        "functions",
+        "ascend",
+        "onnxruntime",
+        "onnxruntime-cuda",
+        "standard",
+        "ops",
+        "plain",
+    ]
+    assert len(dialects.DIALECTS) == 7 and "plain" in dialects.DIALECTS and "other" not in dialects.DIALECTS
 
 
 def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
