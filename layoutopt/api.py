@@ -1,6 +1,7 @@
 """The function `optimize`: a model in, a faster model out, with the plan and the report.
 
 read -> lift -> rewrite: pipeline (simplify, plan, cast, pack, lower), emit, bake, verify -> finish: report
+With `portable`, make_portable comes before finish: it adds a branch of standard operators.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from layoutopt.driver.garbage_collection import rare_collections
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
+from layoutopt.driver.portability import make_portable
 from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import rewrite
 from layoutopt.formats import Format
@@ -36,6 +38,7 @@ def optimize(
     time_limit: float | None = None,
     max_growth: float = MAX_GROWTH,
     count_moves: bool = False,
+    portable: bool = False,
     strict: bool = False,
     custom_ops: Libraries = (),
     pipeline: Pipeline | None = None,
@@ -67,6 +70,8 @@ def optimize(
         max_growth: the largest ratio of the sizes of all constants after and before, 1 MiB aside; 1.0 for no growth. Rewrites
             that enlarge constants are selected by estimated gain per byte: `report.growth`.
         count_moves: also compute the minimum of casts and transposes over all plans: `report.plan.least_moves`.
+        portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
+            operators, planned for the runtime "any", elsewhere. Weights of convolutions are in the file twice.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
         custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
@@ -100,6 +105,7 @@ def optimize(
         time_limit=time_limit,
         max_growth=max_growth,
         count_moves=count_moves,
+        portable=portable,
         strict=strict,
         pipeline=pipeline,
         watch=watch,
@@ -116,4 +122,6 @@ def _run(job: Job) -> Result:
     source = read(job)
     graph, samples = lift(job, source)
     rewritten = rewrite(job, source, graph, samples)
+    if job.options.portable and rewritten is not None:
+        rewritten = make_portable(job, source, graph, samples, rewritten)
     return finish(job, source, graph, samples, rewritten)

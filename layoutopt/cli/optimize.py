@@ -64,6 +64,12 @@ def optimize(
         float | None,
         Option("--max-growth", metavar="X", help="The size limit of all constants, relative to MODEL; by default 2.2."),
     ] = None,
+    portable: Annotated[
+        bool,
+        Option(
+            "--portable", help="Write a file for all machines: native kernels where they fit, else standard operators."
+        ),
+    ] = False,
     least: Annotated[
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")
     ] = False,
@@ -125,6 +131,7 @@ def optimize(
             time_limit=time_limit,
             max_growth=MAX_GROWTH if max_growth is None else max_growth,
             count_moves=least,
+            portable=portable,
             strict=strict,
             custom_ops=custom_ops or (),
             watch=watch,

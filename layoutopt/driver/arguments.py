@@ -14,7 +14,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, Several
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
-from layoutopt.dialects import DIALECTS, Dialect, Functions
+from layoutopt.dialects import DIALECTS, Dialect, Functions, Lower
 from layoutopt.driver.pins import pin_text
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
 from layoutopt.formats import Format
@@ -141,6 +141,26 @@ def check_max_growth(max_growth: object) -> None:
     is_number = isinstance(max_growth, Real) and not isinstance(max_growth, bool)
     if not is_number or not float(max_growth) >= 1:  # type: ignore[arg-type]
         raise ArgumentError("no growth to allow", where=f"max_growth {max_growth!r}", hint="give 1.0 or more")
+
+
+def check_portable(portable: object, dialect: Dialect, mode: object, pipeline: Pipeline | None) -> None:
+    """Check that a portable result is possible.
+
+    Raises:
+        ArgumentError: it is not, or is not needed.
+    """
+    if not isinstance(portable, bool):
+        raise ArgumentError(f"not true or false: {portable!r:.80}", where="portable")
+    if not portable:
+        return
+    if not dialect.is_native:
+        hint = f"leave it out: the dialect {dialect.name} has no kernels of one machine"
+        raise ArgumentError("needs a native dialect", where="portable", hint=hint)
+    if mode == "training":
+        raise ArgumentError("needs the mode inference", where="portable", hint="a weight would be in two branches")
+    if pipeline is not None and any(isinstance(step, Lower) for step in pipeline.passes):
+        hint = "give a pipeline without Lower"
+        raise ArgumentError("needs to choose the dialects", where="portable", hint=hint)
 
 
 def check_time_limit(seconds: object) -> None:

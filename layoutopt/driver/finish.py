@@ -81,6 +81,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         casts=found.casts,
         passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
         notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
+        portable=job.portable,
         growth=growth_report(context.growth, nbytes) if is_changed else None,
         verification=_verification_report(verdict, is_changed=is_changed),
         seconds=perf_counter() - job.start,
@@ -90,6 +91,8 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
 def _runs_in(job: Job, graph: Graph) -> str:
     """The programs that can run the result."""
     block = job.dialect.block(graph)
+    if job.portable is not None:
+        return f"{job.runtime.runs_in} with any blocks or none"
     return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
 
 

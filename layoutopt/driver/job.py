@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
-from layoutopt.report.schema import Counts
+from layoutopt.report.schema import Counts, PortableReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.sample_inputs import Given, InputSet, input_sets
@@ -48,6 +48,7 @@ class Options:
     time_limit: float | None
     max_growth: float
     count_moves: bool
+    portable: bool
     strict: bool
     pipeline: Pipeline | None
     watch: Watch | None
@@ -75,6 +76,7 @@ class Job:
         before: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
+        portable: the branches of a portable result; None for any other one.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Job:
     before: Counts = field(default_factory=lambda: Counts(casts=0, transposes=0, weight_casts=0))
     passes: list[PassResult] = field(default_factory=list)
     verification: Verification | None = None
+    portable: PortableReport | None = None
 
     @classmethod
     def of(cls, options: Options) -> "Job":
@@ -109,6 +112,7 @@ class Job:
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         hardware = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, hardware)
+        arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
         stamp = Stamp(
             hardware.name,
             runtime.name,
@@ -117,6 +121,7 @@ class Job:
             tuple(sorted(texts.items())),
             tuple((name, as_range(given)) for name, given in sorted(sizes.items())),
             options.max_growth,
+            options.portable,
         )
         context = PassContext(
             runtime.restricted(hardware),

@@ -14,7 +14,7 @@ from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification import CutCandidates, EquivalenceGate
 
-_UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
+UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
 def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs) -> onnx_ir.Model | None:
@@ -119,8 +119,8 @@ def _verified(
         final = _baked(job, emitted)
         job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
     if job.verification.status == "not verified" and not job.options.allow_unverified:
-        raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=_UNVERIFIED)
+        raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=UNVERIFIED)
     return final
 
 
-__all__ = ["rewrite"]
+__all__ = ["UNVERIFIED", "rewrite"]

@@ -22,6 +22,7 @@ from layoutopt.runtime.kernel_queries import (
     op_support,
 )
 from layoutopt.runtime.operator_usage import Usage, usages
+from layoutopt.runtime.portable import portable_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,14 @@ class Fitness:
     Attributes:
         machine: the machine.
         packed: channels per block for which the file was packed; None if the file does not declare it.
+        is_portable: whether machines with other blocks run a branch without them.
         usages: its operators with the element types of their inputs.
         failure: the error of loading it in onnxruntime; empty if there is none.
     """
 
     machine: Machine
     packed: int | None
+    is_portable: bool
     usages: tuple[Usage, ...]
     failure: str
 
@@ -66,7 +69,9 @@ class Fitness:
         found = {}
         runtime, block = f"onnxruntime {self.machine.onnxruntime}", self.machine.block
         again = "optimize the original on this machine"
-        if self.is_blocked and self.packed is None:
+        if self.is_portable:
+            pass
+        elif self.is_blocked and self.packed is None:
             found["it has blocked kernels and does not declare how many channels a block has"] = again
         elif self.is_blocked and self.packed is not None and self.packed != block:
             found[block_mismatch(self.packed, block, runtime)] = again
@@ -126,11 +131,12 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     progress("reading")
     model = onnx_io.read(path)
     inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
-    packed = packed_block(node.name or "" for node in model.graph)
+    names = [node.name or "" for node in model.graph]
+    branch = portable_block(names)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
     progress("loading")
-    return Fitness(this_machine(), packed, found, load_failure(path))
+    return Fitness(this_machine(), branch or packed_block(names), branch is not None, found, load_failure(path))
 
 
 def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:

@@ -131,6 +131,15 @@ class VerificationReport(ReportModel):
     )
 
 
+class PortableReport(ReportModel):
+    """The branches of a portable model."""
+
+    block: int = Field(description="channels per block of the machines that run the native branch")
+    standard_changed: bool = Field(
+        description="whether the branch for other machines is rewritten; false if it is the original"
+    )
+
+
 class DimReport(ReportModel):
     """A symbolic dimension of the inputs with its sizes in the plan."""
 
@@ -214,6 +223,9 @@ class Report(ReportModel):
     moved_after: DataMovementReport | None = Field(default=None, description="data movement of the result")
     ops: list[OpReport]
     casts: list[CastReport]
+    portable: PortableReport | None = Field(
+        default=None, description="null unless the result has a native branch and one of standard operators"
+    )
     growth: GrowthReport | None = Field(default=None, description="null if the model is unchanged")
     passes: list[PassReport]
     notes: list[NoteReport]

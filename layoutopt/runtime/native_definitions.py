@@ -239,7 +239,7 @@ def define_native_ops(message: onnx.ModelProto, block: int, domain: str = DEFINE
     for node in nodes(message):
         if node.domain == BLOCKED_DOMAIN:
             _drop_omitted(node)
-            key = _key(node)
+            key = signature_of_call(node)
             if key not in functions:
                 functions[key] = native_function(node, block, opset, domain, str(len(functions)))
             node.domain, node.overload = domain, functions[key].overload
@@ -248,7 +248,7 @@ def define_native_ops(message: onnx.ModelProto, block: int, domain: str = DEFINE
         message.opset_import.add(domain=domain, version=1)
 
 
-def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
+def signature_of_call(node: onnx.NodeProto) -> tuple[Any, ...]:
     """Equal for calls that share a definition: operator, attributes, present inputs."""
     attributes = sorted(attr.SerializeToString(deterministic=True) for attr in node.attribute)
     return (node.op_type, tuple(attributes), tuple(bool(name) for name in node.input))
@@ -260,4 +260,4 @@ def _drop_omitted(node: onnx.NodeProto) -> None:
         del node.input[-1]
 
 
-__all__ = ["DEFINED_DOMAIN", "DEFINITIONS", "Definition", "define_native_ops", "native_function"]
+__all__ = ["DEFINED_DOMAIN", "DEFINITIONS", "Definition", "define_native_ops", "native_function", "signature_of_call"]

@@ -17,7 +17,7 @@ from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.converter.vocabulary import subgraphs
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
 from layoutopt.onnx_io.schema import describe, opsets_of
-from layoutopt.runtime.kernel_queries import Support, node_support
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, Support, blocked_channels, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 
 
@@ -116,7 +116,8 @@ class _Traversal:
         """The nodes of the subgraphs or the function body of a node, whose inputs get their types."""
         node, scope = visit.node, visit.scope
         visit.problems = self._problems
-        function = self._functions.get(node.op_identifier())
+        has_schema = node.domain == BLOCKED_DOMAIN and blocked_channels() is not None  # before functions of that name
+        function = None if has_schema else self._functions.get(node.op_identifier())
         if function is not None and function.identifier() not in scope.calls:
             visit.body = _call(function, node, scope)
             return [_Visit(each, visit.body) for each in function]

@@ -33,6 +33,17 @@ def saved(name: str, folder: Path) -> Path:
     return folder / f"{name}.onnx"
 
 
+def assert_equal(emulated: Path, here: Path) -> None:
+    """Compare a model on the emulated processor with another one on this machine."""
+    feeds = inputs(here)
+    session = Session(here)
+    wants = dict(zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True))
+    found = emulator.run_emulated(emulated, feeds)
+    assert found.keys() == wants.keys()
+    for output, got in found.items():
+        np.testing.assert_allclose(got, wants[output], atol=1e-5 * float(np.abs(wants[output]).max()), rtol=0)
+
+
 @pytest.mark.parametrize("name", ["residual", "keras_mobilenetv3s", "mobilenetv2"])
 def test_avx2_runs_its_kernels(name: str, tmp_path: Path) -> None:
     """Whatever machine it was written on."""
@@ -40,11 +51,18 @@ def test_avx2_runs_its_kernels(name: str, tmp_path: Path) -> None:
     result = layoutopt.optimize(model, "cpu-avx2")
     assert result.report.verification.status == "passed" and native_ops(result.proto)
     result.save(out)
-    feeds = inputs(model)
-    session = Session(model)
-    wants = dict(zip([each.name for each in session.get_outputs()], session.run(None, feeds), strict=True))
-    for output, got in emulator.run_emulated(out, feeds).items():
-        np.testing.assert_allclose(got, wants[output], atol=1e-5 * float(np.abs(wants[output]).max()), rtol=0)
+    assert_equal(out, model)
+
+
+@pytest.mark.parametrize("target", ["cpu-avx2", "cpu-avx512"])
+@pytest.mark.parametrize("name", ["residual", "keras_mobilenetv3s"])
+def test_portable_models_run(name: str, target: str, tmp_path: Path) -> None:
+    """With its kernels, or the standard branch."""
+    model, out = saved(name, tmp_path), tmp_path / "out.onnx"
+    result = layoutopt.optimize(model, target, portable=True)
+    assert result.report.portable is not None
+    result.save(out)
+    assert_equal(out, model)
 
 
 def test_blocks_of_16_stop_with_the_reason(tmp_path: Path) -> None:

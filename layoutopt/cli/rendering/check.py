@@ -42,7 +42,9 @@ def print_model(model: Path, fitness: Fitness, show_all: bool) -> None:
 
 
 def _blocks(fitness: Fitness) -> Text:
-    if not fitness.is_blocked:
+    if fitness.is_portable:
+        packed = f"portable: native kernels where blocks have {fitness.packed} channels, standard operators elsewhere"
+    elif not fitness.is_blocked:
         packed = "no blocked weights in the file"
     else:
         packed = (

@@ -15,6 +15,7 @@ from layoutopt.report.schema import (
     GrowthRequestReport,
     OpReport,
     PlanReport,
+    PortableReport,
     Report,
     VerificationReport,
 )
@@ -32,6 +33,7 @@ def print_summary(result: Result, outputs: Outputs) -> None:
         *_runs_in(report),
         *plan_lines(report),
         *_growth(report.growth),
+        *_portable(report.portable),
         *_repaired(report),
         ("verification", _verified(report.verification)),
         ("written", _written(outputs, report)),
@@ -43,6 +45,14 @@ def print_summary(result: Result, outputs: Outputs) -> None:
 def _runs_in(report: Report) -> list[tuple[str, Text]]:
     """The programs that can run the result; empty for the original."""
     return [("runs in", text(report.runs_in))] if report.runs_in else []
+
+
+def _portable(portable: PortableReport | None) -> list[tuple[str, Text]]:
+    """The machines that run each branch of a portable result; empty for any other result."""
+    if portable is None:
+        return []
+    standard = "standard operators" if portable.standard_changed else "the operators of the original"
+    return [("portable", text(f"native kernels where blocks have {portable.block} channels, {standard} elsewhere"))]
 
 
 def _repaired(report: Report) -> list[tuple[str, Text]]:

@@ -1,0 +1,261 @@
+"""Portable models: blocked kernels where the machine has blocks of the right size, standard operators on every other machine.
+
+    block = Shape(ReorderInput(4 channels))[1]          8 or 16 by machine
+    y = If(block == 8) { native model } else { standard model }
+
+onnxruntime infers the shape when it loads the model, so it computes the condition, replaces the If by the branch and drops the
+other branch with its weights: the native model runs as it does alone. Without optimisations the If is computed at run time.
+
+Where onnxruntime has no blocked operators it uses the functions of the same names in the model. These are the definitions of
+the operators (`native_definitions`), with which the native branch loads; the one of the condition is an Identity, so that the
+extent is 4 and the standard branch is taken.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from onnx import helper
+
+from layoutopt.errors import InvariantError
+from layoutopt.ir.content import representatives
+from layoutopt.ir.types import Data, TensorType
+from layoutopt.onnx_io.converter.vocabulary import FROM_IR
+from layoutopt.onnx_io.sidecar import inherit, inherit_type
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
+from layoutopt.runtime.native_definitions import native_function, signature_of_call
+
+NAME = "native kernels run on machines with blocks of {} channels"
+"""The name of the node that finds out the block size."""
+
+_PORTABLE = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
+_CHANNELS = 4  # fewer than in any block
+_CONDITION = "condition"
+_IR_VERSION = 10  # the first one with overloads of functions
+_LISTS_INITIALIZERS = 4  # models of older IR versions list all initializers as inputs
+
+
+def portable_block(names: Iterable[str]) -> int | None:
+    """Channels per block of a portable model, from the names of its nodes; None for any other model."""
+    matches = (_PORTABLE.search(name) for name in names)
+    return next((int(match[1]) for match in matches if match), None)
+
+
+def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
+    """The portable model of two models with the same inputs and outputs, whose graphs become its branches.
+
+    Args:
+        native: the model with blocked operators.
+        standard: the model for all other machines.
+        block: channels per block of the first one.
+    """
+    scope = _Scope.of(native, standard)
+    inputs = [scope.shared_input(name) for name in scope.inputs]
+    outputs = [_like(value) for value in native.graph.outputs]
+    for number, model in enumerate((native, standard)):
+        _give_results(model, ("native", "standard")[number], scope)
+    constants = scope.shared_constants()
+    condition, nodes, numbers = _condition(block, scope)
+    branches = {"then_branch": native.graph, "else_branch": standard.graph}
+    attributes = [ir.AttrGraph(name, graph) for name, graph in branches.items()]
+    nodes.append(ir.Node("", "If", [condition], attributes, outputs=outputs, name="native_blocks/If"))
+    opsets = {**standard.opset_imports, **native.opset_imports}
+    main = ir.Graph(
+        inputs,
+        outputs,
+        nodes=nodes,
+        initializers=[*(value for value in inputs if value.const_value is not None), *numbers, *constants],
+        opset_imports=opsets,
+        name=native.graph.name,
+        doc_string=native.graph.doc_string,
+    )
+    for graph in branches.values():
+        graph.name, graph.doc_string = scope.fresh("branch"), None
+    model = ir.Model(
+        main,
+        ir_version=max(native.ir_version, standard.ir_version, _IR_VERSION),
+        producer_name=native.producer_name,
+        producer_version=native.producer_version,
+        domain=native.domain,
+        model_version=native.model_version,
+        doc_string=native.doc_string,
+        functions=_functions(native, standard, block, nodes[0]),
+        metadata_props=dict(native.metadata_props),
+    )
+    inherit(model, native)
+    return model
+
+
+def _like(value: ir.Value) -> ir.Value:
+    """A new value with the name and the type of another one."""
+    result = ir.Value(name=value.name, shape=value.shape, type=value.type, doc_string=value.doc_string)
+    inherit_type(result, value)
+    return result
+
+
+@dataclass(slots=True)
+class _Scope:
+    """Names and values of two models that become the branches of one.
+
+    Attributes:
+        models: the models.
+        inputs: the names of their inputs.
+        taken: the names of all values.
+    """
+
+    models: Sequence[ir.Model]
+    inputs: list[str] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, *models: ir.Model) -> "_Scope":
+        scope = cls(models)
+        for model in models:
+            scope.taken |= {value.name or "" for graph in model.graphs() for value in _values(graph)}
+        scope.inputs = [value.name or "" for value in models[0].graph.inputs if not _is_constant(value, models[0])]
+        return scope
+
+    def fresh(self, name: str) -> str:
+        """A name that no value has."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def shared_input(self, name: str) -> ir.Value:
+        """The input of the portable model in place of those of the two models, with its default if it has one."""
+        values = [next(value for value in model.graph.inputs if value.name == name) for model in self.models]
+        result = _like(values[0])
+        result.const_value = values[0].const_value
+        for model, value in zip(self.models, values, strict=True):
+            _name_outputs_that_are(value, model.graph)
+            value.replace_all_uses_with(result)
+            model.graph.inputs.remove(value)
+            model.graph.initializers.pop(name, None)
+        return result
+
+    def shared_constants(self) -> list[ir.Value]:
+        """Constants of equal content in both branches, which become constants around these."""
+        constants = {
+            value: (TensorType(FROM_IR[tensor.dtype], tuple(tensor.shape.numpy())), tensor)
+            for model in self.models
+            for value in model.graph.initializers.values()
+            if (tensor := value.const_value) is not None and tensor.dtype in FROM_IR
+        }
+        found: dict[Data, Data] = representatives(constants.values())
+        groups: dict[Data, list[ir.Value]] = {}
+        for value, (_, tensor) in constants.items():
+            groups.setdefault(found.get(tensor, tensor), []).append(value)
+        shared = []
+        for values in groups.values():
+            owners = {id(value.graph) for value in values}
+            if len(owners) == len(self.models):
+                shared.append(self._hoisted(values))
+        return shared
+
+    def _hoisted(self, values: Sequence[ir.Value]) -> ir.Value:
+        result = ir.Value(name=self.fresh(f"{values[0].name}/shared"), const_value=values[0].const_value)
+        tensor = values[0].const_value
+        assert tensor is not None
+        result.shape, result.type = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
+        for value in values:
+            assert value.graph is not None
+            value.replace_all_uses_with(result)
+            del value.graph.initializers[value.name or ""]
+        return result
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def _is_constant(value: ir.Value, model: ir.Model) -> bool:
+    """Whether an input is an initializer that a model lists since its IR version requires it."""
+    return model.ir_version < _LISTS_INITIALIZERS and value.name in model.graph.initializers
+
+
+def _give_results(model: ir.Model, branch: str, scope: _Scope) -> None:
+    """Let a graph be a branch: no inputs, and results of nodes with names of their own."""
+    graph = model.graph
+    graph.inputs.clear()  # what is left are constants that an old IR version lists
+    for value in list(graph.initializers.values()):
+        _name_outputs_that_are(value, graph)
+    seen: set[ir.Value] = set()
+    for index, value in enumerate(graph.outputs):
+        if value in seen:  # a value that is two outputs
+            graph.outputs[index] = _identity(value, graph)
+        seen.add(graph.outputs[index])
+    for value in graph.outputs:
+        value.name = scope.fresh(f"{value.name}/{branch}")
+
+
+def _name_outputs_that_are(value: ir.Value, graph: ir.Graph) -> None:
+    """Put an Identity in front of every output of a graph that is an input or a constant."""
+    for index, output in enumerate(graph.outputs):
+        if output is value:
+            graph.outputs[index] = _identity(value, graph)
+
+
+def _identity(value: ir.Value, graph: ir.Graph) -> ir.Value:
+    result = ir.Value(name=value.name, shape=value.shape, type=value.type)
+    graph.append(ir.Node("", "Identity", [value], outputs=[result]))
+    return result
+
+
+def _condition(block: int, scope: _Scope) -> tuple[ir.Value, list[ir.Node], list[ir.Value]]:
+    """Whether this machine has blocks of that size: the value, the nodes that compute it, and their constants."""
+
+    def number(array: np.ndarray) -> ir.Value:
+        name = scope.fresh("native_blocks/constant")
+        tensor = ir.Tensor(array, name=name)
+        return ir.Value(name=name, const_value=tensor, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype))
+
+    numbers = [number(np.zeros((1, _CHANNELS, 1, 1), dtype=np.float32)), number(np.asarray(1)), number(np.asarray(block))]
+    nodes: list[ir.Node] = []
+
+    def add(op_type: str, *inputs: ir.Value, domain: str = "", name: str = "", overload: str = "") -> ir.Value:
+        result = ir.Value(name=scope.fresh(f"native_blocks/{op_type}"))
+        nodes.append(ir.Node(domain, op_type, inputs, outputs=[result], name=name or result.name, overload=overload))
+        return result
+
+    image = add("ReorderInput", numbers[0], domain=BLOCKED_DOMAIN, name=NAME.format(block), overload=_CONDITION)
+    extent = add("Gather", add("Shape", image), numbers[1])
+    return add("Equal", extent, numbers[2]), nodes, numbers
+
+
+def _functions(native: ir.Model, standard: ir.Model, block: int, condition: ir.Node) -> list[ir.Function]:
+    """The functions of both models, and definitions of the blocked operators."""
+    functions = dict(standard.functions)
+    for identifier, function in native.functions.items():
+        if identifier in functions and _text(functions[identifier]) != _text(function):
+            raise InvariantError(f"the function {function.name} is another one in both forms", where="portable")
+        functions[identifier] = function
+    opset = native.opset_imports[""]
+    definitions: dict[object, ir.Function] = {}
+    for node in native.graph.all_nodes():
+        if node.domain == BLOCKED_DOMAIN:
+            message = ir.serde.serialize_node(node)
+            key = signature_of_call(message)
+            if key not in definitions:
+                name = str(len(definitions))
+                definitions[key] = ir.serde.deserialize_function(
+                    native_function(message, block, opset, BLOCKED_DOMAIN, name)
+                )
+            node.overload = definitions[key].overload
+    identity = helper.make_node("Identity", ["x"], ["y"])
+    imports = [helper.make_opsetid("", opset)]
+    absent = helper.make_function(BLOCKED_DOMAIN, condition.op_type, ["x"], ["y"], [identity], imports)
+    absent.overload = condition.overload
+    return [*functions.values(), *definitions.values(), ir.serde.deserialize_function(absent)]
+
+
+def _text(function: ir.Function) -> bytes:
+    return bytes(ir.serde.serialize_function(function).SerializeToString(deterministic=True))
+
+
+__all__ = ["NAME", "portable", "portable_block"]

@@ -1,0 +1,263 @@
+"""Portable models: native kernels where they fit and standard operators elsewhere, in one file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from command_line import Cli
+from test_other_machines import BLOCKS, CONV, OTHER, has_blocks, network
+
+import layoutopt
+from layoutopt.cost_models.registry import host_target
+from layoutopt.driver import portability
+from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
+from layoutopt.runtime.portable import portable, portable_block
+from layoutopt.runtime.session import Session
+from layoutopt.verification.portable_branches import without_native_schemas
+
+pytestmark = has_blocks
+
+
+def feeds(model: onnx.ModelProto, batch: int = 1) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    shapes = {
+        info.name: [dim.dim_value or batch for dim in info.type.tensor_type.shape.dim]
+        for info in model.graph.input
+        if info.name not in constants
+    }
+    return {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def outputs(model: onnx.ModelProto, given: dict[str, np.ndarray], **options: Any) -> list[Any]:
+    return list(Session(model.SerializeToString(), threads=1, **options).run(None, given))
+
+
+def swapped(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with the condition the other way round."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    choice = next(node for node in copy.graph.node if node.op_type == "If")
+    other = onnx.helper.make_node("Not", [choice.input[0]], ["other way"])
+    choice.input[0] = "other way"
+    copy.graph.node.insert(len(copy.graph.node) - 1, other)
+    return copy
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, as a runtime without schemas of the blocked operators reads it."""
+    return without_native_schemas(onnx.ModelProto.FromString(model.SerializeToString()))
+
+
+def loaded(model: onnx.ModelProto, folder: Path) -> list[onnx.NodeProto]:
+    """The nodes that onnxruntime runs."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "loaded.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(onnx.load(folder / "loaded.onnx").graph.node)
+
+
+def assert_runs_everywhere(
+    model: onnx.ModelProto, target: str = "cpu", batch: int = 1, **options: Any
+) -> onnx.ModelProto:
+    result = layoutopt.optimize(model, target, portable=True, **options)
+    assert result.report.verification.status == "passed" and result.report.portable is not None
+    given = feeds(model, batch)
+    wants = outputs(model, given)
+    for each in (result.proto, renamed(result.proto), *([swapped(result.proto)] if target == "cpu" else [])):
+        for optimised in (True, False):
+            for got, want in zip(outputs(each, given, optimised=optimised), wants, strict=True):
+                np.testing.assert_allclose(got, want, atol=2e-5 * max(1, float(np.abs(want).max())), rtol=0)
+    return result.proto
+
+
+@pytest.mark.parametrize("target", BLOCKS)
+def test_one_file_runs_with_and_without_its_blocks(target: str) -> None:
+    """In onnxruntime as it is, with the other branch, and without the schemas of the blocked operators."""
+    model = assert_runs_everywhere(network(), "cpu" if target == host_target() else target)
+    assert portable_block(node.name for node in model.graph.node) == BLOCKS[target]
+
+
+def test_here_it_is_the_native_model(tmp_path: Path) -> None:
+    """onnxruntime computes the condition when it loads the model, and drops the other branch."""
+    model = network()
+    native, both = layoutopt.optimize(model).proto, layoutopt.optimize(model, portable=True).proto
+    kinds = [[(node.domain, node.op_type) for node in loaded(each, tmp_path)] for each in (native, both)]
+    assert sorted(kinds[0]) == sorted(kinds[1])
+    given = feeds(model)
+    for one, other in zip(outputs(native, given), outputs(both, given), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_elsewhere_the_native_branch_is_dropped(tmp_path: Path) -> None:
+    for model in (
+        layoutopt.optimize(network(), OTHER[host_target()], portable=True).proto,
+        renamed(layoutopt.optimize(network(), portable=True).proto),
+    ):
+        assert "If" not in {node.op_type for node in loaded(model, tmp_path)}
+        assert not any("RandomUniform" in node.op_type for node in loaded(model, tmp_path))  # of the block-size check
+
+
+@pytest.mark.parametrize("channels", [20, 24, 40, 56, 120])
+@pytest.mark.parametrize("target", BLOCKS)
+def test_paddings_of_other_machines_load(channels: int, target: str) -> None:
+    """What onnxruntime infers of an untaken branch does not contradict itself."""
+    model = network_of(f"a = {CONV} (x, w) r = Tanh (a) m = Mul (r, x) y = {CONV} (m, w)", channels)
+    result = layoutopt.optimize(model, target, portable=True)
+    for each in (result.proto, renamed(result.proto)):
+        assert outputs(each, feeds(model))[0].shape == (1, channels, 16, 16)
+
+
+def network_of(body: str, channels: int = 32, batch: str = "1", more: str = "") -> onnx.ModelProto:
+    shape = f"float[{batch},{channels},16,16]"
+    head = f'<ir_version: 8, opset_import: ["" : 17]> g ({shape} x) => (float[?,?,?,?] y{more})'
+    model = onnx.parser.parse_model(f"{head} {{ {body} }}")
+    weight = np.random.default_rng(0).normal(size=(channels, channels, 3, 3), scale=(9 * channels) ** -0.5)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight.astype(np.float32), "w"))
+    return model
+
+
+def test_symbolic_batch() -> None:
+    model = network_of(f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w)", batch="N")
+    assert_runs_everywhere(model, batch=3)
+
+
+def test_outputs_that_are_inputs_constants_or_equal() -> None:
+    more = ", float[1,32,16,16] x2, float[32,32,3,3] w2, float[?,?,?,?] y2"
+    body = f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w) x2 = Identity (x) w2 = Identity (w) y2 = Identity (y)"
+    assert_runs_everywhere(network_of(body, more=more))
+
+
+def test_an_input_with_a_default() -> None:
+    model = network_of(f"a = {CONV} (x, w) m = Mul (a, s) y = {CONV} (m, w)")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [1, 32, 1, 1]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full((1, 32, 1, 1), 2, np.float32), "s"))
+    result = assert_runs_everywhere(model)
+    given = feeds(model) | {"s": np.full((1, 32, 1, 1), 3, np.float32)}
+    np.testing.assert_allclose(outputs(result, given)[0], outputs(model, given)[0], atol=1e-4)
+
+
+def test_an_old_version_lists_its_weights_as_inputs() -> None:
+    model = network_of(f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w)")
+    model.ir_version, model.opset_import[0].version = 3, 9
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [32, 32, 3, 3]))
+    result = assert_runs_everywhere(model)
+    assert [info.name for info in result.graph.input] == ["x"]
+
+
+def test_convolutions_in_a_loop() -> None:
+    body = f"a = {CONV} (s, w) r = Relu (a) t = {CONV} (r, w) go_on = Identity (go)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1,32,16,16] x) => (float[1,32,16,16] y)
+        <int64 n = {{4}}, bool yes = {{1}}> {{
+        y = Loop (n, yes, x) <body = b (int64 i, bool go, float[1,32,16,16] s) => (bool go_on, float[1,32,16,16] t)
+        {{ {body} }}> }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(network_of("y = Relu (x)").graph.initializer)
+    assert_runs_everywhere(model)
+
+
+def test_a_pinned_input() -> None:
+    model = network_of(f"a = {CONV} (x, w) r = Relu (a) y = {CONV} (r, w)")
+    result = layoutopt.optimize(model, portable=True, pins={"x": "NHWC"})
+    assert result.report.verification.status == "passed"
+    given = feeds(model)
+    (want,) = outputs(model, given)
+    for each in (result.proto, renamed(result.proto), swapped(result.proto)):
+        got = outputs(each, {"x": given["x"].transpose(0, 2, 3, 1)})[0]
+        np.testing.assert_allclose(got, want, atol=2e-5 * float(np.abs(want).max()))
+
+
+def test_weights_of_both_branches_are_stored_once(tmp_path: Path) -> None:
+    """Those of the matrix product; a convolution's have another order in each."""
+    model = network()
+    large = onnx.numpy_helper.from_array(np.random.default_rng(0).normal(size=(10, 5000)).astype(np.float32), "v2")
+    model.graph.initializer.append(large)
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["z", "v2"], ["u"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("u", onnx.TensorProto.FLOAT, [1, 5000]))
+    sizes = {}
+    for is_portable in (False, True):
+        out = tmp_path / f"{is_portable}.onnx"
+        layoutopt.optimize(model, portable=is_portable).save(out, external_data=f"{is_portable}.data")
+        sizes[is_portable] = out.with_suffix(".data").stat().st_size
+        assert Session(out).run(None, feeds(model))
+    convolutions = sum(tensor.ByteSize() for tensor in network().graph.initializer)
+    assert sizes[True] < sizes[False] + 1.3 * convolutions
+
+
+def test_without_blocks_there_is_one_form() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
+        t = Transpose <perm = [0,3,1,2]> (x) r = Tanh (t) u = Transpose <perm = [0,2,3,1]> (r) y = Relu (u) }"""
+    )
+    result = layoutopt.optimize(model, portable=True)
+    assert result.report.portable is None
+    assert "If" not in {node.op_type for node in result.proto.graph.node}
+
+
+def test_a_second_run_and_other_options() -> None:
+    """With other options the standard branch is planned: without native schemas the functions make the condition false."""
+    first = layoutopt.optimize(network(), portable=True)
+    assert not layoutopt.optimize(first.proto, portable=True).report.changed
+    again = layoutopt.optimize(first.proto)
+    assert again.report.changed and again.report.verification.status == "passed"
+    assert "If" not in {node.op_type for node in nodes(again.proto)}
+
+
+def test_a_wrong_standard_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although this machine does not run it."""
+
+    def spoiled(native: Any, standard: Any, block: int) -> Any:
+        node = next(node for node in standard.graph if node.op_type == "Relu")
+        node.op_type = "Neg"
+        return portable(native, standard, block)
+
+    monkeypatch.setattr(portability, "portable", spoiled)
+    with pytest.raises(layoutopt.VerificationError, match="where blocks have another size"):
+        layoutopt.optimize(network(), portable=True)
+
+
+def test_a_wrong_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without blocks would take the native branch."""
+
+    def spoiled(native: Any, standard: Any, block: int) -> Any:
+        model = portable(native, standard, block)
+        del model.functions[BLOCKED_DOMAIN, "ReorderInput", "condition"]
+        return model
+
+    monkeypatch.setattr(portability, "portable", spoiled)
+    with pytest.raises(layoutopt.LayoutoptError, match=r"where there are no blocks|condition"):
+        layoutopt.optimize(network(), portable=True)
+
+
+def test_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    model, out, report = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "report.json"
+    onnx.save(network(), model)
+    for target in BLOCKS:
+        summary = cli("optimize", str(model), "-o", str(out), "-t", target, "--portable", "--report", str(report))
+        assert summary.code == 0, summary.err
+        text = f"native kernels where blocks have {BLOCKS[target]} channels, the operators of the original elsewhere"
+        assert text in " ".join(summary.out.split())
+        assert json.loads(report.read_text())["portable"] == {"block": BLOCKS[target], "standard_changed": False}
+        assert cli("check", str(out)).code == 0
+        assert cli("verify", str(model), str(out)).code == 0
+        assert cli("bench", str(model), str(out), "--seconds", "0.1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "reason"),
+    [
+        ("gpu-hopper", {}, "needs a native dialect"),
+        ("cpu-avx2,cpu-avx512", {}, "needs a native dialect"),
+        ("cpu-avx2", {"mode": "training"}, "needs the mode inference"),
+        ("cpu-avx2", {"portable": "yes"}, "not true or false"),
+    ],
+)
+def test_refusals(target: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(layoutopt.ArgumentError, match=reason):
+        layoutopt.optimize(network(), target, **{"portable": True, **options})
