@@ -16,7 +16,7 @@ from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import rewrite
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
-from layoutopt.passes.base import Mode, Pipeline, Watch
+from layoutopt.passes.base import Mode, Pipeline, Sessions, Watch
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.sample_inputs import Given
 
@@ -35,6 +35,7 @@ def optimize(
     allow_unverified: bool = False,
     time_limit: float | None = None,
     max_growth: float = MAX_GROWTH,
+    sessions: Sessions = "balanced",
     count_moves: bool = False,
     strict: bool = False,
     custom_ops: Libraries = (),
@@ -65,6 +66,8 @@ def optimize(
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
         max_growth: the largest ratio of the sizes of all constants after and before, 1 MiB aside; 1.0 for no growth. Rewrites
             that enlarge constants are selected by estimated gain per byte: `report.growth`.
+        sessions: "balanced", or "fast" for faster session creation in onnxruntime at the cost of runs: constants of matrix
+            products are not prepacked. Only in the dialect "onnxruntime"; best with external data, which is then mapped.
         count_moves: also compute the minimum of casts and transposes over all plans: `report.plan.least_moves`.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
@@ -98,6 +101,7 @@ def optimize(
         allow_unverified=allow_unverified,
         time_limit=time_limit,
         max_growth=max_growth,
+        sessions=sessions,
         count_moves=count_moves,
         strict=strict,
         pipeline=pipeline,

@@ -25,6 +25,7 @@ class Stamp:
         pins: the formats of pins as text, by the name of the tensor.
         dims: the smallest and the largest size of symbolic dimensions, by name.
         max_growth: the limit of the growth of constants.
+        sessions: "balanced" or "fast".
         pin_axes: the letters of the axes under which pins were read, where these are not the default ones. They follow from
             the pins and the model that was optimised, which a second run does not have.
     """
@@ -36,6 +37,7 @@ class Stamp:
     pins: tuple[tuple[str, str], ...]
     dims: tuple[tuple[str, tuple[int, int]], ...] = ()
     max_growth: float = MAX_GROWTH
+    sessions: str = "balanced"
     pin_axes: tuple[tuple[str, str], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
@@ -64,5 +66,6 @@ class Stamp:
             "pins": dict(self.pins),
             "dims": {name: list(range) for name, range in self.dims},
             "max_growth": self.max_growth,
+            "sessions": self.sessions,
             "fingerprint": fingerprint,
         }

@@ -1,8 +1,8 @@
 """Baking: replaces a model by its form after onnxruntime's own optimisations, so that loading has nothing left to rewrite.
 
 onnxruntime loads the model and saves its optimised form. The saved model loads in a half to a third of the time and runs
-the same kernels. A single rewrite that is left costs onnxruntime a second inference of all types, which takes as long as loading the
-nodes: 25 us each. So small constants are shared, and a model is baked again until nothing changes.
+the same kernels. For a single rewrite that is left, onnxruntime infers all types again, which takes as long as loading the
+nodes. So small constants are shared, and a model is baked again until nothing changes.
 """
 
 from collections import Counter

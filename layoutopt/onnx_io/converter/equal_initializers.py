@@ -36,8 +36,8 @@ def share_initializers(model: ir.Model) -> None:
 def share_small_initializers(model: ir.Model) -> None:
     """Let the nodes of the main graph read one of equal initializers of at most eight elements, as onnxruntime does.
 
-    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs stay, and so do
-    constants that a subgraph reads, which onnxruntime does not share.
+    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs stay, and so
+    do constants that a subgraph reads, which onnxruntime does not share.
     """
     first: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
     captured = {name for node in model.graph for name in scope_of(node).captures}
