@@ -3,9 +3,9 @@
     python benchmarks/sessions.py [--seconds S] [--keep FOLDER] [--memory] [FILE or NETWORK ...]
 
 By default the networks of examples/zoo. Prints a Markdown table with the ratios of the original to `--sessions balanced` in one
-file, to `--sessions balanced --external-data`, and to `--sessions fast --external-data`: medians of pairs in one process, as `bench`
-measures them. `run` is the ratio of balanced to fast sessions in time per run. With --memory, a second table has the anonymous memory
-of each after a run, and of four sessions. --keep keeps the files.
+file, to `--sessions balanced --external-data`, and to `--sessions fast --external-data`: medians of pairs in one process, as
+`bench` measures them. `run` is the ratio of balanced to fast sessions in time per run. With --memory, a second table has the
+anonymous memory of each after a run, and of four sessions. --keep keeps the files.
 """
 
 import argparse
@@ -73,10 +73,11 @@ def ratios(report: BenchReport) -> list[float]:
 
 def texts(report: BenchReport) -> list[str]:
     """The memory of one and of four sessions of each model, in MiB."""
-    return [
-        f"{each.memory.anonymous_bytes / MIB:.0f}, {each.memory.sessions_anonymous_bytes / MIB:.0f}"
-        for each in report.models
+    found = [each.memory.anonymous for each in report.models]
+    numbers = [
+        (each.one_session - each.before, each.several_sessions - each.before) for each in found if each is not None
     ]
+    return [f"{one / MIB:.0f}, {several / MIB:.0f}" for one, several in numbers]
 
 
 if __name__ == "__main__":
