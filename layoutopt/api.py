@@ -18,7 +18,7 @@ from layoutopt.driver.result import Result
 from layoutopt.driver.rewriting import rewrite
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Sizes
-from layoutopt.passes.base import Mode, Pipeline, Watch
+from layoutopt.passes.base import Mode, Pipeline, Sessions, Watch
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.sample_inputs import Given
 
@@ -37,6 +37,7 @@ def optimize(
     allow_unverified: bool = False,
     time_limit: float | None = None,
     max_growth: float = MAX_GROWTH,
+    sessions: Sessions = "balanced",
     count_moves: bool = False,
     portable: bool = False,
     strict: bool = False,
@@ -69,6 +70,8 @@ def optimize(
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
         max_growth: the largest ratio of the sizes of all constants after and before, 1 MiB aside; 1.0 for no growth. Rewrites
             that enlarge constants are selected by estimated gain per byte: `report.growth`.
+        sessions: "balanced", or "fast" for faster session creation in onnxruntime at the cost of runs: constants of matrix
+            products are not prepacked. Only in the dialect "onnxruntime"; best with external data, which is then mapped.
         count_moves: also compute the minimum of casts and transposes over all plans: `report.plan.least_moves`.
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", elsewhere. Weights of convolutions are in the file twice.
@@ -104,6 +107,7 @@ def optimize(
         allow_unverified=allow_unverified,
         time_limit=time_limit,
         max_growth=max_growth,
+        sessions=sessions,
         count_moves=count_moves,
         portable=portable,
         strict=strict,

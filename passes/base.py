@@ -23,6 +23,7 @@ from layoutopt.ops.region_ops import region_tree
 from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]
+Sessions: TypeAlias = Literal["balanced", "fast"]
 Evaluate: TypeAlias = Callable[[Graph, Sequence[Value]], Sequence[Array | None]]
 Moment: TypeAlias = Literal["before", "after"]
 Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
@@ -64,6 +65,7 @@ class PassContext:
         unchanged: the reason for which the model stays as it is, once a pass has found one; the passes behind it do not run.
         lowered: the graph of plain ops and function calls that `lower` made; the passes behind it run on this graph.
         block: the number of channels in a block of the lowered graph's arrays; 0 if its kernels take no blocks.
+        sessions: "fast" if session creation may become faster at the cost of runs.
     """
 
     cost_model: CostModel
@@ -87,6 +89,7 @@ class PassContext:
     unchanged: str = ""
     lowered: Graph | None = None
     block: int = 0
+    sessions: Sessions = "balanced"
 
     def note(self, source: "Pass", where: str, reason: str) -> None:
         """Record why `source` did not apply."""

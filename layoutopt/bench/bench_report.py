@@ -51,11 +51,21 @@ class Profile(ReportModel):
     ops: list[OpTime] = Field(description="the slowest first")
 
 
+class AnonymousMemory(ReportModel):
+    """Memory of a process that no file backs: heap and stacks, without mapped files, which the system can drop and share."""
+
+    before: int = Field(description="bytes before the model is loaded: Python, the runtime and the inputs")
+    one_session: int = Field(description="bytes after a session was created and run once")
+    sessions: int = Field(description="the number of sessions of `several_sessions`")
+    several_sessions: int = Field(description="bytes after that many sessions were created and run once each")
+
+
 class PeakMemory(ReportModel):
     """Memory of a new process that loads the model and runs it once."""
 
     peak_bytes: int = Field(description="largest resident set")
     bytes_before: int = Field(description="the same before the model is loaded: Python, the runtime and the inputs")
+    anonymous: AnonymousMemory | None = Field(default=None, description="null unless it was asked for")
 
 
 class InputReport(ReportModel):

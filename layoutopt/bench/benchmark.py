@@ -12,6 +12,7 @@ from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport
 from layoutopt.bench.caveats import input_caveats, machine_caveats, ratio_caveats
 from layoutopt.bench.interleaved import pinned, usable_cpus
 from layoutopt.bench.measure import BenchCase, Measurements, Progress, by_count, by_time, measure, measure_memories
+from layoutopt.bench.peak_memory import check_anonymous_memory
 from layoutopt.bench.runtimes import load_runtime
 from layoutopt.bench.statistics import median_estimate, ratio
 from layoutopt.errors import LayoutoptError, ModelError
@@ -33,6 +34,7 @@ def bench(
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, Array] | None = None,
     runtimes: Sequence[str] = ("onnxruntime",),
+    memory: bool = False,
     progress: Progress = lambda step: None,
 ) -> BenchReport:
     """Time models against each other; the first is the baseline.
@@ -47,18 +49,21 @@ def bench(
         dims: sizes of symbolic dimensions, by name, or by `input[axis]` for unnamed ones.
         inputs: values by the name of the input, which also determine symbolic dimensions.
         runtimes: onnxruntime, openvino; every model is run in each runtime that can run it.
+        memory: measure anonymous memory too, which only Linux reports.
         progress: called with the name of each step.
 
     Raises:
         ModelError: a model cannot be read, loaded or run.
         DimensionError: no model has such a dimension.
         InputError: no model has such an input, or it has another type or shape.
-        LayoutoptError: a runtime is not installed, or a type has no random values.
+        LayoutoptError: a runtime is not installed, a type has no random values, or the system does not report anonymous memory.
     """
     if not models or not runtimes:
         raise LayoutoptError("nothing to measure", hint="name a model and a runtime")
     if threads < 1 or warm_up < 1 or (runs is not None and runs < 1):
         raise LayoutoptError("threads, runs and warm-ups have to be 1 or more")
+    if memory:
+        check_anonymous_memory()
     progress("reading")
     given = inputs or {}
     interfaces = [interface(Path(model)) for model in models]
@@ -74,9 +79,10 @@ def bench(
     limits = by_time(seconds) if runs is None else by_count(runs)
     cpus = usable_cpus()
     with pinned(threads) as cpu:
-        cases, memory, refusals = _runnable_cases(candidates, measure_memories(candidates, threads, progress))
+        found = measure_memories(candidates, threads, progress, has_anonymous=memory)
+        cases, memories, refusals = _runnable_cases(candidates, found)
         measured = measure(cases, threads, warm_up, limits, progress)
-    reports = [_model_report(index, case, memory[index], measured, given) for index, case in enumerate(cases)]
+    reports = [_model_report(index, case, memories[index], measured, given) for index, case in enumerate(cases)]
     wall, busy = (sum(getattr(each, of) for each in measured.timed) for of in ("seconds", "cpu_seconds"))
     machine = MachineReport(cpu=_cpu_name(), cpus=cpus, threads=threads, pinned_to=cpu, cpu_share=busy / wall)
     return BenchReport(

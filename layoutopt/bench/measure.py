@@ -54,13 +54,15 @@ class Measurements:
     profiles: list[Profile]
 
 
-def measure_memories(cases: Sequence[BenchCase], threads: int, progress: Progress) -> list[PeakMemory | ModelError]:
-    """The peak memory of each case in a separate process, or the error of loading or running it."""
+def measure_memories(
+    cases: Sequence[BenchCase], threads: int, progress: Progress, *, has_anonymous: bool = False
+) -> list[PeakMemory | ModelError]:
+    """The memory of each case in a separate process, or the error of loading or running it."""
     found: list[PeakMemory | ModelError] = []
     for case in cases:
         progress(f"measuring the memory of {case.path.name}")
         try:
-            found.append(measure_memory(case.path, case.runtime.name, threads, case.feed))
+            found.append(measure_memory(case.path, case.runtime.name, threads, case.feed, has_anonymous))
         except ModelError as error:
             found.append(error)
     return found

@@ -1,4 +1,4 @@
-"""Peak memory of loading and running a model, measured in a separate process."""
+"""Memory of loading and running a model, measured in a separate process."""
 
 import json
 import pickle
@@ -12,9 +12,24 @@ from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.runtime.custom_ops import registered_libraries
 
+SESSIONS = 4
+"""The number of sessions for which anonymous memory is measured, besides one."""
 
-def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> PeakMemory:
-    """The peak memory of a new process that loads a model and runs it once.
+_REPORT = Path("/proc/self/smaps_rollup")
+
+
+def check_anonymous_memory() -> None:
+    """Check that the system reports the anonymous memory of a process.
+
+    Raises:
+        LayoutoptError: it does not.
+    """
+    if not _REPORT.exists():
+        raise LayoutoptError("only Linux reports anonymous memory", where=str(_REPORT), hint="leave out --memory")
+
+
+def measure_memory(model: Path, runtime: str, threads: int, feed: Feed, has_anonymous: bool = False) -> PeakMemory:
+    """The memory of a new process that loads a model and runs it once; anonymous memory also with several sessions.
 
     Raises:
         ModelError: the model cannot be loaded or run.
@@ -23,7 +38,8 @@ def measure_memory(model: Path, runtime: str, threads: int, feed: Feed) -> PeakM
     with scratch_folder() as folder:
         inputs = folder / "inputs"
         inputs.write_bytes(pickle.dumps(feed))
-        arguments = [str(model), runtime, str(threads), str(inputs), *registered_libraries()]
+        sessions = SESSIONS if has_anonymous else 0
+        arguments = [str(model), runtime, str(threads), str(sessions), str(inputs), *registered_libraries()]
         command = [sys.executable, "-m", "layoutopt.bench.peak_memory_process", *arguments]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:

@@ -1,9 +1,10 @@
 """The process that `peak_memory` starts.
 
-    python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS INPUTS [LIBRARY ...]
+    python -m layoutopt.bench.peak_memory_process MODEL RUNTIME THREADS SESSIONS INPUTS [LIBRARY ...]
 
-It prints one line of JSON with the high-water mark of its resident set: VmHWM on Linux, where ru_maxrss includes the parent's
-peak because it survives exec; ru_maxrss elsewhere.
+If SESSIONS is not 0, it also measures anonymous memory after one session and after that many. It prints one line of JSON. The
+high-water mark of its resident set is VmHWM on Linux, where ru_maxrss includes the parent's peak because it survives exec, and
+ru_maxrss elsewhere.
 """
 
 import json
@@ -11,8 +12,10 @@ import pickle
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
-from layoutopt.bench.runtimes import first_run, load_runtime, open_session
+from layoutopt.bench.bench_inputs import Feed
+from layoutopt.bench.runtimes import Runtime, Session, first_run, load_runtime, open_session
 from layoutopt.errors import ModelError
 from layoutopt.runtime.custom_ops import kernel_libraries
 
@@ -27,18 +30,37 @@ def peak_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _measurement(model: Path, runtime_name: str, threads: int, inputs: Path) -> dict[str, int] | dict[str, str]:
+def anonymous_bytes() -> int:
+    """The resident memory of this process that no file backs; Linux only."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+def _measurement(model: Path, runtime_name: str, threads: int, sessions: int, inputs: Path) -> dict[str, Any]:
+    """The fields of `PeakMemory`, or of the error of loading or running the model."""
     runtime = load_runtime(runtime_name)
     feed = pickle.loads(inputs.read_bytes())
     before = peak_bytes()
+    anonymous = {"before": anonymous_bytes(), "sessions": sessions} if sessions else {}
     try:
-        first_run(runtime, open_session(runtime, model, threads), feed, model)
+        alive = [_session_after_a_run(runtime, model, threads, feed)]
+        peak = peak_bytes()
+        if sessions:
+            anonymous["one_session"] = anonymous_bytes()
+            alive += [_session_after_a_run(runtime, model, threads, feed) for _ in range(sessions - 1)]
+            anonymous["several_sessions"] = anonymous_bytes()
     except ModelError as error:
         return {"what": error.what, "where": error.where, "hint": error.hint}
-    return {"peak_bytes": peak_bytes(), "bytes_before": before}
+    return {"peak_bytes": peak, "bytes_before": before, "anonymous": anonymous or None}
+
+
+def _session_after_a_run(runtime: Runtime, model: Path, threads: int, feed: Feed) -> Session:
+    session = open_session(runtime, model, threads)
+    first_run(runtime, session, feed, model)
+    return session
 
 
 if __name__ == "__main__":
-    _model, _runtime, _threads, _inputs, *_libraries = sys.argv[1:]
+    _model, _runtime, _threads, _sessions, _inputs, *_libraries = sys.argv[1:]
     with kernel_libraries(_libraries):
-        print(json.dumps(_measurement(Path(_model), _runtime, int(_threads), Path(_inputs))))
+        print(json.dumps(_measurement(Path(_model), _runtime, int(_threads), int(_sessions), Path(_inputs))))

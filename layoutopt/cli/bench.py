@@ -43,6 +43,9 @@ def bench(
     inputs: Annotated[Path | None, Option("--inputs", metavar="FILE.npz", help=_INPUTS)] = None,
     seed: Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of the random inputs.")] = 0,
     runtime: Annotated[list[Runtime] | None, Option("--runtime", metavar="R", help=_RUNTIME)] = None,
+    memory: Annotated[
+        bool, Option("--memory", help="Measure the anonymous memory of one and of four sessions (Linux).")
+    ] = False,
     profile: Annotated[bool, Option("--profile", help="Print the time per op type, side by side.")] = False,
     json: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write all measurements as JSON; `-` for stdout.")
@@ -86,6 +89,7 @@ def bench(
                 dims=dims,
                 inputs=given,
                 runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+                memory=memory,
                 progress=progress,
             )
         except (DimensionError, InputError) as error:

@@ -21,6 +21,14 @@ class Mode(StrEnum):
     TRAINING = "training"
 
 
+class Sessions(StrEnum):
+    """The preference for session creation or runs."""
+
+    BALANCED = "balanced"
+    FAST = "fast"
+
+
+_SESSIONS = "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
 _PIN = "A format that a tensor must have, with the letters that `inspect` prints. Can be repeated."
 _DUMP = "Print the graph before:PASS, after:PASS or after all passes, on stderr; or to files: all=FOLDER."
 
@@ -70,6 +78,7 @@ def optimize(
             "--portable", help="Write a file for all machines: native kernels where they fit, else standard operators."
         ),
     ] = False,
+    sessions: Annotated[Sessions, Option("--sessions", help=_SESSIONS)] = Sessions.BALANCED,
     least: Annotated[
         bool, Option("--least", help="Compute the minimum number of layout conversions and transposes over all plans.")
     ] = False,
@@ -130,6 +139,7 @@ def optimize(
             allow_unverified=allow_unverified,
             time_limit=time_limit,
             max_growth=MAX_GROWTH if max_growth is None else max_growth,
+            sessions=sessions.value,
             count_moves=least,
             portable=portable,
             strict=strict,

@@ -19,7 +19,7 @@ from layoutopt.driver.pins import pin_text
 from layoutopt.errors import ArgumentError, DimensionError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.sizes import Dims, Range
-from layoutopt.passes.base import Mode, Pipeline
+from layoutopt.passes.base import Mode, Pipeline, Sessions
 
 Model: TypeAlias = str | PathLike[str] | bytes | BinaryIO | onnx.ModelProto | onnx_ir.Model
 Target: TypeAlias = str | CostModel | Iterable[str | CostModel]
@@ -130,6 +130,22 @@ def check_mode(mode: object) -> None:
     modes = get_args(Mode)
     if not isinstance(mode, str) or mode not in modes:
         raise ArgumentError("no such mode", where=f"mode={mode!r:.80}", hint=f"there are {' and '.join(modes)}")
+
+
+def check_sessions(sessions: object, dialect: Dialect) -> None:
+    """Check a preference for sessions or runs, which is about the sessions of onnxruntime on CPUs.
+
+    Raises:
+        ArgumentError: there is no such preference, or the dialect is not written for onnxruntime alone.
+    """
+    names = get_args(Sessions)
+    if not isinstance(sessions, str) or sessions not in names:
+        raise ArgumentError(
+            "no such sessions", where=f"sessions={sessions!r:.80}", hint=f"there are {' and '.join(names)}"
+        )
+    if sessions == "fast" and not dialect.is_native:
+        hint = "give a target whose dialect is onnxruntime, such as cpu on x86, or leave the sessions balanced"
+        raise ArgumentError("the dialect has no fast sessions", where=dialect.name, hint=hint)
 
 
 def check_max_growth(max_growth: object) -> None:

@@ -69,6 +69,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         runs_in=_runs_in(job, graph) if is_changed else "",
         dialect=job.dialect.name,
         mode=context.mode,
+        sessions=context.sessions,
         changed=is_changed,
         reason=context.unchanged,
         plan=_plan_report(context, found.targets),

@@ -21,7 +21,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes, as_range
 from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Watch
+from layoutopt.passes.base import Mode, Moment, Pass, PassContext, PassResult, Pipeline, Sessions, Watch
 from layoutopt.report.schema import Counts, PortableReport
 from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
@@ -47,6 +47,7 @@ class Options:
     allow_unverified: bool
     time_limit: float | None
     max_growth: float
+    sessions: Sessions
     count_moves: bool
     portable: bool
     strict: bool
@@ -113,6 +114,7 @@ class Job:
         hardware = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, hardware)
         arguments.check_portable(options.portable, dialect, options.mode, options.pipeline)
+        arguments.check_sessions(options.sessions, dialect)
         stamp = Stamp(
             hardware.name,
             runtime.name,
@@ -122,6 +124,7 @@ class Job:
             tuple((name, as_range(given)) for name, given in sorted(sizes.items())),
             options.max_growth,
             options.portable,
+            options.sessions,
         )
         context = PassContext(
             runtime.restricted(hardware),
@@ -135,6 +138,7 @@ class Job:
             counts_moves=options.count_moves,
             evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
+            sessions=options.sessions,
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",

@@ -211,6 +211,9 @@ class Report(ReportModel):
     runs_in: str = Field(default="", description="the programs that can run the result; empty if it is the original")
     dialect: str
     mode: Literal["inference", "training"]
+    sessions: Literal["balanced", "fast"] = Field(
+        default="balanced", description="the preference for session creation or runs"
+    )
     changed: bool = Field(description="false if the model is unchanged")
     reason: str = Field(default="", description="the reason why it is unchanged")
     dims: list[DimReport] = Field(default_factory=list, description="sizes over which prices are means")

@@ -26,6 +26,7 @@ class Stamp:
         dims: the smallest and the largest size of symbolic dimensions, by name.
         max_growth: the limit of the growth of constants.
         portable: whether the result has a standard branch for machines without its blocks.
+        sessions: "balanced" or "fast".
         pin_axes: the letters of the axes under which pins were read, where these are not the default ones. They follow from
             the pins and the model that was optimised, which a second run does not have.
     """
@@ -38,6 +39,7 @@ class Stamp:
     dims: tuple[tuple[str, tuple[int, int]], ...] = ()
     max_growth: float = MAX_GROWTH
     portable: bool = False
+    sessions: str = "balanced"
     pin_axes: tuple[tuple[str, str], ...] = ()
 
     def matches(self, metadata: Mapping[str, str], fingerprint: str) -> bool:
@@ -67,5 +69,6 @@ class Stamp:
             "dims": {name: list(range) for name, range in self.dims},
             "max_growth": self.max_growth,
             "portable": self.portable,
+            "sessions": self.sessions,
             "fingerprint": fingerprint,
         }

@@ -6,6 +6,7 @@
     # pins: x=NHWC
     # wants: conv=NCHW8c         the format of the target's kernel, by the op's name; by default NHWC for 1x1, NCHW for others
     # kernels: com.microsoft::Gelu    kinds of op beyond ONNX that the dialect has kernels for
+    # sessions: fast             balanced by default
     # dialect: onnxruntime       for a pass behind the planner: `lower` and the passes of this dialect follow
     # detour: a NHWC             before the pass, a is cast there and back for all its readers
     # casts: 2                   how many CastData of activations there have to be in the end
@@ -43,7 +44,7 @@ from layoutopt.ir.text import to_text
 from layoutopt.ops import OperandFormats, rule_of
 from layoutopt.ops.view import View
 from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline
+from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline, Sessions
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.testing.lowering import lower
@@ -110,6 +111,7 @@ class Case:
             if colon and key in (
                 "constants",
                 "mode",
+                "sessions",
                 "pins",
                 "wants",
                 "kernels",
@@ -130,6 +132,11 @@ class Case:
     def mode(self) -> Mode:
         """The mode of the case; inference by default."""
         return "training" if self.options.get("mode") == ["training"] else "inference"
+
+    @property
+    def sessions(self) -> Sessions:
+        """Balanced, unless it says fast."""
+        return "fast" if self.options.get("sessions") == ["fast"] else "balanced"
 
     def model(self) -> onnx.ModelProto:
         """The model, with random constants."""
@@ -187,6 +194,7 @@ def test_case(path: Path, update_golden: bool) -> None:
         frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
         defer=defer,
+        sessions=case.sessions,
     )
     Pipeline(passes[:place]).run(graph, context)
     if "detour" in case.options:

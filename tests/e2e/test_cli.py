@@ -292,6 +292,24 @@ def test_the_default_of_max_growth_is_documented(cli: Cli) -> None:
     assert f"by default {MAX_GROWTH}" in " ".join(cli("optimize", "--help").out.split())
 
 
+def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
+    """A fast session is a reason to rewrite a model that no plan makes faster; weights go where the options say."""
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--sessions", "fast")
+    assert refused.code == 2
+    assert_one_line(refused.err)
+    assert "the dialect has no fast sessions; give a target whose dialect is onnxruntime" in refused.err
+    assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--sessions", "slow").code == 2
+    assert files(tmp_path).keys() == {"relu.onnx"}
+    native = ("-t", "cpu-avx2", "--dialect", "onnxruntime", "--report", "report.json")
+    assert cli("optimize", "relu.onnx", "-o", "out.onnx", *native).code == 0
+    assert not Report.model_validate_json((tmp_path / "report.json").read_bytes()).changed
+    assert cli("optimize", "relu.onnx", "-o", "out.onnx", *native, "--sessions", "fast").code == 0
+    report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
+    assert report.changed and report.sessions == "fast"
+    assert files(tmp_path).keys() == {"relu.onnx", "out.onnx", "report.json"}
+
+
 def test_passes_and_dialects(cli: Cli) -> None:
     output = cli("passes").out
     assert output.index("fold-constants") < output.index("assign-formats") < output.index("pretransform-weights")

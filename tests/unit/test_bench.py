@@ -62,6 +62,23 @@ def test_a_report_has_every_number(save) -> None:
     assert "running in turns, block 6 of 6" in steps
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports anonymous memory")
+def test_anonymous_memory_of_one_and_of_several_sessions(save) -> None:
+    path = save("a.onnx", SHORT)
+    assert bench([path], runs=2).models[0].memory.anonymous is None
+    found = bench([path], runs=2, memory=True).models[0].memory.anonymous
+    assert found is not None and found.sessions == 4
+    assert 0 < found.before < found.one_session < found.several_sessions
+
+
+def test_without_anonymous_memory_the_error_names_the_option(
+    save, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("layoutopt.bench.peak_memory._REPORT", tmp_path / "smaps_rollup")
+    with pytest.raises(LayoutoptError, match=r"only Linux reports anonymous memory.*leave out --memory"):
+        bench([save("a.onnx", SHORT)], runs=2, memory=True)
+
+
 def test_few_rounds_are_a_warning(save) -> None:
     path = save("a.onnx", SHORT)
     report = bench([path, path], runs=2, warm_up=1, threads=2)
@@ -191,6 +208,11 @@ def test_the_command(save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     target = tmp_path / "out.json"
     assert main(["bench", a, b, "--runs", "2", "--profile", "--json", str(target)]) == 0
     shown = capsys.readouterr().out
+    assert "anonymous memory" not in shown
+    if sys.platform == "linux":
+        assert main(["bench", a, b, "--runs", "2", "--memory"]) == 0
+        found = capsys.readouterr().out
+        assert "anonymous memory" in found and "4 sessions" in found
     for part in ("A/B", "50% interval", "peak memory", "x float32 1x3", "--dim batch=N", "Add"):
         assert part in shown
     assert BenchReport.model_validate_json(target.read_text()).dims == {"batch": 1}

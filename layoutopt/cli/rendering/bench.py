@@ -41,6 +41,10 @@ def print_bench(report: BenchReport, with_ops: bool) -> None:
         section("speed-up", title, _speed_ups(models))
     section("time", f"per run, median of {report.rounds} rounds", _times(models))
     section("session creation", f"median of {report.blocks}", _sessions(models))
+    if models[0].memory.anonymous is not None:
+        section(
+            "anonymous memory", "after a run, without Python, the runtime and the inputs", _anonymous_memory(models)
+        )
     section("memory and data movement", "peak of a fresh process; share of kernel time", _memory_and_movement(models))
     if with_ops:
         section("ops", "time per run of all nodes of a type, their number and share; * only moves data", _ops(models))
@@ -122,6 +126,17 @@ def _memory_and_movement(models: Sequence[ModelReport]) -> Table:
         model = size(max(memory.peak_bytes - memory.bytes_before, 0))
         shares = (f"{share:.1%}" for share in (each.profile.movement_share, each.profile.reorder_share))
         rows.add_row(text(each.label, "dim"), size(memory.peak_bytes), model, *shares)
+    return rows
+
+
+def _anonymous_memory(models: Sequence[ModelReport]) -> Table:
+    """One row for each model with measured anonymous memory."""
+    found = [(each.label, each.memory.anonymous) for each in models if each.memory.anonymous is not None]
+    rows = table("=", ">one session", f">{found[0][1].sessions} sessions", ">each further session")
+    for label, memory in found:
+        one, several = (max(each - memory.before, 0) for each in (memory.one_session, memory.several_sessions))
+        further = max(several - one, 0) // max(memory.sessions - 1, 1)
+        rows.add_row(text(label, "dim"), size(one), size(several), size(further))
     return rows
 
 

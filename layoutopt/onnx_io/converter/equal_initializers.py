@@ -4,7 +4,11 @@ import onnx_ir as ir
 
 from layoutopt.ir.content import representatives
 from layoutopt.ir.types import Data, TensorType
+from layoutopt.onnx_io.converter.captures import scope_of
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR
+
+_SHARED = 8  # elements
+_SHARED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
 
 
 def share_initializers(model: ir.Model) -> None:
@@ -27,3 +31,23 @@ def share_initializers(model: ir.Model) -> None:
         if kept is not value:
             value.replace_all_uses_with(kept)
             del graph.initializers[value.name or ""]
+
+
+def share_small_initializers(model: ir.Model) -> None:
+    """Let the nodes of the main graph read one of equal initializers of at most eight elements, as onnxruntime does.
+
+    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs stay, and so
+    do constants that a subgraph reads, which onnxruntime does not share.
+    """
+    first: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
+    captured = {name for node in model.graph for name in scope_of(node).captures}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.size > _SHARED or tensor.dtype not in _SHARED_TYPES or name in captured:
+            continue
+        if value.is_graph_input() or value.is_graph_output():
+            continue
+        kept = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value)
+        if kept is not value:
+            value.replace_all_uses_with(kept)
+            del model.graph.initializers[name]

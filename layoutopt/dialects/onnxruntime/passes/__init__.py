@@ -1,5 +1,6 @@
 """The passes of the dialect `onnxruntime` on lowered graphs, in the order in which they run."""
 
+from layoutopt.dialects.onnxruntime.passes.avoid_prepacking import AvoidPrepacking
 from layoutopt.dialects.onnxruntime.passes.avoid_skip_layer_normalization import AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.passes.check_block_size import CheckBlockSize
 from layoutopt.dialects.onnxruntime.passes.declare_padded_channels import DeclarePaddedChannels
@@ -14,6 +15,7 @@ PASSES: tuple[Pass, ...] = (
     FuseIntoConvolutions(),
     ScaleFilters(),
     AvoidSkipLayerNormalization(),
+    AvoidPrepacking(),
     Winograd(),
     DeclarePaddedChannels(),
     CheckBlockSize(),

@@ -18,11 +18,12 @@ Which tiles, and whether any, is decided for each convolution by the time that `
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.estimate import (
+    FAST_SESSIONS_OP,
     SPEEDS,
     Speeds,
     direct_seconds,
@@ -61,6 +62,8 @@ class Winograd(Pass):
         speeds, block = self.speeds or SPEEDS.get(context.block), context.block
         if speeds is None:
             return
+        if context.sessions == "fast":
+            speeds = replace(speeds, op=FAST_SESSIONS_OP)
         runs = expected_runs(graph)
         options = [
             option

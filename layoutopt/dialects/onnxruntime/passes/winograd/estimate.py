@@ -50,6 +50,9 @@ SPEEDS = {16: Speeds(), 8: Speeds(gain=1.2)}
 """By block. Nothing was measured on machines without AVX-512: they compute half as fast or less, next to the same memory,
 so these numbers are too careful, and the threshold is higher."""
 
+FAST_SESSIONS_OP = 3.1e-6
+"""Seconds that an op takes if sessions are to be fast: 0.6 us in a run, and a tenth of the 25 us that it takes in a session."""
+
 
 def direct_seconds(site: Site, speeds: Speeds) -> float:
     """The convolution as it is."""

@@ -1,0 +1,149 @@
+"""Gives constants of matrix products a third axis where a session without prepacking is preferred.
+
+before: y = MatMul(x, w: float32[384,1536])
+after:  y = MatMul(x, w: float32[1,384,1536])
+
+before: y = Gemm(x: float32[1,2048], w: float32[1000,2048], bias) {transB=1}
+after:  y = Add(Squeeze(MatMul(x, w: float32[1,2048,1000])), bias)
+
+`balanced` sessions prepack except where no run takes longer without it, by the table `prepacking.toml`: products of one row
+with a constant of 0.25 to 8 MiB. `fast` sessions prepack nothing that this pass can avoid.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from layoutopt.dialects.onnxruntime.prepacking import run_ratio
+from layoutopt.dialects.packed import Packed
+from layoutopt.formats import Format
+from layoutopt.ir.content import share
+from layoutopt.ir.deferred import expanded
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import ArrayData, Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ops.region_ops import region_tree
+from layoutopt.passes.base import Pass, PassContext, Sessions
+
+_SMALL = 1 << 12  # elements; prepacking takes about 2 ns for each, less than the rest of the session takes for the node
+_SMALL_MATRIX = {
+    "balanced": 1 << 18,
+    "fast": 1 << 16,
+}  # elements; two more nodes take 50 us of a session and 3 us of a run
+_AXES_ARE_AN_INPUT_SINCE = 13
+
+
+@dataclass(frozen=True, slots=True)
+class AvoidPrepacking(Pass):
+    """Give constants of matrix products a third axis, so that sessions do not copy them, where no or few runs pay for it."""
+
+    name = "avoid-prepacking"
+    is_reason = False
+    is_whole = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Change the constants all of whose readers, in the main graph and its bodies, are products that qualify."""
+        if context.mode == "training":
+            return
+        graphs = region_tree(graph)
+        found: dict[Data, list[tuple[Graph, Value, Op]]] = {}
+        share(value for each in graphs for op in each.ops for value in _factor(op))
+        refused: set[Data] = set()
+        for each in graphs:
+            for value in each.values:
+                if value.data is None:
+                    continue
+                ops = [use.op for use in each.uses(value)]
+                if each.is_output(value) or not all(_qualifies(op, value, context.sessions) for op in ops):
+                    refused.add(value.data)
+                found.setdefault(value.data, []).extend((each, value, op) for op in ops)
+        for data, readers in found.items():
+            if data not in refused and len({_is_transposed(op) for _, _, op in readers}) == 1:
+                _rewrite(data, readers)
+
+
+def _factor(op: Op) -> Iterator[Value]:
+    """The constant factor of a product."""
+    if op.kind in ("MatMul", "Gemm") and (value := op.inputs[1]) is not None and value.data is not None:
+        yield value
+
+
+def _qualifies(op: Op, value: Value, sessions: Sessions) -> bool:
+    """Whether an op is a product of a tensor of float32 with a constant of rank 2 that need not be prepacked."""
+    x, shape = op.inputs[0], value.static_shape
+    if op.kind not in ("MatMul", "Gemm") or op.inputs[1] is not value or x is None or x is value:
+        return False
+    if value.dtype is not DType.FLOAT32 or shape is None or len(shape) != 2 or x.rank is None or x.rank < 2:
+        return False
+    if value in op.inputs[2:] or value.data is None or expanded(value.data) is not None or not _is_plain(op):
+        return False
+    if prod(shape) < (_SMALL if x.rank > 2 else _SMALL_MATRIX[sessions]):
+        return False
+    inner, outer = reversed(shape) if _is_transposed(op) else shape
+    rows = _rows(x)
+    return sessions == "fast" or (rows is not None and run_ratio(rows, inner, outer) <= 1)
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an op is a MatMul, or a Gemm that adds a bias at most."""
+    factors = (op.attributes.get("alpha", 1.0), op.attributes.get("beta", 1.0))
+    return op.kind == "MatMul" or (factors == (1.0, 1.0) and not op.integer("transA", 0))
+
+
+def _is_transposed(op: Op) -> bool:
+    return op.kind == "Gemm" and bool(op.integer("transB", 0))
+
+
+def _rows(x: Value) -> int | None:
+    """The number of rows, if all extents are known."""
+    extents = [extent for extent in (x.shape or ())[:-1] if isinstance(extent, int)]
+    return prod(extents) if len(extents) + 1 == x.rank and prod(extents) > 0 else None
+
+
+def _rewrite(data: Data, readers: list[tuple[Graph, Value, Op]]) -> None:
+    """Give a constant a third axis in all graphs that have it."""
+    _, first, op = readers[0]
+    assert first.static_shape is not None
+    inner, outer = reversed(first.static_shape) if _is_transposed(op) else first.static_shape
+    format = Format.parse("CN") if _is_transposed(op) else Format.canonical(2)
+    raised = Packed(data, format, (1, inner, outer), data.nbytes)
+    for graph, value, op in readers:
+        value.data = raised
+        value.give_type(TensorType(DType.FLOAT32, raised.shape))
+        x = op.inputs[0]
+        assert x is not None
+        if x.rank == 2:
+            _write_product(graph, op, x, value)
+        graph.touch()
+
+
+def _write_product(graph: Graph, op: Op, x: Value, factor: Value) -> None:
+    """Write a product of matrices as one of rank 3, without the first axis, and the sum with the bias."""
+    y, opset = op.outputs[0], graph.root.opsets.get("", 0)
+    assert y is not None and x.shape is not None and isinstance(factor.type, TensorType) and factor.shape is not None
+    bias = op.inputs[2] if len(op.inputs) > 2 else None
+    shape = (x.shape[0], factor.shape[-1])
+
+    def add(kind: str, inputs: tuple[Value, ...], result: Value, attributes: dict[str, Attribute]) -> Value:
+        graph.add_op(
+            Op(kind, inputs, (result,), version=opset, name=result.name, attributes=attributes, order=op.order), near=op
+        )
+        return result
+
+    graph.set_outputs(op, (None,))
+    batched = graph.new_value(f"{y.name}/batched", TensorType(DType.FLOAT32, (1, *shape)))
+    add("MatMul", (x, factor), batched, {})
+    squeezed = y if bias is None else graph.new_value(f"{y.name}/product", TensorType(DType.FLOAT32, shape))
+    if opset >= _AXES_ARE_AN_INPUT_SINCE:
+        axes = ArrayData(np.zeros(1, np.int64))
+        axis = graph.new_value(f"{y.name}/axis", TensorType(DType.INT64, (1,)), data=axes)
+        add("Squeeze", (batched, axis), squeezed, {})
+    else:
+        add("Squeeze", (batched,), squeezed, {"axes": (0,)})
+    if bias is not None:
+        add("Add", (squeezed, bias), y, {})
+    graph.remove_op(op)
+
+
+__all__ = ["AvoidPrepacking"]

@@ -1,0 +1,187 @@
+"""Constants of products that sessions do not prepack: which ones, and that runs give the same."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir
+import pytest
+
+import layoutopt
+from layoutopt import inference, onnx_io
+from layoutopt.cost_models import load_target
+from layoutopt.cost_models.registry import host_target
+from layoutopt.dialects.onnxruntime.passes.avoid_prepacking import AvoidPrepacking
+from layoutopt.dialects.onnxruntime.prepacking import products, run_ratio
+from layoutopt.errors import ArgumentError
+from layoutopt.ir.graph import Graph
+from layoutopt.passes.base import Mode, PassContext, Sessions
+from layoutopt.runtime.session import Session
+from layoutopt.verification import verify_models
+
+BLOCKED = host_target() in ("cpu-avx2", "cpu-avx512")
+
+
+def model(text: str, constants: Mapping[str, tuple[int, ...]], opset: int = 18) -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}')
+    random = np.random.default_rng(0)
+    for name, shape in constants.items():
+        array = random.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return proto
+
+
+def after(proto: onnx.ModelProto, sessions: Sessions = "fast", mode: Mode = "inference") -> Graph:
+    """The graph after the pass, which computes the same."""
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
+    AvoidPrepacking().run(graph, PassContext(load_target("cpu-avx2"), mode, sessions=sessions))
+    verdict = verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph)))
+    assert verdict.status == "passed"
+    return graph
+
+
+def ranks(graph: Graph) -> dict[str, int | None]:
+    return {value.name: value.rank for each in graph.regions() for value in each.values if value.data is not None}
+
+
+PRODUCT = "(float[{rows},{inner}] x) => (float[{rows},{outer}] y) {{ y = MatMul (x, w) }}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "outer", "rank"),
+    [
+        ("1,1", 512, 512, 3),
+        ("1,1", 64, 64, 2),  # runs take longer by the table
+        ("1,1", 2048, 2048, 2),
+        ("1,2", 512, 512, 2),
+        ("1,197", 512, 512, 2),
+        ("batch,1", 512, 512, 2),  # the batch may be larger
+        ("1", 512, 512, 3),
+        ("1", 256, 512, 2),  # two more nodes take longer than what is gained
+    ],
+)
+def test_balanced_sessions_lose_nothing_in_runs(rows: str, inner: int, outer: int, rank: int) -> None:
+    proto = model(PRODUCT.format(rows=rows, inner=inner, outer=outer), {"w": (inner, outer)})
+    assert ranks(after(proto, "balanced"))["w"] == rank
+    if rank == 3:
+        assert run_ratio(1, inner, outer) <= 1
+
+
+@pytest.mark.parametrize("rows", ["1,1", "1,2", "3,197", "batch,5", "2,3,4", "batch"])
+def test_fast_sessions_prepack_no_product(rows: str) -> None:
+    proto = model(PRODUCT.format(rows=rows, inner=256, outer=260), {"w": (256, 260)})
+    assert ranks(after(proto))["w"] == 3
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("bias", ["", ", b", ", row", ", column"])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_gemm_becomes_a_product_and_a_sum(transposed: int, bias: str, opset: int) -> None:
+    shape = (260, 256) if transposed else (256, 260)
+    proto = model(
+        f"(float[2,256] x) => (float[2,260] y) {{ y = Gemm <transB = {transposed}> (x, w{bias}) }}",
+        {"w": shape, "b": (260,), "row": (1, 260), "column": (2, 1)},
+        opset,
+    )
+    graph = after(proto)
+    assert [op.kind for op in graph.ops] == ["MatMul", "Squeeze", *(["Add"] if bias else [])]
+    assert ranks(graph)["w"] == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Gemm <alpha = 2.0> (x, w)",
+        "y = Gemm <beta = 2.0> (x, w, w)",
+        "t = Transpose <perm = [1, 0]> (x) y = Gemm <transA = 1> (t, w)",
+        "y = Gemm (x, w, w)",  # the bias as well
+        "a = MatMul (x, w) y = Add (a, w)",
+        "a = MatMul (x, w) y = Gemm <transB = 1> (a, w)",
+        "y = MatMul (w, x)",
+        "y = MatMul (w, w)",
+        "a = Identity (w) b = MatMul (x, a) y = MatMul (b, a) z = Neg (w)",
+    ],
+)
+def test_other_readers_keep_the_constant(body: str) -> None:
+    proto = model(f"(float[256,256] x) => (float[256,256] y) {{ {body} }}", {"w": (256, 256)})
+    assert ranks(after(proto))["w"] == 2
+
+
+def test_constants_that_products_share_stay_shared() -> None:
+    text = """(float[1,3,256] x, float[2,256] z) => (float[1,3,256] y, float[2,256] u)
+    { a = MatMul (x, w) y = MatMul (a, same) u = MatMul (z, w) }"""
+    proto = model(text, {"w": (256, 256)})
+    same = onnx.TensorProto.FromString(proto.graph.initializer[0].SerializeToString())
+    same.name = "same"
+    proto.graph.initializer.append(same)
+    graph = after(proto)
+    assert ranks(graph)["w"] == ranks(graph)["same"] == 3
+    assert len({value.data for value in graph.values if value.name in ("w", "same")}) == 1
+
+
+BRANCHES = """(bool on, float[1,3,256] x) => (float[1,3,256] y) {
+    y = If (on) <
+        then_branch = one () => (float[1,3,256] a) { a = MatMul (x, w) },
+        else_branch = two () => (float[1,3,256] b) { b = {other} }
+    >
+}"""
+
+
+@pytest.mark.parametrize(("other", "rank"), [("MatMul (x, v)", 3), ("Add (x, v)", 2)])
+def test_weights_in_bodies(other: str, rank: int) -> None:
+    """A constant of a body counts with the equal ones of other bodies: a file stores them once."""
+    text = BRANCHES.replace("{other}", other)
+    proto = model(text, {})
+    weight = np.random.default_rng(0).normal(size=(256, 256) if rank == 3 else (1, 1, 256)).astype(np.float32)
+    matrix = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
+    for branch, name, array in zip(proto.graph.node[0].attribute, ("w", "v"), (matrix, weight), strict=True):
+        branch.g.initializer.append(onnx.numpy_helper.from_array(array, name))
+    assert ranks(after(proto))["w"] == 3
+
+
+def test_weights_of_the_main_graph_that_bodies_read_stay() -> None:
+    text = BRANCHES.replace("{other}", "Add (x, x)")
+    assert ranks(after(model(text, {"w": (256, 256)})))["w"] == 2
+
+
+def test_in_training_nothing_changes() -> None:
+    proto = model("(float[1,3,256] x) => (float[1,3,256] y) { y = MatMul (x, w) }", {"w": (256, 256)})
+    assert ranks(after(proto, mode="training"))["w"] == 2
+
+
+def test_the_table_has_every_size_for_one_row_and_falls_with_rows() -> None:
+    table = {(each.rows, each.inner, each.outer): each.ratio for each in products()}
+    assert {rows for rows, *_ in table} >= {1, 2, 197, 3136}
+    assert table[2, 384, 1536] > table[16, 384, 1536] > table[197, 384, 1536] > table[784, 384, 1536] > 1
+    assert run_ratio(1, 384, 1536) == max(table[1, 384, 1536], table[1, 384, 1536])
+
+
+CHAIN = """(float[batch,5,256] x) => (float[batch,5,256] y) {
+    a = MatMul (x, w) b = Add (a, bias) c = Relu (b) d = MatMul (c, v) y = Add (d, bias)
+}"""
+
+
+@pytest.mark.skipif(not BLOCKED, reason="the dialect onnxruntime is not the target's own here")
+def test_a_whole_model_with_any_batch() -> None:
+    proto = model(CHAIN, {"w": (256, 256), "v": (256, 256), "bias": (256,)})
+    result = layoutopt.optimize(proto, sessions="fast")
+    assert result.report.changed and result.report.sessions == "fast"
+    assert result.report.verification.status == "passed"
+    assert [len(tensor.dims) for tensor in result.proto.graph.initializer if tensor.name in "wv"] == [3, 3]
+    for batch in (1, 4):
+        x = np.random.default_rng(1).normal(size=(batch, 5, 256)).astype(np.float32)
+        want, got = (Session(each.SerializeToString()).run(None, {"x": x})[0] for each in (proto, result.proto))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+    again = layoutopt.optimize(result.proto, sessions="fast")
+    assert not again.report.changed
+    assert not layoutopt.optimize(proto).report.changed
+
+
+@pytest.mark.parametrize("sessions", ["slow", 1, None])
+def test_other_sessions_are_refused(sessions: object) -> None:
+    proto = model(CHAIN, {"w": (256, 256), "v": (256, 256), "bias": (256,)})
+    with pytest.raises(ArgumentError, match="there are balanced and fast"):
+        layoutopt.optimize(proto, "cpu-avx2", sessions=sessions)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="the dialect has no fast sessions"):
+        layoutopt.optimize(proto, "gpu-hopper", sessions="fast")
