@@ -4,10 +4,10 @@ onnxruntime has `com.microsoft.nchwc` only with the block size of the machine. A
 `define_native_ops` by the semantics of its operators:
 
     before: com.microsoft.nchwc.Conv(x, w)
-    after:  layoutopt.nchwc.Conv(x, w), a function: unpack x and w -> Conv -> pack
+    after:  layoutopt.nchwc.Conv_0(x, w), a function: unpack x and w -> Conv -> pack
 
-Every distinct call gets an overload with its attributes as numbers. Shapes are read at run time, so a definition serves every
-size; it fails where the kernel refuses its operands, for channels that are no whole blocks.
+Every distinct call gets a function of its own, with its attributes as numbers. Shapes are read at run time, so a definition
+serves every size; it fails where the kernel refuses its operands, for channels that are no whole blocks.
 
 Images (N, C, H, W) are stored as (N, C/b, H, W, b). Filters (O, I, H, W) are stored as (O/b, I/b, H, W, b, b), inputs before
 outputs in a block, or as (O/b, I, H, W, b) if I is smaller than a block. Then the image is stored in plain order, unless the
@@ -35,6 +35,7 @@ _SLICE_HAS_INPUTS = 10
 _UPSAMPLE_HAS_INPUTS = 9
 _RESIZE = 10
 _RESIZE_HAS_COORDINATES = 11
+_MOST_INPUTS = 4
 _NOT_IN_CONV = ("activation", "activation_params")
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -202,53 +203,60 @@ DEFINITIONS: dict[str, Definition] = {
 """By operator of the domain `com.microsoft.nchwc`."""
 
 
-def native_function(node: onnx.NodeProto, block: int, opset: int, domain: str, overload: str) -> onnx.FunctionProto:
-    """The definition of one call of a blocked operator, as a model-local function.
-
-    Args:
-        node: the call.
-        block: channels per block.
-        opset: the version of the standard operators in the model.
-        domain: of the function.
-        overload: of the function.
-
-    Raises:
-        KeyError: the operator has no definition.
-    """
+def _definition(node: onnx.NodeProto, block: int, opset: int, name: str) -> onnx.FunctionProto:
+    """The definition of one call of a blocked operator, as a function `name` of the domain `DEFINED_DOMAIN`."""
     body = _Body(block, opset)
     names = [f"x{index}" if name else "" for index, name in enumerate(node.input)]
     attributes = {attr.name: helper.get_attribute_value(attr) for attr in node.attribute}
     result = DEFINITIONS[node.op_type](body, names, attributes)
     inputs = [f"x{index}" for index in range(len(names))]
-    imports = [helper.make_opsetid("", opset)]
-    function = helper.make_function(domain, node.op_type, inputs, [result], body.nodes, imports)
-    function.overload = overload
-    return function
+    return helper.make_function(DEFINED_DOMAIN, name, inputs, [result], body.nodes, [helper.make_opsetid("", opset)])
 
 
-def define_native_ops(message: onnx.ModelProto, block: int, domain: str = DEFINED_DOMAIN) -> None:
-    """Give every blocked operator of a model a definition in a domain, in place.
+def define_native_ops(message: onnx.ModelProto, block: int) -> None:
+    """Replace every blocked operator of a model by a call of its definition, in place.
 
     Args:
         message: the model.
         block: channels per block that its blocked operators have.
-        domain: onnxruntime uses the definitions in any domain of which it has no operators.
+
+    Raises:
+        KeyError: an operator has no definition.
     """
-    opset = next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
+    opset = onnx_opset(message)
     functions: dict[tuple[Any, ...], onnx.FunctionProto] = {}
     for node in nodes(message):
         if node.domain == BLOCKED_DOMAIN:
             _drop_omitted(node)
-            key = signature_of_call(node)
+            key = _signature(node)
             if key not in functions:
-                functions[key] = native_function(node, block, opset, domain, str(len(functions)))
-            node.domain, node.overload = domain, functions[key].overload
+                functions[key] = _definition(node, block, opset, f"{node.op_type}_{len(functions)}")
+            node.domain, node.op_type = DEFINED_DOMAIN, functions[key].name
     message.functions.extend(functions.values())
-    if functions and domain not in (each.domain for each in message.opset_import):
-        message.opset_import.add(domain=domain, version=1)
+    if functions:
+        message.opset_import.add(domain=DEFINED_DOMAIN, version=1)
 
 
-def signature_of_call(node: onnx.NodeProto) -> tuple[Any, ...]:
+def placeholder(op_type: str, opset: int) -> onnx.FunctionProto:
+    """A function with the name of a blocked operator, with which a model loads where onnxruntime does not have the operator.
+
+    It returns an image of zeros as it is, and stops with an error on any other one: its first numbers become extents of a
+    Reshape. onnxruntime infers nothing of the result, so nothing contradicts what is declared behind it.
+    """
+    body = _Body(1, opset)
+    numbers = body("Gather", body.shaped("x0", body.ints(-1)), body.ints(0, 0, 0, 0))
+    result = body("Reshape", "x0", body("Cast", numbers, to=onnx.TensorProto.INT64))
+    inputs = [f"x{index}" for index in range(_MOST_INPUTS)]
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_function(BLOCKED_DOMAIN, op_type, inputs, [result], body.nodes, imports)
+
+
+def onnx_opset(message: onnx.ModelProto) -> int:
+    """The version of the standard operators in a model."""
+    return next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
+
+
+def _signature(node: onnx.NodeProto) -> tuple[Any, ...]:
     """Equal for calls that share a definition: operator, attributes, present inputs."""
     attributes = sorted(attr.SerializeToString(deterministic=True) for attr in node.attribute)
     return (node.op_type, tuple(attributes), tuple(bool(name) for name in node.input))
@@ -260,4 +268,4 @@ def _drop_omitted(node: onnx.NodeProto) -> None:
         del node.input[-1]
 
 
-__all__ = ["DEFINED_DOMAIN", "DEFINITIONS", "Definition", "define_native_ops", "native_function", "signature_of_call"]
+__all__ = ["DEFINED_DOMAIN", "DEFINITIONS", "Definition", "define_native_ops", "placeholder"]
