@@ -2,16 +2,17 @@
 
     python benchmarks/executed.py [--target T] [--runtime R] [--seconds S] [--rounds N] [--only NAME] [NETWORK or FILE ...]
 
-By default target `gpu-hopper`, runtime `any` and the networks of examples/zoo. Prints a Markdown table with one row per model and
-program that runs it, for those that are installed:
+By default target `gpu-hopper`, runtime `any` and the networks of examples/zoo. Prints a Markdown table with one row per model
+and program that runs it, for those that are installed:
 
 - onnxruntime: Transpose, ReorderInput and ReorderOutput in a trace at the default optimisation level.
 - openvino: Transpose and Reorder in the compiled model, without those of constants.
 - tvm: permute_dims in Relax after import and simplification. Nothing is run.
 
-Bytes are those read and written by these ops. `time` is the CPU time of the process for a run of the original over that of the result:
-one thread on one CPU, pairs in one process, new sessions six times; the median of the ratios, and the median of each session's
-ratios from the lowest to the highest. CPU time excludes other processes. `least` is the proven minimum of Transposes.
+Bytes are those read and written by these ops. `time` is the CPU time of a run of the original over that of the result, so that
+other processes do not count: one thread on one CPU, pairs in one process, new sessions six times; the median of all ratios,
+then the lowest and the highest median of one pair of sessions. `plan` is the number of Transposes of the plan, without those
+that onnxruntime's products absorb, and `least` their proven minimum.
 """
 
 import argparse
@@ -61,8 +62,8 @@ class Moves:
 
 def main() -> None:
     arguments = parse()
-    print("| model | in | moves | after | MB | after | time | sessions | least |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| model | in | moves | after | MB | after | time | sessions | plan | least |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for path in models(arguments.models or zoo.NAMES, Path(name)):
             result = layoutopt.optimize(
@@ -72,11 +73,12 @@ def main() -> None:
             out.unlink(missing_ok=True)
             out.parent.mkdir(exist_ok=True)
             result.save(out)
-            plan = result.report.plan
+            report = result.report
+            proof = f"{report.after.casts + report.after.transposes} | {report.plan.least_moves if report.plan else ''}"
             for program in arguments.only or PROGRAMS:
                 if find_spec(program) is not None:
                     row = compare(program, path, out, arguments)
-                    print(f"| {path.stem} | {program} | {row} | {plan.least_moves if plan else ''} |", flush=True)
+                    print(f"| {path.stem} | {program} | {row} | {proof} |", flush=True)
 
 
 def parse() -> argparse.Namespace:
@@ -132,16 +134,17 @@ def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.
     """The CPU seconds of the original over those of the result, per pair of runs, one list per pair of sessions."""
     runtime = load_runtime(program)
     blocks = []
+
+    def is_over(done: int, passed: float) -> bool:
+        return done >= arguments.rounds and passed >= arguments.seconds / BLOCKS
+
     with pinned(1):
         for turn in range(BLOCKS):
             order = (path, out) if turn % 2 else (out, path)
             sessions = {each: runtime.open(each, 1) for each in order}
             actions = [timed(sessions[each], feed) for each in (path, out)]
             in_rounds(actions, lambda done, _: done >= 1)
-            limit = arguments.seconds / BLOCKS
-            found = in_rounds(
-                actions, lambda done, passed: done >= arguments.rounds and passed >= limit, starts_last=bool(turn % 2)
-            )
+            found = in_rounds(actions, is_over, starts_last=bool(turn % 2))
             blocks.append([before / after for before, after in zip(*found.times, strict=True)])
             del sessions, actions
     return blocks

@@ -65,7 +65,8 @@ def optimize(
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
         max_growth: the largest ratio of the sizes of all constants after and before, 1 MiB aside; 1.0 for no growth. Rewrites
             that enlarge constants are selected by estimated gain per byte: `report.growth`.
-        count_moves: also compute the minimum of casts and transposes over all plans: `report.plan.least_moves`.
+        count_moves: also compute the minimum of casts and transposes over all plans, `report.plan.least_moves`; always computed
+            for the runtime "any".
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is
             repaired, and a note of the report with the source "read" names it.
         custom_ops: the path of a shared library with kernels of custom operators, or several; onnxruntime uses them to fold
