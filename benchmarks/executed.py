@@ -1,62 +1,235 @@
-"""How many Transposes and nodes stock onnxruntime executes of the networks of examples/zoo, before and after.
+"""The data movement that runtimes execute of a model, and its time, for the original and for the file of the runtime `any`.
 
-    python benchmarks/executed.py [--target T] [--dialect D] [NETWORK ...]
+    python benchmarks/executed.py [--target T] [--runtime R] [--seconds S] [--rounds N] [--only NAME] [NETWORK or FILE ...]
 
-Prints a Markdown table: the Transposes in the file of the original, those that are left by the optimiser of onnxruntime in the
-original and in the rewritten model, all nodes that are left in both, and the largest error of the rewritten model. The level of
-the optimiser is the extended one, the highest that does not depend on the processor.
+By default target `gpu-hopper`, runtime `any` and the networks of examples/zoo. Prints a Markdown table with one row per model
+and program that runs it, for those that are installed:
+
+- onnxruntime: Transpose, ReorderInput and ReorderOutput in a trace at the default optimisation level.
+- openvino: Transpose and Reorder in the compiled model, without those of constants.
+- tvm: permute_dims in Relax after import and simplification. Nothing is run.
+
+Bytes are those read and written by these ops. `time` is the CPU time of a run of the original over that of the result, so that
+other processes do not count: one thread on one CPU, pairs in one process, new sessions six times; the median of all ratios,
+then the lowest and the highest median of one pair of sessions. `plan` is the number of Transposes of the plan, without those
+that onnxruntime's products absorb, and `least` their proven minimum.
 """
 
 import argparse
+import json
 import sys
 import tempfile
-from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import prod
 from pathlib import Path
+from time import process_time
+from typing import Any
 
+import numpy as np
 import onnx
-import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import zoo
 
 import layoutopt
+from layoutopt.bench.bench_inputs import Feed, feeds, resolve_dimension_sizes
+from layoutopt.bench.interleaved import Action, in_rounds, pinned
+from layoutopt.bench.runtimes import Session, load_runtime
+from layoutopt.onnx_io.interface import interface
+from layoutopt.sample_inputs import sample_inputs_for
+from layoutopt.verification.data_movement import moved_in
+
+BLOCKS = 6
+TVM_SIMPLIFICATIONS = (
+    "DecomposeOpsForInference",
+    "FoldConstant",
+    "EliminateCommonSubexpr",
+    "CanonicalizeBindings",
+    "DeadCodeElimination",
+)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Ops that move data, and the bytes that they read and write."""
+
+    count: int
+    nbytes: int
 
 
 def main() -> None:
+    arguments = parse()
+    print("| model | in | moves | after | MB | after | time | sessions | plan | least |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        for path in models(arguments.models or zoo.NAMES, Path(name)):
+            result = layoutopt.optimize(
+                path, arguments.target, runtime=arguments.runtime, verify=arguments.verify, count_moves=True
+            )
+            out = Path(name) / "out" / path.name
+            out.unlink(missing_ok=True)
+            out.parent.mkdir(exist_ok=True)
+            result.save(out)
+            report = result.report
+            proof = f"{report.after.casts + report.after.transposes} | {report.plan.least_moves if report.plan else ''}"
+            for program in arguments.only or PROGRAMS:
+                if find_spec(program) is not None:
+                    row = compare(program, path, out, arguments)
+                    print(f"| {path.stem} | {program} | {row} | {proof} |", flush=True)
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="gpu-hopper")
-    parser.add_argument("--dialect", default="standard")
-    parser.add_argument("networks", nargs="*", default=zoo.NAMES)
-    asked = parser.parse_args()
-    print("| network | in the file | executed | after | nodes | after | error |")
-    print("|---|---|---|---|---|---|---|")
-    for network in asked.networks:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            path = zoo.save(network, folder)
-            result = layoutopt.optimize(path, asked.target, dialect=asked.dialect)
-            result.save(folder / "out.onnx")
-            written, before, after = kinds(path), executed(path), executed(folder / "out.onnx")
-        error = result.report.verification.largest_error or 0
-        counts = f"{written['Transpose']} | {before['Transpose']} | {after['Transpose']} | {before.total()} | {after.total()}"
-        print(f"| {network} | {counts} | {error:.1e} |", flush=True)
+    parser.add_argument("--runtime", default="any")
+    parser.add_argument("--seconds", type=float, default=6.0, help="per row")
+    parser.add_argument("--rounds", type=int, default=4, help="the fewest pairs per session")
+    parser.add_argument("--only", action="append", choices=list(PROGRAMS))
+    parser.add_argument("--no-verify", action="store_false", dest="verify")
+    parser.add_argument("models", nargs="*")
+    return parser.parse_args()
 
 
-def kinds(path: Path) -> Counter[str]:
-    """The nodes of a model's main graph by type."""
-    return Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
+def models(names: list[str], folder: Path) -> Iterator[Path]:
+    """The files, one after the other."""
+    for name in names:
+        if Path(name).suffix == ".onnx":
+            yield Path(name)
+        else:
+            yield (path := zoo.save(name, folder))
+            path.unlink()
 
 
-def executed(path: Path) -> Counter[str]:
-    """The nodes by type that onnxruntime's optimiser leaves."""
-    optimised = path.with_suffix(".optimised.onnx")
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(optimised)
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return kinds(optimised)
+def compare(program: str, path: Path, out: Path, arguments: argparse.Namespace) -> str:
+    """The cells of a row."""
+    feed = drawn(path)
+    try:
+        before, after = (PROGRAMS[program](each, feed) for each in (path, out))
+    except Exception as error:
+        return f"cannot run it: {type(error).__name__} | | | | |"
+    cells = f"{before.count} | {after.count} | {before.nbytes / 1e6:.2f} | {after.nbytes / 1e6:.2f}"
+    if program == "tvm":
+        return f"{cells} | |"
+    if path.read_bytes() == out.read_bytes():
+        return f"{cells} | same file |"
+    blocks = ratios(program, path, out, feed, arguments)
+    medians = sorted(float(np.median(block)) for block in blocks)
+    return f"{cells} | {np.median(np.concatenate(blocks)):.2f} | {medians[0]:.2f} to {medians[-1]:.2f}"
+
+
+def drawn(path: Path) -> Feed:
+    """Random inputs."""
+    own = interface(path)
+    sizes = resolve_dimension_sizes([own], {}, {})
+    samples = sample_inputs_for(path, {}, {})
+    sizes = resolve_dimension_sizes([own], {}, {}, samples.planned)
+    (feed,) = feeds([own], sizes.sizes, 0, {}, samples)
+    return feed
+
+
+def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.Namespace) -> list[list[float]]:
+    """The CPU seconds of the original over those of the result, per pair of runs, one list per pair of sessions."""
+    runtime = load_runtime(program)
+    blocks = []
+
+    def is_over(done: int, passed: float) -> bool:
+        return done >= arguments.rounds and passed >= arguments.seconds / BLOCKS
+
+    with pinned(1):
+        for turn in range(BLOCKS):
+            order = (path, out) if turn % 2 else (out, path)
+            sessions = {each: runtime.open(each, 1) for each in order}
+            actions = [timed(sessions[each], feed) for each in (path, out)]
+            in_rounds(actions, lambda done, _: done >= 1)
+            found = in_rounds(actions, is_over, starts_last=bool(turn % 2))
+            blocks.append([before / after for before, after in zip(*found.times, strict=True)])
+            del sessions, actions
+    return blocks
+
+
+def timed(session: Session, feed: Feed) -> Action:
+    """An action that runs a session and returns the CPU seconds of the process."""
+
+    def run() -> float:
+        begin = process_time()
+        outputs = session.run(feed)
+        passed = process_time() - begin
+        del outputs
+        return passed
+
+    return run
+
+
+def moves_in_onnxruntime(path: Path, feed: Feed) -> Moves:
+    """From a trace of one run."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads, options.enable_profiling = 3, 1, True
+        options.profile_file_prefix = f"{folder}/trace"
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session.run(None, feed)
+        moved = moved_in(json.loads(Path(session.end_profiling()).read_text()))
+    return Moves(moved.count, moved.nbytes)
+
+
+def moves_in_openvino(path: Path, feed: Feed) -> Moves:
+    """From the compiled model."""
+    import openvino
+
+    core = openvino.Core()
+    source = core.read_model(path)
+    source.reshape({name: list(value.shape) for name, value in feed.items()})
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    count = nbytes = 0
+    for node in core.compile_model(source, "CPU", config).get_runtime_model().get_ordered_ops():
+        if layer(node) in ("Transpose", "Reorder") and layer(node.input_value(0).get_node()) not in (
+            "Const",
+            "Constant",
+        ):
+            count += 1
+            ends = (node.input_value(0), node.output(0))
+            nbytes += sum(end.get_element_type().size * prod(end.get_shape()) for end in ends)
+    return Moves(count, nbytes)
+
+
+def layer(node: Any) -> str:
+    """The type of a node of OpenVINO's executed graph."""
+    info = node.get_rt_info()
+    return str(info["layerType"].astype(str)) if "layerType" in info else str(node.get_type_name())
+
+
+def moves_in_tvm(path: Path, feed: Feed) -> Moves:
+    """From Relax after import."""
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    imported = from_onnx(onnx.load(path), shape_dict={name: list(value.shape) for name, value in feed.items()})
+    passes = [getattr(relax.transform, name)() for name in TVM_SIMPLIFICATIONS]
+    simplified = tvm.ir.transform.Sequential(passes)(imported)
+    found: list[int] = []
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and getattr(expression.op, "name", "") == "relax.permute_dims":
+            type = getattr(expression, "struct_info", None) or expression.ty
+            found.append(2 * np.dtype(str(type.dtype)).itemsize * prod(int(extent) for extent in type.shape))
+
+    for function in simplified.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return Moves(len(found), sum(found))
+
+
+PROGRAMS: dict[str, Callable[[Path, Feed], Moves]] = {
+    "onnxruntime": moves_in_onnxruntime,
+    "openvino": moves_in_openvino,
+    "tvm": moves_in_tvm,
+}
 
 
 if __name__ == "__main__":

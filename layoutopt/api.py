@@ -72,7 +72,8 @@ def optimize(
             that enlarge constants are selected by estimated gain per byte: `report.growth`.
         sessions: "balanced", or "fast" for faster session creation in onnxruntime at the cost of runs: constants of matrix
             products are not prepacked. Only in the dialect "onnxruntime"; best with external data, which is then mapped.
-        count_moves: also compute the minimum of casts and transposes over all plans: `report.plan.least_moves`.
+        count_moves: also compute the minimum of casts and transposes over all plans, `report.plan.least_moves`; always computed
+            for the runtime "any".
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", elsewhere. Weights of convolutions are in the file twice.
         strict: refuse a model with a fault that onnxruntime tolerates, such as a wrong declared shape. Otherwise the fault is

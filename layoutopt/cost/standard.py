@@ -11,8 +11,8 @@ from layoutopt.ops import OperandFormats, View, canonical_signature, is_canonica
 Absorbed: TypeAlias = frozenset[tuple[str, DType]]
 """Op types and element types whose operands the runtime reads with their last two axes exchanged."""
 
-_ABSORBED = 0.01
-"""The price of an absorbed Transpose, as a fraction of one that runs: a plan without it is preferred to an equal one."""
+_ABSORBED = 0.25
+"""The price of an absorbed Transpose, as a fraction of one that runs: one runtime absorbs it, another one runs it."""
 
 
 class NativeKernels(Protocol):

@@ -135,7 +135,7 @@ class Job:
             defer=defer,
             infer=inference.infer_again,
             kernels=dialect.kernels,
-            counts_moves=options.count_moves,
+            counts_moves=options.count_moves or runtime.kernels == "standard",
             evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,

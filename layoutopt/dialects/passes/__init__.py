@@ -2,6 +2,7 @@
 
 from layoutopt.dialects.passes.equalize_matmul_ranks import EqualizeMatmulRanks
 from layoutopt.dialects.passes.rematerialize_constants import RematerializeConstants
+from layoutopt.dialects.passes.share_transposes import ShareTransposes
 from layoutopt.dialects.passes.simplify_reshapes import SimplifyReshapes
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass
@@ -10,4 +11,4 @@ COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareCo
 """The last passes of every dialect. They store the constants in as few bytes as possible, and remove what nothing reads:
 a lowered op may compute a shape from its operands where the planned op read it."""
 
-__all__ = ["COMPACT", "EqualizeMatmulRanks", "RematerializeConstants", "SimplifyReshapes"]
+__all__ = ["COMPACT", "EqualizeMatmulRanks", "RematerializeConstants", "ShareTransposes", "SimplifyReshapes"]
