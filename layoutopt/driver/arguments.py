@@ -170,7 +170,7 @@ def check_portable(portable: object, dialect: Dialect, mode: object, pipeline: P
     if not portable:
         return
     if not dialect.is_native:
-        hint = f"leave it out: the dialect {dialect.name} has no kernels of one machine"
+        hint = f"leave it out: the dialect {dialect.name} has no blocks of one kind of CPU"
         raise ArgumentError("needs a native dialect", where="portable", hint=hint)
     if mode == "training":
         raise ArgumentError("needs the mode inference", where="portable", hint="a weight would be in two branches")

@@ -45,7 +45,7 @@ def make_portable(
     if not block:
         return native
     options = replace(job.options, model=job.given, runtime=_STANDARD_RUNTIME, dialect=None, portable=False)
-    other = Job.of(replace(options, count_moves=False, watch=None, sizes_found=None))
+    other = Job.of(replace(options, sessions="balanced", count_moves=False, watch=None, sizes_found=None))
     standard = _standard(other)
     has_float16 = any(value.dtype is DType.FLOAT16 for each in graph.regions() for value in each.values)
     with scratch_folder() as folder:

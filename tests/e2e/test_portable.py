@@ -190,6 +190,11 @@ def test_weights_of_both_branches_are_stored_once(tmp_path: Path) -> None:
     assert sizes[True] < sizes[False] + 1.3 * convolutions
 
 
+def test_fast_sessions() -> None:
+    """For the native branch; standard operators have none."""
+    assert_runs_everywhere(network(), sessions="fast")
+
+
 def test_without_blocks_there_is_one_form() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,16,8] x) => (float[1,16,16,8] y) {
