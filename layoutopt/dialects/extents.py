@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.formats.extent import Atom, Ratio
+from layoutopt.formats.extent import Atom, FloorDiv
 from layoutopt.ir.types import DType, TensorType, Value
 from layoutopt.ops import is_computable
 
@@ -69,7 +69,7 @@ class ExtentsAtRunTime:
 
     def _atom(self, atom: Atom) -> Value:
         extent = Extent.of_atom(atom)
-        if isinstance(atom, Ratio) and self._found(extent) is None:
+        if isinstance(atom, FloorDiv) and self._found(extent) is None:
             return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
         return self._extent(extent)
 

@@ -1,8 +1,8 @@
 """Filter formats of Ascend outside the format algebra: they mix axes within a block, or hold zeros between elements.
 
-    FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, each a diagonal block
-    FRACTAL_Z_C04            (ceil(4*H*W/C0), N1, 16, C0) at most 4 channels: 4*H*W is what is cut into C0
-    C1HWNCoC0                (C1, H, W, N, C0, C0)        depthwise: every C0 channels are the diagonal of a square
+    FRACTAL_Z with groups    (G*C1*H*W, N1, 16, C0)       groups gathered until they fill a fractal, one diagonal block each
+    FRACTAL_Z_C04            (ceil(4*H*W/C0), N1, 16, C0) at most 4 channels: the axis 4*H*W is split into blocks of C0
+    C1HWNCoC0                (C1, H, W, N, C0, C0)        depthwise: each C0 channels are the diagonal of a C0 x C0 square
 
 Sources: Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc (shapes), MindSpore
 mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwToC1hwncoc0: element order).
@@ -25,7 +25,7 @@ N0 = 16
 """Output channels of a fractal."""
 
 
-class FilterStorage(Protocol):
+class FilterLayout(Protocol):
     """The offsets of the elements of a filter (N, C, H, W) in memory that is zero elsewhere."""
 
     def physical_shape(self, shape: Extents) -> tuple[int, ...]:
@@ -47,31 +47,31 @@ class GroupedFractalZ:
     groups: int
     c0: int = 16
 
-    def gathered(self, shape: Extents) -> int:
-        """The number of groups that share fractals: the smallest that fills them, which stores the fewest zeros."""
-        n, c = self._of_a_group(shape)
+    def groups_per_fractal(self, shape: Extents) -> int:
+        """The smallest number of groups that fill whole fractals together, so that the fewest zeros are stored."""
+        n, c = self._channels_per_group(shape)
         return min(lcm(self.c0 // gcd(c, self.c0), N0 // gcd(n, N0)), self.groups)
 
     def physical_shape(self, shape: Extents) -> tuple[int, ...]:
         """(G * C1 * H * W, N1, 16, C0)."""
-        n, c = self._of_a_group(shape)
-        together = self.gathered(shape)
-        fractals = -(-self.groups // together) * -(-together * c // self.c0) * prod(shape[2:])
-        return fractals, -(-together * n // N0), N0, self.c0
+        n, c = self._channels_per_group(shape)
+        gathered = self.groups_per_fractal(shape)
+        fractals = -(-self.groups // gathered) * -(-gathered * c // self.c0) * prod(shape[2:])
+        return fractals, -(-gathered * n // N0), N0, self.c0
 
     def offsets(self, shape: Extents) -> Index:
         """Group g is block g % E on the diagonal of its fractals."""
-        n, c = self._of_a_group(shape)
-        together = self.gathered(shape)
+        n, c = self._channels_per_group(shape)
+        gathered = self.groups_per_fractal(shape)
         _, columns, _, _ = self.physical_shape(shape)
         output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
         group = output // n
-        outputs, channels = group % together * n + output % n, group % together * c + channel
-        block = group // together * -(-together * c // self.c0) + channels // self.c0
+        outputs, channels = group % gathered * n + output % n, group % gathered * c + channel
+        block = group // gathered * -(-gathered * c // self.c0) + channels // self.c0
         fractal = (block * shape[2] + row) * shape[3] + column
         return np.asarray(((fractal * columns * N0) + outputs) * self.c0 + channels % self.c0, np.int64)
 
-    def _of_a_group(self, shape: Extents) -> tuple[int, int]:
+    def _channels_per_group(self, shape: Extents) -> tuple[int, int]:
         """Output and input channels of one group."""
         if self.groups < 1 or shape[0] % self.groups:
             raise FormatError(f"{shape[0]} filters are not {self.groups} equal groups", where="FRACTAL_Z")
@@ -127,20 +127,20 @@ class C1HWNCoC0:
         return np.asarray(square * self.c0**2 + channel % self.c0 * (self.c0 + 1), np.int64)
 
 
-def pack_filter(array: Array, storage: FilterStorage) -> Array:
+def pack_filter(array: Array, layout: FilterLayout) -> Array:
     """The memory of a filter, zero where no element is stored.
 
     Args:
         array: of shape (N, C, H, W), any dtype.
-        storage: its format.
+        layout: its format.
 
     Raises:
-        FormatError: the storage is not for such a shape.
+        FormatError: the format does not support such a shape.
     """
     shape = _extents(array.shape)
-    memory = np.zeros(prod(storage.physical_shape(shape)), array.dtype)
-    memory[storage.offsets(shape)] = array
-    return memory.reshape(storage.physical_shape(shape))
+    memory = np.zeros(prod(layout.physical_shape(shape)), array.dtype)
+    memory[layout.offsets(shape)] = array
+    return memory.reshape(layout.physical_shape(shape))
 
 
 def _extents(shape: tuple[int, ...]) -> Extents:

@@ -20,7 +20,7 @@ from layoutopt.formats.notation import SCALAR, is_numbered
 from layoutopt.registry import EntryPoints
 
 _MEGENGINE = "MegEngine src/gopt/impl/global_layout_transform/utils.h, tensor_formats_to_named_tensor_shape"
-_OPERATORS = "MegEngine src/gopt/impl/global_layout_transform/utils.h, opr_format_to_tensor_formats"
+_MEGENGINE_OPERATORS = "MegEngine src/gopt/impl/global_layout_transform/utils.h, opr_format_to_tensor_formats"
 _ONEDNN = "oneDNN include/oneapi/dnnl/dnnl_types.h"
 _ASCEND = "Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.cc"
 _MATRIX = "CUTLASS include/cutlass/layout/matrix.h"
@@ -124,7 +124,7 @@ _ENTRIES = (
     ),
     *format_system(
         "MegEngine",
-        _OPERATORS,
+        _MEGENGINE_OPERATORS,
         ("NCHW4", "NCHW4c", "NCHW", ""),
         ("NCHW44", "NCHW4c", "NCHW", ""),
         ("NCHW44_DOT", "NCHW4c", "NCHW", ""),
@@ -228,7 +228,7 @@ EXTENSIONS = EntryPoints("layoutopt.formats", _accepted)
 
 
 @cache
-def _added() -> tuple[Entry, ...]:
+def _extension_entries() -> tuple[Entry, ...]:
     return tuple(entry for found in EXTENSIONS.load_all().values() for entry in found)
 
 
@@ -240,7 +240,7 @@ _TAG = re.compile(r"([0-9_]*)([a-zA-Z])")
 
 def entries() -> tuple[Entry, ...]:
     """Every entry of the catalogue, system by system; those of installed packages come last."""
-    return (*_ENTRIES, *_added())
+    return (*_ENTRIES, *_extension_entries())
 
 
 def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Format:
@@ -259,7 +259,7 @@ def lookup(name: str, dtype: str | None = None, axes: str | None = None) -> Form
         FormatError: there is no such format, or it depends on a dtype and none is given.
     """
     template = _TEMPLATE.fullmatch(name)
-    entry = _named(f"{template[1]}32>" if template else name)
+    entry = _entry_of(f"{template[1]}32>" if template else name)
     if entry and template:
         entry = replace(entry, notation=entry.notation.replace("32", template[2]))
     if entry and (axes is None or sorted(axes) == sorted(entry.axes)):
@@ -301,9 +301,9 @@ def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
     return Format((*map(Part, outer), Part(rows, m0), Part(columns, c0)))
 
 
-def _named(name: str) -> Entry | None:
+def _entry_of(name: str) -> Entry | None:
     """The entry of a name: first as it is written, then in any case; built-in ones before those of installed packages."""
-    return _find(_ENTRIES, name) or _find(_added(), name)
+    return _find(_ENTRIES, name) or _find(_extension_entries(), name)
 
 
 def _find(among: tuple[Entry, ...], name: str) -> Entry | None:

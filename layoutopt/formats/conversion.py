@@ -1,8 +1,8 @@
 """A Conversion copies one logical tensor from one Format to another.
 
 It is a pair of formats, not a permutation: its effect on bytes depends on the shape. Its shortest sequence of array
-operations is found on *digits*. Each part of either format covers a range of digits of its axis, and the common
-refinement of the spans of both formats cuts the axis into atoms that both formats only reorder:
+operations is found on *digits*. The common refinement of the digits of both formats cuts every axis at the spans of
+either format; both formats contain the refined digits, in different orders:
 
     NCHW16c -> NCHW8c:   N C16 H W 2 8   ->   N C16 2 H W 8         one Transpose, between two Reshapes
 
@@ -23,7 +23,7 @@ from layoutopt.formats.extent import Dim
 from layoutopt.formats.format import Format
 from layoutopt.formats.pack import Array
 from layoutopt.formats.shapes import Shape, quotient
-from layoutopt.formats.steps import Chain, Reshape, Step, Transpose, run
+from layoutopt.formats.steps import Reshape, Step, StepSequence, Transpose, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Conversion:
         return physical
 
 
-_View = tuple[Digit, ...]
+_Digits = tuple[Digit, ...]
 """Digits of all axes in memory order."""
 
 
@@ -110,21 +110,21 @@ def _shortest(conversion: Conversion, shape: Shape, padding_is_zero: bool) -> tu
     """The steps of a conversion; cached, since a model has many equal conversions."""
     src, dst = conversion.src, conversion.dst
     if conversion.is_identity(shape):
-        chain = Chain(src.physical_shape(shape))
-        chain.reshape(dst.physical_shape(shape))
-        return chain.steps
+        sequence = StepSequence(src.physical_shape(shape))
+        sequence.reshape(dst.physical_shape(shape))
+        return sequence.steps
     attempts = [
         _TransposePlan.make(conversion, shape, merges=merges, padding_is_zero=padding_is_zero)
         for merges in (False, True)
     ]
-    chains = [attempt.steps() for attempt in attempts if not attempt.inconvertible]
-    intermediates = product((src, dst), (attempts[-1].inconvertible, range(src.rank))) if not chains else ()
+    sequences = [attempt.steps() for attempt in attempts if not attempt.inconvertible]
+    intermediates = product((src, dst), (attempts[-1].inconvertible, range(src.rank))) if not sequences else ()
     for fmt, axes in intermediates:
         unblocked = fmt.without_blocks(axes)
         halves = Conversion(src, unblocked), Conversion(unblocked, dst)
         steps = [step for half in halves for step in _shortest(half, shape, padding_is_zero)]
-        chains.append(Chain(src.physical_shape(shape), steps).steps)
-    return min(chains, key=_effort)
+        sequences.append(StepSequence(src.physical_shape(shape), steps).steps)
+    return min(sequences, key=_sort_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class _TransposePlan:
     Attributes:
         conversion: the formats.
         shape: the logical shape.
-        views: the digits of the source and the destination.
+        digits: the digits of the source and the destination.
         source: the padded extents of the axes in the source.
         kept: those of them that are kept: without the source's padding, unless it is zero.
         transposed: the extents of the axes in the Transpose.
@@ -145,7 +145,7 @@ class _TransposePlan:
 
     conversion: Conversion
     shape: Shape
-    views: tuple[_View, _View]
+    digits: tuple[_Digits, _Digits]
     source: Shape
     kept: Shape
     transposed: Shape
@@ -159,60 +159,60 @@ class _TransposePlan:
         src, dst = conversion.src, conversion.dst
         source, destination = src.padded_shape(shape), dst.padded_shape(shape)
         resized = {axis for axis, (old, new) in enumerate(zip(source, destination, strict=True)) if old != new}
-        views = _view(src, shape, resized, merges), _view(dst, shape, resized, merges)
+        digits = _merged_digits(src, shape, resized, merges), _merged_digits(dst, shape, resized, merges)
         kept = tuple(map(_smaller, source, destination)) if padding_is_zero else shape
         sizes = zip(source, kept, destination, strict=True)
-        extents = [_transposed_extent(axis, each, views) for axis, each in enumerate(sizes)]
+        extents = [_transposed_extent(axis, each, digits) for axis, each in enumerate(sizes)]
         inconvertible = tuple(axis for axis, dim in enumerate(extents) if dim is None)
         transposed = tuple(dim for dim in extents if dim is not None)
-        return cls(conversion, shape, views, source, kept, transposed, destination, inconvertible, merges)
+        return cls(conversion, shape, digits, source, kept, transposed, destination, inconvertible, merges)
 
     def steps(self) -> tuple[Step, ...]:
         """Resize on the source side, transpose, resize on the destination side."""
-        src, dst = self.views
-        chain = Chain(self.conversion.src.physical_shape(self.shape))
-        chain.reshape(_extents(src, self.source))
-        chain.resize(_extents(src, self.transposed), _extents(src, self.kept))
-        runs = self._runs()
-        chain.reshape(tuple(extent for _, extent in runs))
-        chain.transpose(tuple(sorted(range(len(runs)), key=lambda index: runs[index][0])))
-        chain.reshape(_extents(dst, self.transposed))
-        chain.resize(_extents(dst, self.destination), _extents(dst, self.kept))
-        chain.reshape(self.conversion.dst.physical_shape(self.shape))
-        return chain.steps
+        src, dst = self.digits
+        sequence = StepSequence(self.conversion.src.physical_shape(self.shape))
+        sequence.reshape(_extents(src, self.source))
+        sequence.resize(_extents(src, self.transposed), _extents(src, self.kept))
+        axes = self._transpose_axes()
+        sequence.reshape(tuple(extent for _, extent in axes))
+        sequence.transpose(tuple(sorted(range(len(axes)), key=lambda index: axes[index][0])))
+        sequence.reshape(_extents(dst, self.transposed))
+        sequence.resize(_extents(dst, self.destination), _extents(dst, self.kept))
+        sequence.reshape(self.conversion.dst.physical_shape(self.shape))
+        return sequence.steps
 
-    def _runs(self) -> list[tuple[int, Dim]]:
+    def _transpose_axes(self) -> list[tuple[int, Dim]]:
         """The axes of the Transpose in source order: the position in the destination, and the extent."""
-        spans = [_common_spans(axis, self.views) for axis in range(len(self.transposed))]
-        position = {atom: index for index, atom in enumerate(_atoms(self.views[1], spans, self.transposed))}
-        runs: list[tuple[int, Dim]] = []
-        follower = -1
-        for atom in _atoms(self.views[0], spans, self.transposed):
-            last = runs[-1][1] if self.merges and position[atom] == follower else None
-            if isinstance(last, int) and isinstance(atom.extent, int):
-                runs[-1] = runs[-1][0], last * atom.extent
+        spans = [_common_spans(axis, self.digits) for axis in range(len(self.transposed))]
+        position = {each: index for index, each in enumerate(_refined_digits(self.digits[1], spans, self.transposed))}
+        axes: list[tuple[int, Dim]] = []
+        next_position = -1
+        for each in _refined_digits(self.digits[0], spans, self.transposed):
+            last = axes[-1][1] if self.merges and position[each] == next_position else None
+            if isinstance(last, int) and isinstance(each.extent, int):
+                axes[-1] = axes[-1][0], last * each.extent
             else:
-                runs.append((position[atom], atom.extent))
-            follower = position[atom] + 1
-        return runs
+                axes.append((position[each], each.extent))
+            next_position = position[each] + 1
+        return axes
 
 
-def _view(fmt: Format, shape: Shape, resized: Collection[int], merges: bool) -> _View:
+def _merged_digits(fmt: Format, shape: Shape, resized: Collection[int], merges: bool) -> _Digits:
     """The digits of a format in memory order, merged if `merges` is set; every resized axis keeps at least one digit."""
     if not merges:
         return fmt.digits(shape)
-    view: list[Digit] = []
+    merged: list[Digit] = []
     for digit in fmt.digits(shape):
         if digit.extent == 1 and not (digit.axis in resized and digit.span == 1):
             continue
-        if view and (joined := view[-1].joined(digit)):
-            view[-1] = joined
+        if merged and (joined := merged[-1].joined(digit)):
+            merged[-1] = joined
         else:
-            view.append(digit)
-    return tuple(view)
+            merged.append(digit)
+    return tuple(merged)
 
 
-def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_View, _View]) -> Dim | None:
+def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], digits: tuple[_Digits, _Digits]) -> Dim | None:
     """The extent of an axis in the Transpose; None if one Transpose cannot convert the axis.
 
     An axis is cut and padded in multiples of the span of its outermost digit, on one of the two sides.
@@ -220,27 +220,27 @@ def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], views: tuple[_Vie
     Args:
         axis: the axis.
         sizes: its extents in the source, kept of the source, and in the destination.
-        views: the digits of the source and the destination.
+        digits: the digits of the source and the destination.
     """
-    if any(outer % inner for outer, inner in pairwise(_common_spans(axis, views))):
+    if any(outer % inner for outer, inner in pairwise(_common_spans(axis, digits))):
         return None
     numbers = [size for size in sizes if isinstance(size, int)]
     if len(numbers) < len(sizes) or sizes[0] == sizes[2]:
         return sizes[0]
     source, kept, destination = numbers
-    grains = [max(digit.span for digit in view if digit.axis == axis) for view in views]
-    sides = zip((destination, source), grains, strict=True)
-    return min((size for size, grain in sides if size % grain == 0 == kept % grain), default=None)
+    granularities = [max(digit.span for digit in side if digit.axis == axis) for side in digits]
+    sides = zip((destination, source), granularities, strict=True)
+    return min((size for size, granularity in sides if size % granularity == 0 == kept % granularity), default=None)
 
 
-def _common_spans(axis: int, views: tuple[_View, _View]) -> list[int]:
+def _common_spans(axis: int, digits: tuple[_Digits, _Digits]) -> list[int]:
     """The spans of an axis on either side, the largest first."""
-    return sorted({digit.span for view in views for digit in view if digit.axis == axis}, reverse=True)
+    return sorted({digit.span for side in digits for digit in side if digit.axis == axis}, reverse=True)
 
 
-def _atoms(view: _View, common_spans: Sequence[Sequence[int]], sizes: Shape) -> Iterator[Digit]:
-    """The digits of a view, cut at the common spans of every axis."""
-    for digit, larger in zip(view, _spans_above(view), strict=True):
+def _refined_digits(digits: _Digits, common_spans: Sequence[Sequence[int]], sizes: Shape) -> Iterator[Digit]:
+    """The common refinement of digits of one format: each is cut at the common spans of its axis."""
+    for digit, larger in zip(digits, _spans_above(digits), strict=True):
         spans = common_spans[digit.axis]
         start = 0 if larger is None else spans.index(larger) + 1
         for index in range(start, spans.index(digit.span) + 1):
@@ -248,16 +248,16 @@ def _atoms(view: _View, common_spans: Sequence[Sequence[int]], sizes: Shape) -> 
             yield Digit(digit.axis, spans[index], quotient(outer, spans[index]))
 
 
-def _extents(view: _View, sizes: Shape) -> Shape:
+def _extents(digits: _Digits, sizes: Shape) -> Shape:
     """The extents of the digits for axes of the given sizes, which determine the outermost digit of each axis."""
-    digits = zip(view, _spans_above(view), strict=True)
-    return tuple(quotient(sizes[each.axis], each.span) if larger is None else each.extent for each, larger in digits)
+    pairs = zip(digits, _spans_above(digits), strict=True)
+    return tuple(quotient(sizes[each.axis], each.span) if larger is None else each.extent for each, larger in pairs)
 
 
-def _spans_above(view: _View) -> list[int | None]:
+def _spans_above(digits: _Digits) -> list[int | None]:
     """For each digit the span of the next more significant one of its axis; None for the outermost one."""
-    spans = [{each.span for each in view if each.axis == digit.axis} for digit in view]
-    larger = ([span for span in own if span > digit.span] for digit, own in zip(view, spans, strict=True))
+    spans = [{each.span for each in digits if each.axis == digit.axis} for digit in digits]
+    larger = ([span for span in own if span > digit.span] for digit, own in zip(digits, spans, strict=True))
     return [min(each, default=None) for each in larger]
 
 
@@ -265,7 +265,7 @@ def _smaller(left: Dim, right: Dim) -> Dim:
     return min(left, right) if isinstance(left, int) and isinstance(right, int) else left
 
 
-def _effort(steps: Sequence[Step]) -> tuple[int, int, int]:
+def _sort_key(steps: Sequence[Step]) -> tuple[int, int, int]:
     """The sort key of a conversion: the number of copies, then of steps, then of transposed axes."""
     copies = sum(not isinstance(step, Reshape) for step in steps)
     return copies, len(steps), sum(len(step.perm) for step in steps if isinstance(step, Transpose))

@@ -1,4 +1,4 @@
-"""Digits: the levels of a tensor's axes in memory, for a given shape.
+"""Digits: the parts of a format for a given shape.
 
 The coordinate x of an axis is a number in a mixed radix system, and each part of a format is one of its digits:
 
@@ -12,11 +12,11 @@ from layoutopt.formats.extent import Dim, Extent
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """One level of one axis of a tensor.
+    """One physical dimension of a tensor: a part of its format, with its span and its extent.
 
     Attributes:
         axis: the position of the axis.
-        span: how many elements of the axis one step of the digit covers.
+        span: the number of elements of the axis between two consecutive values of the digit.
         extent: the number of values of the digit.
     """
 

@@ -2,9 +2,9 @@
 
     H*W        2*N+1        (H+3)//4        N*((H+3)//4)*((W+3)//4)
 
-A symbolic dimension of a shape is such an expression. Its text is read where it enters (a model, an option) and written
-where it leaves. Equal expressions are equal numbers for all values of the names; most expressions that are equal numbers are
-equal, since sums are collected, factors sorted, and quotients reduced:
+A symbolic dimension of a shape is such an expression. It is parsed from the text in a model or an option, and printed into
+the written model. Equal expressions have equal values for all sizes of the names. Most expressions that always have equal
+values are equal, because the normal form collects sums, sorts factors and reduces quotients:
 
     (k q + r) // k  =  q + r // k          (A // m + c) // k  =  (A + m c) // (m k)
     (a b) // (a c)  =  b // c              (-a) // k  =  -((a + k-1) // k)
@@ -31,7 +31,7 @@ Dim: TypeAlias = Union[int, "Extent"]
 UNKNOWN = "?"
 """Prefix of the names of anonymous dimensions."""
 
-Atom: TypeAlias = Union[str, "Ratio", "Extent"]
+Atom: TypeAlias = Union[str, "FloorDiv", "Extent"]
 """A factor: a name, a floor division, or a sum."""
 
 Product: TypeAlias = tuple[Atom, ...]
@@ -50,7 +50,7 @@ def is_unknown(dim: Dim | str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class FloorDiv:
     """A floor division."""
 
     dividend: "Extent"
@@ -62,7 +62,7 @@ class Ratio:
         return self.dividend.names | self.divisor.names
 
     def low(self, bounds: Mapping[str, int], named: int) -> int | None:
-        """A lower bound, as of an extent."""
+        """A lower bound of the quotient; the arguments are those of `Extent.low`."""
         low, divisor = self.dividend.low(bounds, named), self.divisor.number
         return None if low is None or low < 0 else low // divisor if divisor is not None else 0
 
@@ -138,7 +138,12 @@ class Extent:
         return frozenset().union(*((atom,) if isinstance(atom, str) else atom.names for atom in atoms))
 
     def low(self, bounds: Mapping[str, int] = MappingProxyType({}), named: int = 0) -> int | None:
-        """A lower bound, given those of names (by default `named`); None if there is none."""
+        """A lower bound; None if none is known.
+
+        Args:
+            bounds: the lower bounds of names.
+            named: the lower bound of all other names but anonymous ones, which are at least 0.
+        """
         total = 0
         for factors, coefficient in self.terms:
             for factor in factors:
@@ -197,7 +202,7 @@ class Extent:
         bottom = sum_of({_without(those, shared): below // common})
         if bottom.number is not None or not top.terms:
             return top // bottom if top.terms else top
-        return sum_of({(Ratio(top, bottom),): 1})
+        return sum_of({(FloorDiv(top, bottom),): 1})
 
     def __mod__(self, other: Dim) -> "Extent":
         return self - (self // other) * Extent.of(other)
@@ -291,9 +296,9 @@ def _quotient(extent: Extent, divisor: int) -> Extent:
     if 2 * coefficient > divisor:
         return whole - _quotient(-sum_of(rest) + (divisor - 1 - constant), divisor)
     only = factors[0] if len(factors) == 1 and coefficient == 1 and not others else None
-    if isinstance(only, Ratio) and (inner := only.divisor.number) is not None:
+    if isinstance(only, FloorDiv) and (inner := only.divisor.number) is not None:
         return whole + _quotient(only.dividend + constant * inner, inner * divisor)
-    return whole + sum_of({(Ratio(sum_of({**rest, (): constant}), Extent.of(divisor)),): 1})
+    return whole + sum_of({(FloorDiv(sum_of({**rest, (): constant}), Extent.of(divisor)),): 1})
 
 
 __all__ = ["UNKNOWN", "Dim", "Extent", "is_unknown", "ordered", "product", "sum_of"]

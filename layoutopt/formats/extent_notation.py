@@ -23,7 +23,7 @@ def quoted(name: str) -> str:
 
 
 def unquoted(dim: "Extent | str") -> str | None:
-    """The name in an extent that is a single name, or in its text; None for other expressions."""
+    """The name, without quotes, of an extent or text that is a single name; None for other expressions."""
     text = str(dim)
     if re.fullmatch(_WORD, text):
         return text

@@ -1,17 +1,17 @@
 """A Format: the order of a tensor's elements in memory, independent of its shape.
 
-A format is a sequence of *parts*, outermost first. A part is one level of one logical axis: the outer part,
-or an inner block of b elements. `NCHW16c` has the parts N, C, H, W, 16c: channels are cut into blocks of 16,
+A format is a sequence of *parts*, outermost first. A part is one physical dimension: the outer part of a logical
+axis, or an inner block of b elements. `NCHW16c` has the parts N, C, H, W, 16c: channels are cut into blocks of 16,
 and the 16 channels of a block are adjacent. A coordinate x of an axis is thereby a number in a mixed radix system,
 
     x = digit_0 * span_0 + digit_1 * span_1 + ...      span_i = product of all less significant blocks of the axis
 
 and memory is the row-major array of all digits, in the order of the parts. The digits of an axis may have any
 order: the outer part is the most significant digit at any position, and blocks are ordered from left to right as
-major to minor unless they declare the distance of their elements:
+major to minor unless they declare their spans:
 
     NHW2cC          the even channels, then the odd ones: the result of a channel shuffle of two groups
-    NC2_1c3_2cHW    blocks of six channels, in each the even ones (2 apart) before the odd ones (1 further)
+    NC2_1c3_2cHW    blocks of six channels, in each the even ones (span 2) before the odd ones
 
 An extent that is no multiple of the blocks of its axis is rounded up; the physical elements that this adds have no
 logical counterpart and are called padding.
@@ -27,7 +27,7 @@ from typing import ParamSpec, Self, TypeVar, cast
 from layoutopt.errors import FormatError
 from layoutopt.formats.digits import Digit
 from layoutopt.formats.extent import Extent
-from layoutopt.formats.notation import has_default_letters, parse_levels, write_levels, write_numbered_levels
+from layoutopt.formats.notation import has_default_letters, parse_parts, write_numbered_parts, write_parts
 from layoutopt.formats.shapes import Shape, Volume, quotient, round_up, volume
 
 _P = ParamSpec("_P")
@@ -41,12 +41,12 @@ def _memoised(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """One level of one logical axis: the outer part (`block` is 0), or an inner block of `block` elements.
+    """One physical dimension: the outer part of an axis (`block` is 0), or an inner block of `block` elements.
 
     Attributes:
         axis: the position of the axis.
         block: the number of elements of an inner block; 0 for the outer part.
-        step: the distance of these elements along the axis; 0 for the product of the axis's blocks to the right.
+        step: the span of the block (see `Format.spans`); 0 for the default, the product of the axis's blocks to the right.
     """
 
     axis: int
@@ -59,7 +59,7 @@ class Format:
     """An order of parts, outermost first; positional, hashable, and normalised on construction.
 
     Blocks of one element are dropped, neighbours of one axis that continue each other are merged, so that `4c4c` is
-    `16c`, and steps that equal the product of the blocks to the right become 0.
+    `16c`, and a `step` that equals the product of the blocks to the right becomes 0.
 
     Raises:
         FormatError: the parts do not name each of the axes 0 .. rank-1 by exactly one outer part, or the blocks of an
@@ -102,7 +102,7 @@ class Format:
         Raises:
             FormatError: the text does not follow the grammar, or its letters are not those of the axes.
         """
-        return cls(tuple(Part(*level) for level in parse_levels(text, axes)))
+        return cls(tuple(Part(*fields) for fields in parse_parts(text, axes)))
 
     @property
     def rank(self) -> int:
@@ -135,7 +135,7 @@ class Format:
     @property
     @_memoised
     def spans(self) -> tuple[int, ...]:
-        """For each part the number of elements of its axis that one step covers."""
+        """For each part its span: the number of elements of its axis between two consecutive values of its digit."""
         return tuple(_spans(self.parts))
 
     @property
@@ -156,7 +156,7 @@ class Format:
         Raises:
             FormatError: the number of letters is not the rank.
         """
-        return write_levels(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
+        return write_parts(((part.axis, part.block, part.step) for part in self.parts), self.rank, axes)
 
     def text(self, axes: str = "") -> str:
         """The notation for people; `parse` is the inverse, with the same letters.
@@ -171,7 +171,7 @@ class Format:
 
     def numbered(self) -> str:
         """The notation with numbers for the axes; `parse` is the inverse, whatever the letters of the axes are."""
-        return write_numbered_levels((part.axis, part.block, part.step) for part in self.parts)
+        return write_numbered_parts((part.axis, part.block, part.step) for part in self.parts)
 
     def __str__(self) -> str:
         """The notation for people, with the default letters."""
@@ -225,8 +225,8 @@ class Format:
         Raises:
             FormatError: the format does not fit the shape.
         """
-        levels = zip(self.parts, self.spans, self.physical_shape(shape), strict=True)
-        return tuple(Digit(part.axis, span, extent) for part, span, extent in levels)
+        bound = zip(self.parts, self.spans, self.physical_shape(shape), strict=True)
+        return tuple(Digit(part.axis, span, extent) for part, span, extent in bound)
 
     def padding_elements(self, shape: Shape) -> int:
         """Number of physical elements without a logical counterpart.
@@ -291,7 +291,7 @@ class Format:
         """
         if sorted(perm) != list(range(self.rank)):
             raise FormatError(f"{tuple(perm)} is no permutation of {self.rank} axes", where=str(self))
-        return self._renamed({axis: new for new, axis in enumerate(perm)})
+        return self._renumbered({axis: new for new, axis in enumerate(perm)})
 
     def restrict(self, axes: Sequence[int]) -> Self:
         """The format of the given axes alone, renumbered in ascending order; the parts of all other axes are dropped.
@@ -302,7 +302,7 @@ class Format:
         kept = sorted(set(axes))
         if kept and not 0 <= kept[0] <= kept[-1] < self.rank:
             raise FormatError(f"has no axes {kept}", where=str(self), hint=f"they are 0 .. {self.rank - 1}")
-        return self._renamed({axis: new for new, axis in enumerate(kept)})
+        return self._renumbered({axis: new for new, axis in enumerate(kept)})
 
     def without_blocks(self, axes: Iterable[int]) -> Self:
         """The same order with the blocks of `axes` removed."""
@@ -317,9 +317,9 @@ class Format:
                 blocks[part.axis] = blocks.get(part.axis, 1) * part.block
         return blocks
 
-    def _renamed(self, names: dict[int, int]) -> Self:
-        parts = (part for part in self.parts if part.axis in names)
-        return type(self)(tuple(Part(names[part.axis], part.block, part.step) for part in parts))
+    def _renumbered(self, numbers: dict[int, int]) -> Self:
+        parts = (part for part in self.parts if part.axis in numbers)
+        return type(self)(tuple(Part(numbers[part.axis], part.block, part.step) for part in parts))
 
 
 @_memoised
@@ -335,7 +335,7 @@ def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
     digits: list[Part] = []
     for part, span in zip(parts, _spans(parts), strict=True):
         if part.block < 0 or part.axis not in range(len(outer)) or (part.step and not part.block):
-            raise FormatError(f"{part} is no level of one of {len(outer)} axes", hint="name the axis of each block")
+            raise FormatError(f"{part} is no part of one of {len(outer)} axes", hint="name the axis of each block")
         last = digits[-1] if digits else Part(-1)
         if part.block and last.axis == part.axis and last.step == span * part.block:
             digits[-1] = Part(part.axis, last.block * part.block, span)
@@ -346,33 +346,33 @@ def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
 
 
 def _spans(parts: Sequence[Part]) -> list[int]:
-    """For each part the number of elements of its axis that one step covers.
+    """For each part its span.
 
     Raises:
         FormatError: the blocks of an axis are not the digits of a number.
     """
     spans = [0] * len(parts)
-    reach: dict[int, int] = {}
+    inner: dict[int, int] = {}
     for index in reversed(range(len(parts))):
         part = parts[index]
         if part.block:
-            spans[index] = part.step or reach.get(part.axis, 1)
-            reach[part.axis] = reach.get(part.axis, 1) * part.block
+            spans[index] = part.step or inner.get(part.axis, 1)
+            inner[part.axis] = inner.get(part.axis, 1) * part.block
     covered: dict[int, int] = {}
     for span, part in sorted(zip(spans, parts, strict=True)):
         if part.block > 1:
             if span != covered.get(part.axis, 1):
                 raise FormatError(f"the blocks of axis {part.axis} are not the digits of a number: {part}")
             covered[part.axis] = span * part.block
-    return [span if part.block else reach.get(part.axis, 1) for span, part in zip(spans, parts, strict=True)]
+    return [span if part.block else inner.get(part.axis, 1) for span, part in zip(spans, parts, strict=True)]
 
 
 def _without_default_steps(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts with 0 for the steps that equal the product of the blocks to the right."""
-    reach: dict[int, int] = {}
+    """The parts with `step` 0 where the span is the product of the blocks to the right."""
+    inner: dict[int, int] = {}
     found: list[Part] = []
     for part in reversed(parts):
-        inner = reach.get(part.axis, 1)
-        found.append(Part(part.axis, part.block, 0 if part.step == inner else part.step))
-        reach[part.axis] = inner * (part.block or 1)
+        span = inner.get(part.axis, 1)
+        found.append(Part(part.axis, part.block, 0 if part.step == span else part.step))
+        inner[part.axis] = span * (part.block or 1)
     return tuple(reversed(found))

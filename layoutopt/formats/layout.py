@@ -46,11 +46,11 @@ class Layout:
             raise FormatError(
                 f"{len(self.strides)} strides for {len(self.physical_shape)} parts", where=str(self.format)
             )
-        reach = 0
+        largest_offset = 0
         for stride, extent, _ in reversed(self._descending()):
-            if stride <= reach:
+            if stride <= largest_offset:
                 raise FormatError(f"the strides {self.strides} overlap", where=str(self.format), hint="let them nest")
-            reach += stride * (extent - 1)
+            largest_offset += stride * (extent - 1)
 
     @classmethod
     def packed(cls, format: Format, shape: Sequence[int]) -> Self:
@@ -59,7 +59,7 @@ class Layout:
 
     @classmethod
     def padded(cls, format: Format, shape: Sequence[int], physical_extents: Sequence[int]) -> Self:
-        """The row-major layout within a larger memory, of `physical_extents`, one per part.
+        """The row-major layout of a larger array of `physical_extents`, one per part, that contains the tensor.
 
         Raises:
             FormatError: an extent is smaller than that of the tensor.
@@ -125,8 +125,8 @@ class Layout:
         Raises:
             FormatError: an offset is that of padding or a gap, or is out of range; see `holds`.
         """
-        coords, held = self._decode(offset)
-        if not held.all():
+        coords, is_element = self._decode(offset)
+        if not is_element.all():
             raise FormatError(
                 "an offset holds no element of the tensor", where=str(self.format), hint="check it with holds first"
             )
@@ -138,17 +138,17 @@ class Layout:
 
     def _decode(self, offset: ArrayLike) -> tuple[tuple[Index, ...], NDArray[np.bool_]]:
         rest = np.asarray(offset, np.int64)
-        held = rest >= 0
+        is_element = rest >= 0
         coords = [np.zeros_like(rest) for _ in self.shape]
         digits = self._digits()
         for stride, extent, index in self._descending():
             number, rest = np.divmod(rest, stride)
-            held &= number < extent
+            is_element &= number < extent
             coords[digits[index].axis] += number * digits[index].span
-        held &= rest == 0
+        is_element &= rest == 0
         for coord, dim in zip(coords, self.shape, strict=True):
-            held &= coord < dim
-        return tuple(coords), np.asarray(held)
+            is_element &= coord < dim
+        return tuple(coords), np.asarray(is_element)
 
     def _digits(self) -> tuple[Digit, ...]:
         return self.format.digits(self.shape)

@@ -1,15 +1,15 @@
 """The grammar of format names, which oneDNN and TVM share.
 
-    format = "scalar" | level { level }
-    level  = LETTER                       the outer part of an axis, such as C
+    format = "scalar" | part { part }
+    part   = LETTER                       the outer part of an axis, such as C
            | number [_ number] letter     an inner block of that axis, such as 16c; from left to right major to minor,
-                                          unless the second number is the distance of its elements, as in 4_3c
+                                          unless the second number is the span of the block, as in 4_3c
 
     format = numbered { , numbered }              for axes without letters: d0,d2,d3,d1,16d1
-    numbered = [number [_ number]] d number       the same levels, with the number of the axis in place of its letter
+    numbered = [number [_ number]] d number       the same parts, with the number of the axis in place of its letter
 
 Parsing turns letters into positions of axes. The caller declares which letter is which axis; otherwise the order
-follows from the set of letters, because the field agrees on one order for each: N, C, H, W are the axes of NCHW.
+follows from the set of letters: N, C, H, W are the axes of NCHW, and O, I, H, W those of OIHW.
 """
 
 import re
@@ -32,16 +32,16 @@ _DEFAULT_AXES = ("", "C", "MN", "NCW", "NCHW", "NCDHW")
 SCALAR = "scalar"
 """The format of rank 0."""
 
-_LEVEL = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
+_PART = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 _NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
 
-Level = tuple[int, int, int]
-"""The position of an axis; the number of elements of a block, or 0; their distance along the axis, or 0 for the default."""
+PartFields = tuple[int, int, int]
+"""The fields of a `Part`: the axis, the elements of the block or 0, its span or 0 for the default."""
 
 
-def parse_levels(text: str, axes: str | None = None) -> Iterator[Level]:
-    """The levels of a format in this notation.
+def parse_parts(text: str, axes: str | None = None) -> Iterator[PartFields]:
+    """The parts of a format in this notation.
 
     Raises:
         FormatError: the text does not follow the grammar, or its letters are not those of the axes.
@@ -50,23 +50,23 @@ def parse_levels(text: str, axes: str | None = None) -> Iterator[Level]:
         return
     if is_numbered(text):
         numbered = filter(None, map(_NUMBERED.fullmatch, text.split(",")))
-        yield from ((int(level[3]), int(level[1] or 0), int(level[2] or 0)) for level in numbered)
+        yield from ((int(part[3]), int(part[1] or 0), int(part[2] or 0)) for part in numbered)
         return
-    levels = list(_LEVEL.finditer(text))
-    if not text or "".join(level[0] for level in levels) != text:
+    parts = list(_PART.finditer(text))
+    if not text or "".join(part[0] for part in parts) != text:
         raise FormatError("not a format", where=text or "''", hint="write it like NHWC or NCHW16c")
-    letters = [level[1] for level in levels if level[1]]
+    letters = [part[1] for part in parts if part[1]]
     axes = _axes_of(letters, text) if axes is None else axes
     if sorted(letters) != sorted(set(axes)) or len(set(axes)) != len(axes):
         raise FormatError(f"does not name each of the axes {axes} once", where=text)
-    if stray := {level[4] for level in levels if level[4]} - set(axes.lower()):
+    if stray := {part[4] for part in parts if part[4]} - set(axes.lower()):
         raise FormatError(f"has blocks of the unknown axes {sorted(stray)}", where=text)
-    for level in levels:
-        yield axes.index((level[1] or level[4]).upper()), int(level[2] or 0), int(level[3] or 0)
+    for part in parts:
+        yield axes.index((part[1] or part[4]).upper()), int(part[2] or 0), int(part[3] or 0)
 
 
-def write_levels(levels: Iterable[Level], rank: int, axes: str | None = None) -> str:
-    """The notation of levels, by default with the letters of a feature map of that rank.
+def write_parts(parts: Iterable[PartFields], rank: int, axes: str | None = None) -> str:
+    """The notation of parts, by default with the letters of a feature map of that rank.
 
     Raises:
         FormatError: the number of letters is not the rank.
@@ -75,7 +75,7 @@ def write_levels(levels: Iterable[Level], rank: int, axes: str | None = None) ->
         axes = _DEFAULT_AXES[rank] if rank < len(_DEFAULT_AXES) else ascii_uppercase[:rank]
     if len(axes) != rank:
         raise FormatError(f"{rank} axes cannot be named with the letters '{axes}'")
-    return "".join(_level_text(axes[axis], block, step) for axis, block, step in levels) or SCALAR
+    return "".join(_part_text(axes[axis], block, step) for axis, block, step in parts) or SCALAR
 
 
 def is_numbered(text: str) -> bool:
@@ -83,17 +83,17 @@ def is_numbered(text: str) -> bool:
     return all(map(_NUMBERED.fullmatch, text.split(",")))
 
 
-def write_numbered_levels(levels: Iterable[Level]) -> str:
-    """The notation of levels with numbers for the axes."""
-    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in levels) or SCALAR
+def write_numbered_parts(parts: Iterable[PartFields]) -> str:
+    """The notation of parts with numbers for the axes."""
+    return ",".join(f"{block or ''}{f'_{step}' if step else ''}d{axis}" for axis, block, step in parts) or SCALAR
 
 
 def has_default_letters(rank: int) -> bool:
-    """Whether the field has letters for the axes of a tensor of that rank."""
+    """Whether the axes of a feature map of that rank have letters."""
     return rank < len(_DEFAULT_AXES)
 
 
-def _level_text(letter: str, block: int, step: int) -> str:
+def _part_text(letter: str, block: int, step: int) -> str:
     if not block:
         return letter
     return f"{block}_{step}{letter.lower()}" if step else f"{block}{letter.lower()}"

@@ -1,17 +1,18 @@
 """Propagation of a Format through a Reshape: the format in which the same bytes are the reshaped tensor.
 
-A Reshape keeps the row-major order of the logical elements, so both shapes are two factorisations of one mixed radix number.
-Both are cut at every boundary of either shape and of the blocks of the format:
+A Reshape keeps the row-major order of the logical elements, so both shapes are factorisations of one row-major index.
+The index is cut at every boundary of either shape and of the blocks of the format:
 
-    (N, C=64, H, W) in NCHW16c  ->  (N, 4, 16, H, W):    the bytes N 4 H W 16 stay, and are named N g H W c
+    (N, C=64, H, W) in NCHW16c  ->  (N, 4, 16, H, W):    the physical array N 4 H W 16 stays, with the axes N g H W c
 
 The parts of the format become runs of these digits, and each new axis consists of the digits within its extent. Their order in
 memory does not matter, since a format allows the digits of an axis in any order:
 
     (N, 2, C, H, W) in N H W 2 C, the 2 and C merged after a Transpose  ->  NHW2cC    a channel shuffle moves nothing
 
-The result exists if the cuts of both sides divide one another, or where an axis passes through as a whole. Digits
-that are neighbours in memory and continue each other merge into one part.
+The result exists if the cuts of both sides divide one another. Besides, an axis that becomes one axis keeps its blocks, and
+axes that are contiguous in memory and in order become the new axes in order. Digits that are neighbours in memory and continue
+each other merge into one part.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,16 +25,16 @@ from layoutopt.formats.extent import Extent
 from layoutopt.formats.format import Format, Part
 from layoutopt.formats.shapes import Shape, volume
 
-_Pieces = dict[int, list[Digit]]
+_DigitsByPart = dict[int, list[Digit]]
 """Digits of the result's axes, by the index of the part of the format that contains them."""
 
 
 def propagate_reshape(fmt: Format, before: Shape, after: Shape) -> Format | None:
     """The format of Reshape(x, after) that has the same bytes as x, of shape `before` in `fmt`.
 
-    Symbolic extents are matched by name, or as the remainder between matching axes. A blocked axis with padding must pass
-    through as a whole. The canonical format always propagates to the canonical format. The position of an axis of extent 1
-    does not matter to the bytes: it is placed right behind the axis before it.
+    Symbolic extents are matched by name, or as the remainder between matching axes. A blocked axis with padding must become
+    one axis of the same extent. The canonical format always propagates to the canonical format. An axis of extent 1, whose
+    position changes no bytes, is placed right behind the axis before it.
 
     Returns:
         The format, or None if no format describes those bytes.
@@ -49,21 +50,21 @@ def propagate_reshape(fmt: Format, before: Shape, after: Shape) -> Format | None
         return fmt
     if fmt.is_canonical or not stored[0]:
         return Format.canonical(len(after))
-    if stored != required and stored[1] == required[1]:  # at no size is it a Reshape
+    if stored != required and stored[1] == required[1]:  # the numbers of elements differ at every size
         return None
     if any(before[axis] == 1 for axis in fmt.blocked_axes):
         return None
-    digits: _Pieces = {}
+    digits: _DigitsByPart = {}
     unsplit: set[int] = set()
     for group in _groups(fmt, before, after):
         refined = None if group.is_single_axis else group.refined()
-        pieces = refined or group.unsplit()
-        if pieces is None:
+        new_digits = refined or group.unsplit()
+        if new_digits is None:
             return None
-        digits.update(pieces)
+        digits.update(new_digits)
         if not refined:
             unsplit.update(group.new_axes)
-    return _assembled([digit for index in sorted(digits) for digit in digits[index]], unsplit, len(after))
+    return _format_of([digit for index in sorted(digits) for digit in digits[index]], unsplit, len(after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +82,26 @@ class _Group:
         """Whether one axis becomes one axis, which keeps its blocks and its padding."""
         return len(self.old_axes) == len(self.new_axes) == 1
 
-    def refined(self) -> _Pieces | None:
-        """The digits between the cuts of both sides, if these divide one another and there is no padding."""
-        old, new = _weights(self.old_axes, self.before), _weights(self.new_axes, self.after)
+    def refined(self) -> _DigitsByPart | None:
+        """The digits between the cuts of both shapes, if the cuts divide one another and there is no padding."""
+        old, new = _spans_and_extents(self.old_axes, self.before), _spans_and_extents(self.new_axes, self.after)
         if old is None or new is None or any(size % self.fmt.block(axis) for axis, (_, size) in old.items()):
             return None
         digits = self.fmt.digits(self.before)
         start = {index: old[digits[index].axis][0] * digits[index].span for index in self._parts()}
         stop = {index: low * int(digits[index].extent) for index, low in start.items()}
-        cuts = sorted({*start.values(), *stop.values(), *(weight for weight, _ in new.values())}, reverse=True)
+        cuts = sorted({*start.values(), *stop.values(), *(span for span, _ in new.values())}, reverse=True)
         if any(outer % inner for outer, inner in pairwise(cuts)):
             return None
-        pieces = {
-            cut: Digit(axis, cut // weight, outer // cut)
-            for axis, (weight, size) in new.items()
+        new_digits = {
+            cut: Digit(axis, cut // span, outer // cut)
+            for axis, (span, size) in new.items()
             for outer, cut in pairwise(cuts)
-            if weight <= cut < weight * size
+            if span <= cut < span * size
         }
-        return {index: [pieces[cut] for cut in cuts if low <= cut < stop[index]] for index, low in start.items()}
+        return {index: [new_digits[cut] for cut in cuts if low <= cut < stop[index]] for index, low in start.items()}
 
-    def unsplit(self) -> _Pieces | None:
+    def unsplit(self) -> _DigitsByPart | None:
         """The digits of a single axis, or the new axes in order if the old ones are contiguous in memory and in order."""
         parts = self._parts()
         if self.is_single_axis:
@@ -109,11 +110,11 @@ class _Group:
         if [self.fmt.parts[index] for index in parts] != [Part(axis) for axis in self.old_axes]:
             return None
         extents = self.fmt.physical_shape(self.before)
-        reach = range(parts[0], parts[-1] + 1) if parts else ()
-        if [index for index in reach if extents[index] != 1] != parts:
+        range_of_parts = range(parts[0], parts[-1] + 1) if parts else ()
+        if [index for index in range_of_parts if extents[index] != 1] != parts:
             return None
-        held = [Digit(axis, 1, self.after[axis]) for axis in self.new_axes]
-        return {index: held if index == parts[0] else [] for index in parts}
+        new_digits = [Digit(axis, 1, self.after[axis]) for axis in self.new_axes]
+        return {index: new_digits if index == parts[0] else [] for index in parts}
 
     def _parts(self) -> list[int]:
         return [index for index, part in enumerate(self.fmt.parts) if part.axis in self.old_axes]
@@ -134,20 +135,20 @@ def _groups(fmt: Format, before: Shape, after: Shape) -> Iterator[_Group]:
         yield _Group(fmt, before, after, tuple(left[start:stop]), tuple(right[first:last]))
 
 
-def _weights(axes: tuple[int, ...], shape: Shape) -> dict[int, tuple[int, int]] | None:
-    """Weight and extent of each axis in the number that they form together; None if an extent is symbolic."""
-    weights: dict[int, tuple[int, int]] = {}
-    total = 1
+def _spans_and_extents(axes: tuple[int, ...], shape: Shape) -> dict[int, tuple[int, int]] | None:
+    """Span and extent of each axis in the row-major index of all of them; None if an extent is symbolic."""
+    found: dict[int, tuple[int, int]] = {}
+    span = 1
     for axis in reversed(axes):
         size = shape[axis]
         if isinstance(size, Extent):
             return None
-        weights[axis] = total, size
-        total *= size
-    return weights
+        found[axis] = span, size
+        span *= size
+    return found
 
 
-def _assembled(digits: list[Digit], unsplit: Collection[int], rank: int) -> Format:
+def _format_of(digits: list[Digit], unsplit: Collection[int], rank: int) -> Format:
     """Digits in memory order as a format: the most significant one of an axis is its outer part.
 
     Args:

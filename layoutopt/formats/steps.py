@@ -62,7 +62,7 @@ def run(step: Step, array: Array) -> Array:
             return resize(array, static_shape(step.after))
 
 
-class Chain:
+class StepSequence:
     """A sequence of steps under construction, without identities and with neighbours of one kind merged."""
 
     def __init__(self, shape: Shape, steps: Iterable[Step] = ()) -> None:

@@ -147,7 +147,7 @@ def _taken_out(builder: OpBuilder, memory: Value, filter: PackedFilter) -> Value
 
 def _grouped(builder: OpBuilder, memory: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
     outputs, inputs, height, width = shape
-    own, together = outputs // storage.groups, storage.gathered((outputs, inputs, height, width))
+    own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
     fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
     channels = -(-together * inputs // block)
     pixels = height * width
