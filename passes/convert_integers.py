@@ -13,7 +13,7 @@ or later, and of an output x -> Transpose -> QuantizeLinear it rounds the output
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import marked_name, moves, storage_name
+from layoutopt.ir.cast import moves, name_with_format, storage_name
 from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
@@ -112,6 +112,6 @@ def _take_name(graph: Graph, copy: Value, value: Value) -> None:
     """Give the name of the tensor to the copy that is an output, since callers refer to outputs by name."""
     if value.name == value.tensor:
         assert value.storage is not None
-        graph.rename(value, graph.fresh_name(marked_name(value, value.storage)))
+        graph.rename(value, graph.fresh_name(name_with_format(value, value.storage)))
     if copy.name != copy.tensor:
         graph.rename(copy, copy.tensor)

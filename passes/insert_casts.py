@@ -8,7 +8,7 @@ Deliberately naive: one cast per edge. Sharing and cancelling are other passes.
 
 from dataclasses import dataclass
 
-from layoutopt.ir.cast import insert_cast, marked_name
+from layoutopt.ir.cast import insert_cast, name_with_format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Storage, Value
 from layoutopt.passes.base import Pass, PassContext
@@ -57,7 +57,7 @@ class InsertCasts(Pass):
             return present
         if present is not None:
             assert present.storage is not None
-            graph.rename(present, graph.fresh_name(marked_name(present, present.storage)))
+            graph.rename(present, graph.fresh_name(name_with_format(present, present.storage)))
         copy = insert_cast(graph, value, required)
         if copy.name != copy.tensor:
             graph.rename(copy, copy.tensor)

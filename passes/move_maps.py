@@ -235,8 +235,8 @@ def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
             assert isinstance(own, int)
             touched = _channel_size(traced.source, traced.input_axis, sizes)
             touched += _channel_size(result, traced.output_axis, sizes)
-            bound = sizes.bound(traced.op)
-            flops = sum(rule.flops(each) for each in bound) / len(bound)
+            specialized = sizes.specialize(traced.op)
+            flops = sum(rule.flops(each) for each in specialized) / len(specialized)
             work += extent * (flops / own + ACCESS_COST * touched)
     return work
 

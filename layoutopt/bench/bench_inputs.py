@@ -49,7 +49,7 @@ def resolve_dimension_sizes(
         InputError: no model has an input in `given`, or its type or shape differs.
     """
     inputs = [one for each in interfaces for one in each.inputs]
-    symbols = {symbol.name: max(symbol.usual, LEAST) for each in interfaces for symbol in symbols_of(each)}
+    symbols = {symbol.name: max(symbol.default, LEAST) for each in interfaces for symbol in symbols_of(each)}
     for name in dims:
         if name not in symbols:
             hint = f"there are {', '.join(symbols)}" if symbols else "all extents are fixed"

@@ -21,18 +21,18 @@ class SizedCostModel(CostModelWrapper):
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that kernels require at any of the sizes, if they fit the symbolic shape."""
-        bound = self._bound(op)
-        if bound is None:
+        specialized = self._specialized(op)
+        if specialized is None:
             return super().preferred_formats(op)
-        found = distinct(formats for each in bound for formats in self._model.preferred_formats(each))
+        found = distinct(formats for each in specialized for formats in self._model.preferred_formats(each))
         return [formats for formats in found if _fits(op, formats)]
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the op under a signature, the mean over the sizes."""
-        bound = self._bound(op)
-        if bound is None:
+        specialized = self._specialized(op)
+        if specialized is None:
             return self._model.kernel_seconds(op, signature)
-        return sum(self._model.kernel_seconds(each, signature) for each in bound) / len(bound)
+        return sum(self._model.kernel_seconds(each, signature) for each in specialized) / len(specialized)
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of a conversion, the mean over the sizes; 0 if no byte moves at any size.
@@ -43,19 +43,19 @@ class SizedCostModel(CostModelWrapper):
         if self._has_no_sizes or value.shape is None or not is_symbolic(value.shape):
             return self._model.conversion_seconds(value, src, dst)
         moves = not src.format.same_bytes(dst.format, value.shape)
-        prices = [self._model.conversion_seconds(each, src, dst) for each in self._sizes.bound_value(value)]
+        prices = [self._model.conversion_seconds(each, src, dst) for each in self._sizes.specialize_value(value)]
         if moves and not all(prices):
             larger = [
-                self._model.conversion_seconds(each, src, dst) for each in self._sizes.bound_value(value, least=2)
+                self._model.conversion_seconds(each, src, dst) for each in self._sizes.specialize_value(value, least=2)
             ]
             prices = [price or other for price, other in zip(prices, larger, strict=True)]
         return sum(prices) / len(prices)
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The largest number of operands that are converted within the op at any of the sizes."""
-        return max(emulation_conversions(self._model, each, signature) for each in self._bound(op) or [op])
+        return max(emulation_conversions(self._model, each, signature) for each in self._specialized(op) or [op])
 
-    def _bound(self, op: Op) -> list[Op] | None:
+    def _specialized(self, op: Op) -> list[Op] | None:
         """The op at every size; None if it has no symbolic extents."""
         values = [value for value in (*op.inputs, *op.outputs) if value is not None]
         if self._has_no_sizes or not any(is_symbolic(value.shape or ()) for value in values):
@@ -63,7 +63,7 @@ class SizedCostModel(CostModelWrapper):
         key = (op.inputs, op.outputs, *(value.type for value in values))
         known = self._ops.get(op)
         if known is None or known[0] != key:
-            known = self._ops[op] = (key, self._sizes.bound(op))
+            known = self._ops[op] = (key, self._sizes.specialize(op))
         return known[1]
 
 

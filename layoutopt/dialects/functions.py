@@ -16,7 +16,7 @@ from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.dialects.qdq_propagation import stop_qdq_propagation
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.ir.cast import CAST, DOMAIN, is_cast
-from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.functions import Function, ReferenceAttribute
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Opaque, OpaqueType, Value
 from layoutopt.ops import rule_of
@@ -145,7 +145,7 @@ def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, numbe
     assert constant.data is not None
     name = f"{constant.name.rsplit('/', 1)[-1].rsplit('_', 1)[0]}_{number}"
     draft.attributes[name] = tuple(int(item) for item in constant.data.numpy())
-    attributes: dict[str, Attribute] = {"value_ints": Opaque("ref", Reference(name, "INTS"))}
+    attributes: dict[str, Attribute] = {"value_ints": Opaque("ref", ReferenceAttribute(name, "INTS"))}
     return Op("Constant", (), (value,), version=graph.opsets.get("", 0), attributes=attributes)
 
 
@@ -155,7 +155,7 @@ def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, 
     for name, value in recorded.attributes.items():
         if recorded.kind == op.kind and value != () and not isinstance(value, Opaque):
             given[name] = value
-            result[name] = Opaque("ref", Reference(name, _kind(value)))
+            result[name] = Opaque("ref", ReferenceAttribute(name, _kind(value)))
         else:
             result[name] = value
     return result
@@ -210,7 +210,7 @@ def _structure(draft: _Draft) -> str:
 
 def _literal(value: Attribute) -> str:
     if isinstance(value, Opaque):
-        return f"@{value.payload.name}" if isinstance(value.payload, Reference) else repr(value.payload)
+        return f"@{value.payload.name}" if isinstance(value.payload, ReferenceAttribute) else repr(value.payload)
     return repr(value)
 
 

@@ -31,7 +31,7 @@ class Packed:
         """The physical array, one axis per part, as a view of the logical one if no axis is padded."""
         return packed_view(self.data.numpy(), self.format)
 
-    def of(self, data: Data, nbytes: int) -> "Packed":
+    def with_data(self, data: Data, nbytes: int) -> "Packed":
         """Another constant of that shape in this format."""
         return Packed(data, self.format, self.shape, nbytes)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from layoutopt.ir.functions import Reference
+from layoutopt.ir.functions import ReferenceAttribute
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Opaque
 from layoutopt.onnx_io.converter.structure import lifted_function
@@ -54,7 +54,7 @@ def bound(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -
     references = {
         name: value.payload.name
         for name, value in attributes.items()
-        if isinstance(value, Opaque) and isinstance(value.payload, Reference)
+        if isinstance(value, Opaque) and isinstance(value.payload, ReferenceAttribute)
     }
     if not references:
         return attributes

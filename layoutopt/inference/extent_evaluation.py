@@ -22,7 +22,7 @@ def evaluate_extents(graph: Graph, sizes: Sizes) -> Sizes:
     unknown = {dim for shape in shapes.values() for dim in shape if is_unknown(dim) and dim not in named}
     if not unknown:
         return sizes
-    return sizes.learned([_found_at(graph, point, shapes, unknown) for point in (*sizes.points, *sizes.guards)])
+    return sizes.with_inferred([_found_at(graph, point, shapes, unknown) for point in (*sizes.points, *sizes.guards)])
 
 
 def _found_at(

@@ -1,7 +1,7 @@
-"""The graph that everything works on: logical tensors with formats, ops with signatures."""
+"""The intermediate representation: a graph of ops with signatures and of logical tensors with formats."""
 
 from layoutopt.ir.def_use import Use
-from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.functions import Function, ReferenceAttribute
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Opaque, OpaqueType, Padding, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.verify import INVARIANTS, Violation, violations
@@ -15,7 +15,7 @@ __all__ = [
     "Opaque",
     "OpaqueType",
     "Padding",
-    "Reference",
+    "ReferenceAttribute",
     "Signature",
     "Slot",
     "Storage",

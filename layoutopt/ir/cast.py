@@ -13,12 +13,12 @@ def is_cast(op: Op | None) -> bool:
 
 
 def storage_name(value: Value, storage: Storage) -> str:
-    """The name of the copy of a value's tensor in a storage: that of the tensor, and the format unless it is canonical."""
-    return value.tensor if storage.format.is_canonical else marked_name(value, storage)
+    """The name of the copy of a value's tensor in a storage: the tensor's name, with the format unless it is canonical."""
+    return value.tensor if storage.format.is_canonical else name_with_format(value, storage)
 
 
-def marked_name(value: Value, storage: Storage) -> str:
-    """The name of a value's tensor and a format, with the letters of the value's axes."""
+def name_with_format(value: Value, storage: Storage) -> str:
+    """The name of a value's tensor, followed by a format with the letters of the value's axes: `x__NCHW16c`."""
     letters = value.axis_letters or ""
     return f"{value.tensor}__{storage.format.name(letters if len(letters) == storage.format.rank else None)}"
 
@@ -31,7 +31,7 @@ def moves(value: Value, required: Storage) -> bool:
 
 
 def insert_cast(graph: Graph, value: Value, required: Storage) -> Value:
-    """Add a CastData of `value` right behind its producer; the result is the same tensor, to be read as `required`.
+    """Add a CastData of `value` right behind its producer; the result is the same tensor in the storage `required`.
 
     Its padding is zero, or that of the source if the bytes need not move.
     """

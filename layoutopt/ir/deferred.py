@@ -1,4 +1,4 @@
-"""Constants that are computed from smaller stored ones whenever they are read."""
+"""Deferred constants: folded constants that are recomputed from smaller constants whenever they are read."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,39 +10,39 @@ from layoutopt.ir.types import Array, Data, DType, Value
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deferred:
-    """A folded constant that is not held.
+    """A folded constant that is not kept in memory.
 
     Attributes:
-        part: a graph without inputs that computes it.
+        graph: a graph without inputs that computes it.
         nbytes: its size.
-        run: computes the output of such a graph.
-        is_expanded: whether it is larger than the constants in `part`, so that a file should have these and the ops.
+        run: computes the output of a graph without inputs.
+        is_expanded: whether it is larger than the constants in `graph`, so that a file should contain these and the ops.
     """
 
-    part: Graph
+    graph: Graph
     nbytes: int
     run: Callable[[Graph], Array]
     is_expanded: bool
 
     def numpy(self) -> Array:
-        """The elements, computed."""
-        return self.run(self.part)
+        """Compute the elements."""
+        return self.run(self.graph)
 
     @property
     def sources(self) -> list[Value]:
         """The stored constants that it is computed from."""
-        return [value for value in self.part.values if value.data is not None]
+        return [value for value in self.graph.values if value.data is not None]
 
     @property
-    def narrow(self) -> Value | None:
-        """The constant of a narrower type that it is a Cast of; None if it is computed otherwise."""
-        sources, ops = self.sources, self.part.ops
+    def narrow_source(self) -> Value | None:
+        """The constant of a narrower type if this one is its Cast; None if it is computed by other ops."""
+        sources, ops = self.sources, self.graph.ops
         return sources[0] if len(sources) == 1 and [op.kind for op in ops] == ["Cast"] else None
 
 
 @runtime_checkable
-class Moved(Protocol):
-    """Another constant in another order or shape, perhaps with zeros between: a frozen dataclass with these fields."""
+class Rearranged(Protocol):
+    """A constant with the elements of another one in another order or shape, possibly padded with zeros: a frozen dataclass."""
 
     @property
     def data(self) -> Data:
@@ -52,50 +52,50 @@ class Moved(Protocol):
     def nbytes(self) -> int:
         """Its size in this order."""
 
-    def of(self, data: Data, nbytes: int) -> Data:
-        """The same for another constant."""
+    def with_data(self, data: Data, nbytes: int) -> Data:
+        """Another constant in the same order and shape."""
 
 
-def expanded(data: Data) -> Deferred | None:
-    """The deferred constant that a constant is, perhaps in another order, if a file should not have its elements."""
+def expanded_constant(data: Data) -> Deferred | None:
+    """The expanded deferred constant behind a constant and its rearrangements; None if a file should contain the elements."""
     while not isinstance(data, Deferred):
-        if not isinstance(data, Moved):
+        if not isinstance(data, Rearranged):
             return None
         data = data.data
     return data if data.is_expanded else None
 
 
-def narrowed(data: Data, wide: DType, narrow: Value) -> Data:
-    """A constant that is `narrow` cast to `wide`, perhaps in another order, as its narrow elements in that order."""
-    moves: list[Moved] = []
-    while isinstance(data, Moved):
-        moves.append(data)
+def with_narrow_elements(data: Data, wide: DType, narrow: Value) -> Data:
+    """The elements of `narrow` in the order of `data`, which is `narrow` cast to `wide` and possibly rearranged."""
+    rearrangements: list[Rearranged] = []
+    while isinstance(data, Rearranged):
+        rearrangements.append(data)
         data = data.data
     assert narrow.data is not None and narrow.dtype is not None
     result = narrow.data
-    for each in reversed(moves):
-        result = each.of(result, each.nbytes * narrow.dtype.bits // wide.bits)
+    for each in reversed(rearrangements):
+        result = each.with_data(result, each.nbytes * narrow.dtype.bits // wide.bits)
     return result
 
 
 def stored(value: Value) -> dict[Data, int]:
-    """The constants that a file has for one, with their sizes in bytes."""
+    """The constants that a file contains for a constant, with their sizes in bytes."""
     data = value.data
-    deferred = expanded(data) if data is not None else None
+    deferred = expanded_constant(data) if data is not None else None
     if data is None or deferred is None:
         return {} if data is None else {data: data.nbytes}
-    narrow = deferred.narrow
+    narrow = deferred.narrow_source
     if narrow is not None and value.dtype is not None and narrow.dtype is not None:
         return {data: data.nbytes * narrow.dtype.bits // value.dtype.bits}
     return {source.data: source.data.nbytes for source in deferred.sources if source.data is not None}
 
 
 def stored_bytes(graphs: Iterable[Graph]) -> int:
-    """The size of all constants as a file has them, equal data counted once."""
+    """The size of all constants in a file, equal data counted once."""
     found: dict[Data, int] = {}
     for value in (value for graph in graphs for value in graph.values):
         found |= stored(value)
     return sum(found.values())
 
 
-__all__ = ["Deferred", "Moved", "expanded", "narrowed", "stored", "stored_bytes"]
+__all__ = ["Deferred", "Rearranged", "expanded_constant", "stored", "stored_bytes", "with_narrow_elements"]

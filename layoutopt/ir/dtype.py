@@ -46,7 +46,7 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements can be infinite, NaN or a fraction."""
+        """Whether the elements are floating-point or complex numbers."""
         return self.label.startswith(("float", "bfloat", "complex"))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Model-local functions, which a model carries along, and the attributes in them that calls set."""
+"""Model-local functions, and the attributes of their ops that take their values from the call."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Function:
-    """A model-local function: a named body that a model carries along, made of ops of the standard domain."""
+    """A model-local function: a named graph of ops of the standard domain."""
 
     domain: str
     name: str
@@ -22,11 +22,11 @@ class Function:
 
 
 @dataclass(slots=True)
-class Reference:
+class ReferenceAttribute:
     """The payload of an attribute inside a function body that takes its value from the call."""
 
     name: str
     kind: str = ""
 
 
-__all__ = ["Function", "Reference"]
+__all__ = ["Function", "ReferenceAttribute"]

@@ -1,9 +1,9 @@
 """Sizes of the symbolic dimensions of a model. The model stays symbolic; prices require numbers.
 
 A dimension is given as a number or as a range, by the name that the model has for it, or as `input[axis]` where it has
-none. Over a range a price is the mean of three: at the low end, in the geometric middle, and at the high end, all ranges
-together. The size of a dimension that is not given is inferred from the graph (`sample_inputs`); the size that is usual for
-its name and place is used where there is no graph:
+none. Ops are priced at *points*: a point assigns a size to every dimension. With ranges there are three points, with all
+ranges at the low end, at the geometric middle and at the high end, and a price is the mean over them. The size of a dimension
+that is not given is inferred from the graph (`sample_inputs`), or without a graph from its name and position:
 
     batch 1          height and width of an image 224          anything else 128
 """
@@ -38,13 +38,13 @@ class Symbol:
 
     Attributes:
         name: the name in arguments and options.
-        dim: its text in shapes.
-        usual: the size that is assumed if none is given.
+        dim: the text of its extent in shapes.
+        default: the size that is assumed if none is given.
     """
 
     name: str
     dim: str
-    usual: int
+    default: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Sizes:
     """The sizes that a model is planned for.
 
     Attributes:
-        ranges: of every symbolic dimension of the inputs, by the name that callers have for it.
-        assumed: the dimensions whose size is a guess.
-        points: samples of all sizes, by the texts of dimensions; one if no range is given, else three.
-        guards: other sizes of guessed dimensions, like `points`; a plan may not be slower there than the model as it is.
-        reasons: per guessed dimension, from what its size was inferred.
+        ranges: the sizes of every symbolic dimension of the inputs, by the name in arguments and options.
+        assumed: the names of the dimensions whose sizes are not given.
+        points: the sizes at which ops are priced, by the texts of dimensions: three points if a range is given, else one.
+        guards: points with other sizes of the assumed dimensions, at which a plan may not be slower than the original model.
+        reasons: the reason for the size of each assumed dimension, by name.
     """
 
     ranges: Mapping[str, Range]
@@ -67,27 +67,27 @@ class Sizes:
 
     @classmethod
     def of(cls, inputs: Iterable[Value], dims: Dims) -> "Sizes":
-        """Sizes for the dimensions of some inputs: as given, or else usual for their names and places.
+        """Sizes for the dimensions of some inputs: the given ones, or else the default ones for their names and positions.
 
         Raises:
-            DimensionError: a name is that of no dimension, or a size is none.
+            DimensionError: there is no dimension of that name, or a size is below 1.
         """
         found = symbols(inputs)
-        given = checked([each.name for each in found], dims)
-        ranges = {each.name: given.get(each.name, (each.usual, each.usual)) for each in found}
+        given = checked_ranges([each.name for each in found], dims)
+        ranges = {each.name: given.get(each.name, (each.default, each.default)) for each in found}
         assumed = tuple(each.name for each in found if each.name not in given)
         texts = {each.name: each.dim for each in found}
-        corners = [{texts[name]: corner(range, at) for name, range in ranges.items()} for at in range(3)]
+        corners = [{texts[name]: point_of_range(range, at) for name, range in ranges.items()} for at in range(3)]
         return cls(ranges, assumed, tuple(corners if corners[0] != corners[2] else corners[:1]))
 
-    def learned(self, found: Sequence[Mapping[str, int]]) -> "Sizes":
-        """The same with sizes, at every point and then every guard, for dimensions that no expression describes."""
-        known = (*self.points, *self.guards)
-        learned = tuple({**point, **more} for point, more in zip(known, found, strict=True))
-        return replace(self, points=learned[: len(self.points)], guards=learned[len(self.points) :])
+    def with_inferred(self, found: Sequence[Mapping[str, int]]) -> "Sizes":
+        """These sizes and those of anonymous dimensions, one mapping per point and then one per guard."""
+        points = (*self.points, *self.guards)
+        known = tuple({**point, **more} for point, more in zip(points, found, strict=True))
+        return replace(self, points=known[: len(self.points)], guards=known[len(self.points) :])
 
     def at_guards(self) -> "list[Sizes]":
-        """Each guard as sizes of its own, with that guard for the only point."""
+        """Per guard, the sizes with this guard as the only point."""
         return [replace(self, points=(guard,), guards=()) for guard in self.guards]
 
     def at(self, dim: Dim, point: Mapping[str, int], least: int = 1) -> int:
@@ -97,28 +97,28 @@ class Sizes:
         return max(dim.at(point) or least, least)
 
     def elements(self, shape: Shape) -> float:
-        """How many elements a tensor of that shape has, on the average of all points."""
+        """The number of elements of a tensor of that shape, the mean over the points."""
         return sum(prod(self.at(dim, point) for dim in shape) for point in self.points) / len(self.points)
 
-    def bound(self, op: Op) -> list[Op]:
-        """A copy of an op at every point, outside of any graph: the same with operands that have numbers for extents."""
-        return [self._bound_op(op, point) for point in self.points]
+    def specialize(self, op: Op) -> list[Op]:
+        """A copy of an op for every point, in no graph, on operands with the sizes of that point as extents."""
+        return [self._specialize_op(op, point) for point in self.points]
 
-    def bound_value(self, value: Value, least: int = 1) -> list[Value]:
-        """A copy of a value at every point, with no symbolic extent below the least."""
-        return [self._bound_value(value, point, least) for point in self.points]
+    def specialize_value(self, value: Value, least: int = 1) -> list[Value]:
+        """A copy of a value for every point, with symbolic extents of at least `least`."""
+        return [self._specialize_value(value, point, least) for point in self.points]
 
-    def _bound_op(self, op: Op, point: Mapping[str, int]) -> Op:
+    def _specialize_op(self, op: Op, point: Mapping[str, int]) -> Op:
         values: dict[Value, Value] = {}
         for value in (*op.inputs, *op.outputs):
             if value is not None and value not in values:
-                values[value] = self._bound_value(value, point)
+                values[value] = self._specialize_value(value, point)
         inputs, outputs = (tuple(value and values[value] for value in side) for side in (op.inputs, op.outputs))
         copy = op.copy(inputs, outputs)
         copy.signature = op.signature
         return copy
 
-    def _bound_value(self, value: Value, point: Mapping[str, int], least: int = 1) -> Value:
+    def _specialize_value(self, value: Value, point: Mapping[str, int], least: int = 1) -> Value:
         type = value.type
         if isinstance(type, TensorType) and type.shape is not None and is_symbolic(type.shape):
             type = TensorType(type.dtype, tuple(self.at(dim, point, least) for dim in type.shape))
@@ -129,7 +129,7 @@ class Sizes:
 
 
 NO_SIZES = Sizes({}, (), ({},))
-"""Of a model without symbolic dimensions."""
+"""The sizes of a model without symbolic dimensions."""
 
 
 def symbols(inputs: Iterable[Value]) -> list[Symbol]:
@@ -139,35 +139,35 @@ def symbols(inputs: Iterable[Value]) -> list[Symbol]:
         for axis, dim in enumerate(value.shape or ()):
             if isinstance(dim, Extent):
                 name = caller_name(dim)
-                is_fraction = value.dtype is not None and value.dtype.is_float
-                found.setdefault(dim, Symbol(name, str(dim), usual_size(name, axis, value.rank or 0, is_fraction)))
+                is_float = value.dtype is not None and value.dtype.is_float
+                found.setdefault(dim, Symbol(name, str(dim), default_size(name, axis, value.rank or 0, is_float)))
     return list(found.values())
 
 
 def caller_name(dim: Extent) -> str:
-    """The name that callers have for a symbolic dimension of an input."""
+    """The name of a symbolic dimension of an input in arguments and options."""
     name = unquoted(dim) or str(dim)
     return name.removeprefix(UNKNOWN) if is_unknown(dim) else name
 
 
-def usual_size(name: str, axis: int, rank: int, is_fraction: bool) -> int:
-    """The usual size by the dimension's name; else a batch for axis 0, an image for rank 4, or a sequence."""
-    hint = hinted_size(name)
+def default_size(name: str, axis: int, rank: int, is_float: bool) -> int:
+    """The size by the dimension's name; else 1 for axis 0, 224 for floating-point tensors of rank 4, otherwise 128."""
+    hint = size_by_name(name)
     if hint is not None:
         return hint
     if axis == 0:
         return _BATCH
-    return _IMAGE if is_fraction and rank == 4 else _SEQUENCE
+    return _IMAGE if is_float and rank == 4 else _SEQUENCE
 
 
-def hinted_size(name: str) -> int | None:
-    """The usual size of a dimension by its name; None for other names."""
+def size_by_name(name: str) -> int | None:
+    """The default size of a dimension with a name such as `batch`, `height` or `seq`; None for other names."""
     if name.endswith("]"):
         return None
     return next((size for size, pattern in _WORDS.items() if pattern.search(name)), None)
 
 
-def checked(names: Sequence[str], dims: Dims) -> dict[str, Range]:
+def checked_ranges(names: Sequence[str], dims: Dims) -> dict[str, Range]:
     """The given sizes of dimensions, as ranges.
 
     Raises:
@@ -188,12 +188,12 @@ def checked(names: Sequence[str], dims: Dims) -> dict[str, Range]:
 
 
 def as_range(given: int | Range) -> Range:
-    """A size as the range of only that."""
+    """A range; a single size is a range of one size."""
     return (given, given) if isinstance(given, int) else given
 
 
-def corner(range: Range, at: int) -> int:
-    """The low end, the geometric middle, the high end."""
+def point_of_range(range: Range, at: int) -> int:
+    """The size at the low end (`at` is 0), the geometric middle (1) or the high end (2)."""
     low, high = range
     return (low, isqrt(low * high), high)[at]
 
@@ -211,10 +211,10 @@ __all__ = [
     "Symbol",
     "as_range",
     "caller_name",
-    "checked",
-    "corner",
-    "hinted_size",
+    "checked_ranges",
+    "default_size",
     "is_symbolic",
+    "point_of_range",
+    "size_by_name",
     "symbols",
-    "usual_size",
 ]

@@ -15,7 +15,7 @@ Below an op follow its bodies. The operands behind `|` are the values of the out
 
 from collections.abc import Iterator
 
-from layoutopt.ir.functions import Reference
+from layoutopt.ir.functions import ReferenceAttribute
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Op, Opaque, Value
 
@@ -65,5 +65,5 @@ def _declaration(value: Value) -> str:
 
 def _attribute_text(value: Attribute) -> str:
     if isinstance(value, Opaque):
-        return f"@{value.payload.name}" if isinstance(value.payload, Reference) else f"<{value.kind}>"
+        return f"@{value.payload.name}" if isinstance(value.payload, ReferenceAttribute) else f"<{value.kind}>"
     return str(list(value)) if isinstance(value, tuple) else repr(value)

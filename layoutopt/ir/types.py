@@ -1,4 +1,4 @@
-"""The values that the graph is made of: element types, logical tensors, padding states, storages, signatures.
+"""Tensor types, values, ops, padding states, storages and signatures.
 
 A *logical tensor* is what ONNX defines: axes in ONNX order, a logical shape. It never changes. A `Storage` is the
 way its elements are stored: a `Format`, and the state of the padding elements of that format.
@@ -38,7 +38,7 @@ class TensorType:
 class OpaqueType:
     """A type that layouts do not apply to (sequence, map, optional, sparse, or unknown).
 
-    `origin` is what it was lifted from, for the emitter.
+    `origin` is the onnx_ir object that it was lifted from, for the emitter.
     """
 
     text: str = "?"
@@ -71,7 +71,7 @@ class Storage:
     padding: Padding = Padding.ZERO
 
     def satisfies(self, required: "Storage", shape: Shape) -> bool:
-        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, and padding as clean."""
+        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, padding no worse."""
         return self.padding <= required.padding and self.format.same_bytes(required.format, shape)
 
     def text(self, axes: str = "") -> str:
@@ -143,7 +143,7 @@ class ArrayData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """An attribute that is carried along and not understood: a tensor, a type, a reference."""
+    """An attribute that is preserved without being interpreted: a tensor, a type, a reference."""
 
     kind: str
     payload: object
@@ -156,8 +156,8 @@ class Value:
     """One tensor of the graph: a name, a type, a storage, and its elements if it is a constant.
 
     Values are compared by identity. `data` is always in logical order, whatever the storage. `tensor` is the name of the
-    logical tensor: copies of it in other storages have names of their own, and this one in common. `elements` is what is
-    known of a small computed tensor of rank 0 or 1: for each element a number, an extent, or None. `axis_letters` are the
+    logical tensor: copies of it in other storages have other names and the same `tensor`. `elements` are
+    the known elements of a small computed tensor of rank 0 or 1: for each a number, an extent, or None. `axis_letters` are the
     letters of the axes by their roles, in logical order (`inference.axis_letters`): empty without roles, None before inference.
     """
 
@@ -181,7 +181,7 @@ class Value:
         self.axis_letters: str | None = None
 
     def give_type(self, type: TensorType | OpaqueType) -> None:
-        """Set the type, in canonical storage."""
+        """Set the type, and the storage to the canonical one."""
         self.type = type
         self.storage = self._canonical()
 
@@ -247,10 +247,12 @@ Operands: TypeAlias = tuple[Value | None, ...]
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
 
-    `bodies` are its subgraphs, by the attribute that holds each. A body is closed: what it reads of the graph around it is an
-    input of its own and an input of the op. These are the last `captured` inputs, of the op and of every body, in one order.
-    `overload` distinguishes model-local functions of one name. `order` places the op among others that may run at the same
-    time. `origin` is what the op was lifted from, for the emitter, and `inferred` what type inference has found for it.
+    `bodies` are its subgraphs, by the attribute that holds each. A body is closed: a value of the graph
+    around it that it reads is an input of the body and of the op. These are the last `captured` inputs of the op and of every
+    body, in the same order.
+    `overload` distinguishes model-local functions of one name. `order` is the sort key of ops
+    that do not depend on each other. `origin` is the onnx_ir node that the op was lifted from, for the emitter; `inferred` is
+    the cached result of type inference.
     """
 
     def __init__(
@@ -307,7 +309,7 @@ class Op:
 
     @property
     def own_inputs(self) -> int:
-        """How many inputs the operator itself has; those behind them are what its bodies read."""
+        """The number of inputs without the captured ones."""
         return len(self.inputs) - self.captured
 
     def operand(self, slot: Slot) -> Value | None:

@@ -31,7 +31,7 @@ def invariant(check: Invariant) -> Invariant:
 def violations(graph: Graph) -> Iterator[Violation]:
     """Every place in a graph and its bodies where an invariant is broken.
 
-    In a graph with a cycle nothing else can be looked for: ops have no order.
+    A graph with a cycle is not checked further, because its ops have no order.
     """
     pending = [graph]
     while pending:
@@ -79,7 +79,7 @@ def every_value_has_one_source(graph: Graph) -> Iterator[str]:
 
 @invariant
 def graph_inputs_and_outputs_are_in_the_graph(graph: Graph) -> Iterator[str]:
-    """The interface is made of the graph's own values."""
+    """The inputs and outputs of the graph are values of the graph."""
     for value in (*graph.inputs, *graph.outputs):
         if graph.find(value.name) is not value:
             yield value.name
@@ -89,7 +89,7 @@ def graph_inputs_and_outputs_are_in_the_graph(graph: Graph) -> Iterator[str]:
 def bodies_are_closed(graph: Graph) -> Iterator[str]:
     """The captured values of a body are the last inputs of the body and of its op.
 
-    Bodies that no layout rule understands are not lowered: the lowered op has those of the planned one.
+    An op without a region rule keeps the bodies of the planned graph when it is lowered; these are not checked.
     """
     for op in graph.ops:
         if not op.bodies and op.captured:
@@ -121,7 +121,7 @@ def tensors_without_padding_have_state_zero(graph: Graph) -> Iterator[str]:
 
 @invariant
 def outputs_have_the_required_storages(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: every output has its required format, and no worse padding. Other stages are skipped."""
+    """Every output has its required format, and no worse padding. Checked in the stage `cast` only."""
     for index, value in enumerate(graph.outputs if graph.stage == "cast" else ()):
         required, has = graph.output_storage(index), value.storage
         if (
@@ -134,7 +134,7 @@ def outputs_have_the_required_storages(graph: Graph) -> Iterator[str]:
 
 @invariant
 def operands_have_the_storages_of_the_signature(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: the same format, and padding no worse than accepted. Skipped while none are."""
+    """Every operand has the format of the signature, and padding no worse than accepted. Checked in the stage `cast` only."""
     if graph.stage != "cast":
         return
     for op in graph.ops:

@@ -7,7 +7,7 @@ different heights and widths. A model need not run at all of them, so there are 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layoutopt.ir.sizes import Range, Symbol, usual_size
+from layoutopt.ir.sizes import Range, Symbol, default_size
 from layoutopt.onnx_io.interface import dimension_name
 from layoutopt.sample_inputs.dimension_roles import Role
 from layoutopt.sample_inputs.symbolic_dimensions import Dimensions
@@ -24,7 +24,7 @@ def symbols_of(session: Any) -> list[Symbol]:
         for axis, dim in enumerate(each.shape or ()):
             if not isinstance(dim, int):
                 name = dimension_name(each.name, axis, dim)
-                found.setdefault(name, Symbol(name, name, usual_size(name, axis, len(each.shape), is_fraction)))
+                found.setdefault(name, Symbol(name, name, default_size(name, axis, len(each.shape), is_fraction)))
     return list(found.values())
 
 
@@ -42,8 +42,8 @@ def sizes_to_compare(
         planned: the sizes that the planner uses for all other dimensions.
         dimensions: the symbolic dimensions of the graph, to whose relations sizes are adjusted.
     """
-    usual = {each.name: (planned or {}).get(each.name, each.usual) for each in symbols}
-    ranges = {name: given.get(name, (size, size)) for name, size in usual.items()}
+    defaults = {each.name: (planned or {}).get(each.name, each.default) for each in symbols}
+    ranges = {name: given.get(name, (size, size)) for name, size in defaults.items()}
     low = {name: range[0] for name, range in ranges.items()}
     high = {name: range[1] for name, range in ranges.items()}
     uneven = {name: _uneven(range, index) for index, (name, range) in enumerate(ranges.items())}

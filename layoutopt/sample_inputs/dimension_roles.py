@@ -1,4 +1,4 @@
-"""Roles of the symbolic dimensions of the inputs, inferred from the ops that read them, with usual sizes.
+"""Roles of the symbolic dimensions of the inputs, inferred from the ops that read them, with default sizes.
 
     batch      samples; also boxes or rows                                                        1
     image      height or width of the input of a 2-D convolution                                  224
@@ -17,12 +17,12 @@ from enum import Enum
 
 from layoutopt.formats import Dim, Extent
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Symbol, hinted_size
+from layoutopt.ir.sizes import Symbol, size_by_name
 from layoutopt.ir.types import Op, Value
 
 
 class Role(Enum):
-    """The role of a dimension: a description, its usual size, and a small and a large size at which plans are checked."""
+    """The role of a dimension: a description, its default size, and a small and a large size at which plans are checked."""
 
     PAST = ("length of a cache", 128, 16, 512)
     TOKENS = ("number of tokens", 128, 1, 512)
@@ -32,9 +32,9 @@ class Role(Enum):
     SEQUENCE = ("length of a sequence", 128, 1, 512)
     BATCH = ("batch", 1, 1, 8)
 
-    def __init__(self, meaning: str, usual: int, small: int, large: int) -> None:
+    def __init__(self, meaning: str, default_size: int, small: int, large: int) -> None:
         self.meaning = meaning
-        self.usual = usual
+        self.default_size = default_size
         self.small = small
         self.large = large
 
@@ -45,13 +45,13 @@ class InferredRole:
 
     Attributes:
         role: the role.
-        usual: the usual size.
+        default_size: the default size.
         reason: the reason for the role, as text.
         is_weak: whether the role follows only from the position of the axis.
     """
 
     role: Role
-    usual: int
+    default_size: int
     reason: str
     is_weak: bool = False
 
@@ -77,14 +77,14 @@ def inferred_roles(graph: Graph, symbols: list[Symbol]) -> dict[str, InferredRol
                 old = found.get(name)
                 if name in names and (old is None or _PRIORITY.index(role) < _PRIORITY.index(old.role)):
                     reason = f"{op.name or op.kind} reads it as the {role.meaning}"
-                    found[name] = InferredRole(role, role.usual, reason)
+                    found[name] = InferredRole(role, role.default_size, reason)
     for symbol in symbols:
         known = found.get(symbol.dim)
         if known is None or known.role is Role.BATCH:
             found[symbol.dim] = known = _by_name_or_position(symbol, known)
         if known.role in (Role.SIGNAL, Role.SEQUENCE) and (step := _largest_step(graph, symbol.dim)) >= _AUDIO_STEP:
             reason = f"{known.reason}, and one step inside is {step} of its own"
-            found[symbol.dim] = InferredRole(Role.AUDIO, Role.AUDIO.usual, reason)
+            found[symbol.dim] = InferredRole(Role.AUDIO, Role.AUDIO.default_size, reason)
     return found
 
 
@@ -165,14 +165,14 @@ def _largest_step(graph: Graph, dim: str) -> int:
 
 def _by_name_or_position(symbol: Symbol, known: InferredRole | None) -> InferredRole:
     """The role by name, otherwise by position: the first axis is the batch, two of four axes are those of an image."""
-    hint = hinted_size(symbol.name)
+    hint = size_by_name(symbol.name)
     if known is not None and hint is None:
         return known
     if hint is not None:
-        role = next(role for role in (Role.BATCH, Role.IMAGE, Role.AUDIO, Role.SEQUENCE) if role.usual == hint)
+        role = next(role for role in (Role.BATCH, Role.IMAGE, Role.AUDIO, Role.SEQUENCE) if role.default_size == hint)
         return InferredRole(role, hint, "its name")
-    role = next(role for role in (Role.BATCH, Role.IMAGE, Role.SEQUENCE) if role.usual == symbol.usual)
-    return InferredRole(role, symbol.usual, "its place", is_weak=True)
+    role = next(role for role in (Role.BATCH, Role.IMAGE, Role.SEQUENCE) if role.default_size == symbol.default)
+    return InferredRole(role, symbol.default, "its place", is_weak=True)
 
 
 __all__ = ["InferredRole", "Role", "inferred_roles"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from layoutopt.errors import InputError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Dims, Range, Sizes, as_range, checked
+from layoutopt.ir.sizes import Dims, Range, Sizes, as_range, checked_ranges
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import dimension_name, inputs_of
 from layoutopt.sample_inputs.comparison_sizes import sizes_to_compare, symbols_of
@@ -80,7 +80,7 @@ class SampleInputs:
         if sets:
             requested = given_ranges(inputs_of(graph), sets, requested)
             found = Dimensions.of(graph, requested)
-        planned = found.named(found.solved(found.usual())) if found.symbols else {}
+        planned = found.named(found.solved(found.default_sizes())) if found.symbols else {}
         return cls(value_ranges(graph), requested, planned, found, sets)
 
     def with_sizes(self, sizes: Sizes) -> "SampleInputs":
@@ -94,7 +94,7 @@ class SampleInputs:
             DimensionError: there is no dimension of a given name, or a size is invalid.
         """
         symbols = symbols_of(session)
-        known = checked([each.name for each in symbols], self.dims)
+        known = checked_ranges([each.name for each in symbols], self.dims)
         names = {each.name for each in self.dimensions.symbols} if self.dimensions else set()
         dimensions = self.dimensions if names == {each.name for each in symbols} else None
         return sizes_to_compare(symbols, known, self.planned, dimensions)

@@ -1,6 +1,6 @@
 """Inference of the sizes of symbolic dimensions from a graph, with trial runs in onnxruntime.
 
-Each dimension without a given size takes the usual size of its role, the relations of the model adjust the sizes to each
+Each dimension without a given size takes the default size of its role, the relations of the model adjust the sizes to each
 other, and the model is run once. If it does not run, other sizes are tried in a fixed order.
 """
 
@@ -11,7 +11,17 @@ from typing import TypeAlias
 
 from layoutopt.formats import Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import NO_SIZES, Dims, Range, Sizes, Symbol, checked, corner, is_symbolic, symbols
+from layoutopt.ir.sizes import (
+    NO_SIZES,
+    Dims,
+    Range,
+    Sizes,
+    Symbol,
+    checked_ranges,
+    is_symbolic,
+    point_of_range,
+    symbols,
+)
 from layoutopt.sample_inputs.constraints import Constraints
 from layoutopt.sample_inputs.dimension_roles import InferredRole, Role, inferred_roles
 from layoutopt.sample_inputs.relations import relations_of
@@ -34,7 +44,7 @@ class Dimensions:
     Attributes:
         symbols: the dimensions.
         given: the sizes that the caller has given, by name.
-        roles: the role and usual size of each, by its text in shapes.
+        roles: the role and default size of each, by its text in shapes.
         constraints: the relations between them.
         relaxed: fewer relations: without those through anonymous inner dimensions, and also without those of subgraphs,
             which may not run.
@@ -58,7 +68,7 @@ class Dimensions:
             DimensionError: there is no dimension of a given name, or a size is invalid.
         """
         found = symbols(graph.inputs)
-        given = checked([each.name for each in found], dims)
+        given = checked_ranges([each.name for each in found], dims)
         if not found:
             return cls((), given, {}, Constraints())
         relations = relations_of(graph)
@@ -83,10 +93,12 @@ class Dimensions:
         """The texts of the dimensions whose sizes are given."""
         return frozenset(each.dim for each in self.symbols if each.name in self.given)
 
-    def usual(self, at: int = 0) -> dict[str, int]:
-        """The given sizes at a corner of their ranges (low, middle, high), and usual sizes of the others."""
+    def default_sizes(self, at: int = 0) -> dict[str, int]:
+        """The given sizes, at the low end, the middle or the high end of their ranges, and default sizes of all others."""
         return {
-            each.dim: corner(self.given[each.name], at) if each.name in self.given else self.roles[each.dim].usual
+            each.dim: point_of_range(self.given[each.name], at)
+            if each.name in self.given
+            else self.roles[each.dim].default_size
             for each in self.symbols
         }
 
@@ -132,18 +144,18 @@ class Dimensions:
                 yield point
 
     def _all_candidates(self) -> Iterator[dict[str, int]]:
-        usual = self.usual()
+        defaults = self.default_sizes()
         for relaxation in range(1 + len(self.relaxed)):
-            yield self.solved(usual, relaxation)
-        others = [name for name in usual if name not in self.fixed and self.roles[name].role is not Role.BATCH]
+            yield self.solved(defaults, relaxation)
+        others = [name for name in defaults if name not in self.fixed and self.roles[name].role is not Role.BATCH]
         unread = [name for name in others if self.roles[name].is_weak]
-        yield self.solved(usual | dict.fromkeys(unread, Role.BATCH.usual))
+        yield self.solved(defaults | dict.fromkeys(unread, Role.BATCH.default_size))
         for size in _SAME:
-            yield self.solved(usual | dict.fromkeys(others, size))
-        free = [name for name in usual if name not in self.fixed]
+            yield self.solved(defaults | dict.fromkeys(others, size))
+        free = [name for name in defaults if name not in self.fixed]
         for size in _SAME:
-            yield usual | dict.fromkeys(others, size)
-            yield usual | dict.fromkeys(free, size)
+            yield defaults | dict.fromkeys(others, size)
+            yield defaults | dict.fromkeys(free, size)
 
 
 def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
@@ -161,7 +173,7 @@ def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) ->
         return NO_SIZES
     chosen, refusal, is_first = _chosen(dimensions, run)
     inferred = [each for each in dimensions.symbols if each.name not in dimensions.given]
-    base = dimensions.usual() | {each.dim: chosen[each.dim] for each in inferred}
+    base = dimensions.default_sizes() | {each.dim: chosen[each.dim] for each in inferred}
     corners = [_corner(dimensions, base, at) for at in range(3)]
     if refusal or not dimensions.given:
         corners[0] = chosen
@@ -195,7 +207,7 @@ def _chosen(dimensions: Dimensions, run: Runner | None) -> tuple[dict[str, int],
 def _corner(dimensions: Dimensions, base: Mapping[str, int], at: int) -> dict[str, int]:
     """A point of given ranges, with inferred_roles as they are unless the relations adjust them."""
     given = {
-        each.dim: corner(dimensions.given[each.name], at)
+        each.dim: point_of_range(dimensions.given[each.name], at)
         for each in dimensions.symbols
         if each.name in dimensions.given
     }
@@ -239,11 +251,11 @@ def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], r
             if tied
             else f"{definition.relation.op} requires it"
         )
-    if size == inferred.usual:
+    if size == inferred.default_size:
         return inferred.reason
     bounds = [each for each in dimensions.constraints.relations if symbol.dim in each.names]
-    why = [f"{each.op} requires {each}" for each in bounds if not each.holds(dimensions.usual())]
-    return "; ".join([inferred.reason, *(why[:2] or [f"{inferred.usual} does not run"])])
+    why = [f"{each.op} requires {each}" for each in bounds if not each.holds(dimensions.default_sizes())]
+    return "; ".join([inferred.reason, *(why[:2] or [f"{inferred.default_size} does not run"])])
 
 
 __all__ = ["Dimensions", "Runner", "plausible_sizes"]

@@ -24,7 +24,7 @@ from layoutopt.cost_models import load_target
 from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format, pack, packed_elements
 from layoutopt.ir.cast import insert_cast, is_cast
-from layoutopt.ir.content import pieces, representatives
+from layoutopt.ir.constant_sharing import chunks, representatives
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.types import Array, ArrayData, DType, Storage, TensorType
 from layoutopt.passes import AssignFormats, PretransformWeights, ShareCasts, fold_affines
@@ -195,7 +195,7 @@ def test_samples_of_packed_constants_are_their_elements(name: str) -> None:
     assert np.array_equal(packed_elements(array, format, places), packed)
     shape = format.physical_shape(array.shape)
     data = Packed(ArrayData(array), format, shape, packed.nbytes)
-    assert b"".join(piece.tobytes() for piece in pieces(data)) == packed.tobytes()
+    assert b"".join(chunk.tobytes() for chunk in chunks(data)) == packed.tobytes()
 
 
 @pytest.mark.thorough

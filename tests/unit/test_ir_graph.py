@@ -11,7 +11,7 @@ from layoutopt.ir import (
     Opaque,
     OpaqueType,
     Padding,
-    Reference,
+    ReferenceAttribute,
     Storage,
     TensorType,
     Use,
@@ -197,7 +197,7 @@ def test_text(graph: Graph) -> None:
         "axes": (0, 1),
         "mode": "up",
         "alpha": 0.5,
-        "r": Opaque("ref", Reference("q")),
+        "r": Opaque("ref", ReferenceAttribute("q")),
     }
     graph.add_op(Op("Odd", (w, None), (b, None, sequence), domain="other", attributes=attributes, order=(2,)))
     assert to_text(graph) == (

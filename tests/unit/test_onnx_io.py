@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, parser
 from layoutopt.errors import InvariantError, ModelError
 from layoutopt.formats import as_shape
 from layoutopt.inference import lift
-from layoutopt.ir.functions import Function, Reference
+from layoutopt.ir.functions import Function, ReferenceAttribute
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, Opaque, OpaqueType, TensorType, Value
 from layoutopt.onnx_io import check, emit, fingerprint, read, to_bytes
@@ -273,7 +273,9 @@ def test_functions_of_the_graph() -> None:
     half.data = ArrayData(np.array(0.5, np.float32))
     turned, result = (body.add_value(Value(name, OpaqueType())) for name in ("q", "r"))
     body.inputs, body.outputs = [source], [result]
-    body.add_op(Op("Transpose", (source,), (turned,), attributes={"perm": Opaque("ref", Reference("order", "INTS"))}))
+    body.add_op(
+        Op("Transpose", (source,), (turned,), attributes={"perm": Opaque("ref", ReferenceAttribute("order", "INTS"))})
+    )
     body.add_op(Op("Mul", (turned, half), (result,)))
     graph.functions.append(Function("layoutopt", "Turn", ("p",), ("r",), ("order",), body, "turns"))
     old = graph.ops[0]

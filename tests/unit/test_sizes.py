@@ -12,7 +12,7 @@ import layoutopt
 from layoutopt.cost import SizedCostModel
 from layoutopt.errors import DimensionError
 from layoutopt.formats import Format, as_shape, parse_extent
-from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, symbols, usual_size
+from layoutopt.ir.sizes import NO_SIZES, Sizes, Symbol, default_size, symbols
 from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.sample_inputs import SampleInputs, sizes_to_compare, symbols_of
@@ -25,16 +25,16 @@ def image(*shape: int | str) -> Value:
     return Value("x", TensorType(DType.FLOAT32, shape))
 
 
-def test_what_is_usual_follows_from_names_and_places() -> None:
+def test_default_sizes_follow_from_names_and_positions() -> None:
     for name in ("batch", "batch_size", "N", "bs", "decoder_batch"):
-        assert usual_size(name, 1, 4, True) == 1
+        assert default_size(name, 1, 4, True) == 1
     for name in ("height", "W", "image_width"):
-        assert usual_size(name, 0, 2, True) == 224
+        assert default_size(name, 0, 2, True) == 224
     for name in ("sequence", "seq_len", "past_sequence_length", "num_tokens"):
-        assert usual_size(name, 0, 2, False) == 128
-    assert [usual_size(f"s{axis}", axis, 4, True) for axis in range(4)] == [1, 224, 224, 224]
-    assert [usual_size("k", axis, 2, False) for axis in range(2)] == [1, 128]
-    assert usual_size("batch_of_names[1]", 1, 2, True) == 128
+        assert default_size(name, 0, 2, False) == 128
+    assert [default_size(f"s{axis}", axis, 4, True) for axis in range(4)] == [1, 224, 224, 224]
+    assert [default_size("k", axis, 2, False) for axis in range(2)] == [1, 128]
+    assert default_size("batch_of_names[1]", 1, 2, True) == 128
 
 
 def test_dimensions_without_a_name_are_called_by_their_place() -> None:
@@ -59,7 +59,7 @@ def test_a_point_says_how_large_every_extent_is() -> None:
         and sizes.at(parse_extent("H-40"), first) == 1
     )
     assert sizes.elements(as_shape(("N", 3))) == pytest.approx(3 * (1 + 2 + 4) / 3)
-    learned = sizes.learned([{"?7": 5}, {}, {"?7": 6}])
+    learned = sizes.with_inferred([{"?7": 5}, {}, {"?7": 6}])
     assert [learned.at(unknown, point) for point in learned.points] == [5, 1, 6]
     assert Sizes.of([image(1, 2)], {}) == NO_SIZES
 

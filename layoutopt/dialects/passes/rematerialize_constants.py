@@ -13,8 +13,8 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.packed import Packed
 from layoutopt.dialects.write_plain import write_plain
 from layoutopt.formats import Format
-from layoutopt.ir.content import LARGE
-from layoutopt.ir.deferred import Deferred, Moved, expanded, narrowed
+from layoutopt.ir.constant_sharing import LARGE
+from layoutopt.ir.deferred import Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import estimated_extent
@@ -31,7 +31,7 @@ class RematerializeConstants(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Look at the constants above 1 KiB."""
         for value in graph.values:
-            deferred = expanded(value.data) if value.data is not None else None
+            deferred = expanded_constant(value.data) if value.data is not None else None
             if deferred is not None and value.data is not None and value.data.nbytes > LARGE:
                 _expand(graph, value, deferred)
 
@@ -40,8 +40,8 @@ def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
     """Let ops compute a constant; one that is a graph output stays."""
     if graph.is_output(value) or not isinstance(value.type, TensorType):
         return
-    if deferred.narrow is not None:
-        _cast(graph, value, deferred, deferred.narrow)
+    if deferred.narrow_source is not None:
+        _cast(graph, value, deferred, deferred.narrow_source)
     else:
         _compute(graph, value, deferred)
 
@@ -49,9 +49,9 @@ def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
 def _cast(graph: Graph, value: Value, deferred: Deferred, narrow: Value) -> None:
     """Store the narrow elements in the format that readers of the wide ones require."""
     assert value.data is not None and value.dtype is not None and narrow.dtype is not None
-    data = narrowed(value.data, value.dtype, narrow)
+    data = with_narrow_elements(value.data, value.dtype, narrow)
     stored = graph.new_value(f"{value.name}__{narrow.dtype.label}", TensorType(narrow.dtype, value.shape), data=data)
-    (cast,) = deferred.part.ops
+    (cast,) = deferred.graph.ops
     value.data = None
     name = f"{value.name}__cast"
     attributes = dict(cast.attributes)
@@ -62,9 +62,9 @@ def _cast(graph: Graph, value: Value, deferred: Deferred, narrow: Value) -> None
 
 def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
     """Insert the ops that compute the constant, then those that move it."""
-    moves: list[Moved] = []
+    moves: list[Rearranged] = []
     data = value.data
-    while isinstance(data, Moved):
+    while isinstance(data, Rearranged):
         moves.append(data)
         data = data.data
     source = _inserted(graph, value, deferred)
@@ -84,7 +84,7 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
 
 def _inserted(graph: Graph, value: Value, deferred: Deferred) -> Value:
     """Copy the ops that compute a constant into the graph."""
-    part = deferred.part
+    part = deferred.graph
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):
         inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))

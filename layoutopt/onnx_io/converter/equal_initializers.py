@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from layoutopt.ir.content import representatives
+from layoutopt.ir.constant_sharing import representatives
 from layoutopt.ir.types import Data, TensorType
 from layoutopt.onnx_io.converter.captures import scope_of
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Dim, Shape, is_unknown, unquoted
-from layoutopt.ir.content import pieces
+from layoutopt.ir.constant_sharing import chunks
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
 from layoutopt.onnx_io.sidecar import inherit_type
@@ -135,7 +135,7 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
 
 
 class _StreamedTensor(ir.LazyTensor):
-    """A lazy tensor that is written to a file in pieces, so that a packed weight is never completely in memory."""
+    """A lazy tensor that is written to a file in chunks, so that a packed weight is never completely in memory."""
 
     def __init__(
         self, data: Data, load: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: ir.Shape, name: str
@@ -148,8 +148,8 @@ class _StreamedTensor(ir.LazyTensor):
         if isinstance(self._data, TENSORS) or self.dtype.bitwidth < 8:
             super().tofile(file)
             return
-        for piece in pieces(self._data):
-            file.write(piece.reshape(-1).view(np.uint8).data)
+        for chunk in chunks(self._data):
+            file.write(chunk.reshape(-1).view(np.uint8).data)
 
 
 def _load(data: Data, type_: TensorType, name: str) -> ir.TensorProtocol:

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown, quoted
-from layoutopt.ir.functions import Reference
+from layoutopt.ir.functions import ReferenceAttribute
 from layoutopt.ir.types import Attribute, DType, Opaque, OpaqueType, TensorType
 
 _RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
@@ -80,7 +80,7 @@ class DimNames:
 def attribute_from_ir(attr: ir.Attr) -> Attribute:
     """A python value for numbers, strings and lists of them; `Opaque` for everything else."""
     if attr.is_ref():
-        return Opaque("ref", Reference(attr.ref_attr_name or "", attr.type.name))
+        return Opaque("ref", ReferenceAttribute(attr.ref_attr_name or "", attr.type.name))
     value: Any = attr.value
     if attr.type.name not in _PLAIN or isinstance(value, bytes):
         return Opaque(_KINDS.get(attr.type.name, attr.type.name.lower()), value)
@@ -91,7 +91,7 @@ def attribute_from_ir(attr: ir.Attr) -> Attribute:
 def attribute_to_ir(name: str, value: Attribute, schema: Any) -> ir.Attr:
     """An attribute of onnx_ir; the op's schema determines the type of an empty list or a whole number."""
     if isinstance(value, Opaque):
-        if isinstance(value.payload, Reference):
+        if isinstance(value.payload, ReferenceAttribute):
             return ir.RefAttr(name, value.payload.name, ir.AttributeType[value.payload.kind])
         return ir.Attr(name, _ATTRIBUTE_TYPES[value.kind], value.payload)
     if schema is not None and name in schema.attributes:
@@ -113,7 +113,7 @@ def same_attribute(attr: ir.Attr, value: Attribute) -> bool:
     lifted = attribute_from_ir(attr)
     if isinstance(lifted, Opaque) and isinstance(value, Opaque):
         return lifted.payload is value.payload or (
-            isinstance(lifted.payload, Reference) and lifted.payload == value.payload
+            isinstance(lifted.payload, ReferenceAttribute) and lifted.payload == value.payload
         )
     return type(lifted) is type(value) and lifted == value
 

@@ -40,7 +40,7 @@ class _Reshaped:
         """Its elements."""
         return self.data.numpy().reshape(self.shape)
 
-    def of(self, data: Data, nbytes: int) -> "_Reshaped":
+    def with_data(self, data: Data, nbytes: int) -> "_Reshaped":
         """Another constant under this shape."""
         del nbytes
         return _Reshaped(data, self.shape)

@@ -1,7 +1,7 @@
-"""Equality of constants by content, without reading most of them.
+"""Deduplication of equal constants, without reading most of them.
 
 Constants of one element type and shape are compared by a sample of their elements first, and by a SHA-256 of all bytes only
-where the samples agree. So distinct weights cost one page or two each, and equal ones are read once.
+where the samples agree. So one or two pages are read of each distinct weight, and equal weights are read once.
 """
 
 import hashlib
@@ -17,23 +17,23 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, DType, TensorType, Value
 
 LARGE = 1024  # bytes; smaller constants may be stored more than once
-_SAMPLED = 64  # elements
-_PIECE = 16 << 20  # bytes
+_SAMPLE_SIZE = 64  # elements
+_CHUNK = 16 << 20  # bytes
 
 Constant = tuple[TensorType, Data]
 
 
 @runtime_checkable
-class Sampled(Protocol):
-    """Elements that can be computed one by one."""
+class RandomAccess(Protocol):
+    """Data whose elements can be computed one by one."""
 
     def elements_at(self, positions: Array) -> Array:
-        """The elements at places of the flattened array."""
+        """The elements at positions of the flattened array."""
 
 
 @runtime_checkable
-class Piecewise(Protocol):
-    """Elements that are computed as a view where that is possible, so that they can be copied piece by piece."""
+class ChunkedData(Protocol):
+    """Data that is a view of another array where possible, so that it can be copied in chunks."""
 
     def view(self) -> Array:
         """An array with the elements in row-major order, in any shape, whose memory need not be contiguous."""
@@ -47,7 +47,7 @@ def representatives(constants: Iterable[Constant]) -> dict[Data, Data]:
             groups.setdefault(type, []).append(data)
     found: dict[Data, Data] = {}
     for type, alike in groups.items():
-        for same in _refined(_refined([alike], partial(_sample, type)), _digest):
+        for same in _split_groups(_split_groups([alike], partial(_sample, type)), _digest):
             found |= dict.fromkeys(same, same[0])
     return found
 
@@ -85,22 +85,22 @@ def _merge(graph: Graph) -> None:
                 graph.remove_value(value)
 
 
-def pieces(data: Data) -> Iterator[Array]:
+def chunks(data: Data) -> Iterator[Array]:
     """The elements in row-major order, as contiguous arrays of about 16 MiB."""
-    array = data.view() if isinstance(data, Piecewise) else data.numpy()
+    array = data.view() if isinstance(data, ChunkedData) else data.numpy()
     pending = [array]
     while pending:
         each = pending.pop()
-        if each.nbytes <= _PIECE or each.ndim == 0 or each.flags.c_contiguous:
+        if each.nbytes <= _CHUNK or each.ndim == 0 or each.flags.c_contiguous:
             yield np.ascontiguousarray(each)
         elif each.shape[0] == 1:
             pending.append(each[0])
         else:
-            step = max(1, _PIECE * each.shape[0] // each.nbytes)
+            step = max(1, _CHUNK * each.shape[0] // each.nbytes)
             pending += [each[start : start + step] for start in range(0, each.shape[0], step)][::-1]
 
 
-def _refined(groups: Iterable[list[Data]], key: Callable[[Data], bytes]) -> Iterator[list[Data]]:
+def _split_groups(groups: Iterable[list[Data]], key: Callable[[Data], bytes]) -> Iterator[list[Data]]:
     """Split groups by a key, which is computed only where a group has two members or more."""
     for group in groups:
         if len(group) == 1:
@@ -113,21 +113,21 @@ def _refined(groups: Iterable[list[Data]], key: Callable[[Data], bytes]) -> Iter
 
 
 def elements_at(data: Data, positions: Array) -> Array:
-    """The elements of a constant at places of the flattened array."""
-    return data.elements_at(positions) if isinstance(data, Sampled) else np.asarray(data.numpy().flat[positions])
+    """The elements of a constant at positions of the flattened array."""
+    return data.elements_at(positions) if isinstance(data, RandomAccess) else np.asarray(data.numpy().flat[positions])
 
 
 def _sample(type: TensorType, data: Data) -> bytes:
-    return elements_at(data, _spread(prod(static_shape(type.shape or ())))).tobytes()
+    return elements_at(data, _sample_positions(prod(static_shape(type.shape or ())))).tobytes()
 
 
-def _spread(size: int) -> Array:
-    """Up to 64 places that are spread over an array, at odd distances."""
-    return np.unique(np.linspace(0, size - 1, _SAMPLED, dtype=np.int64)) if size else np.zeros(0, np.int64)
+def _sample_positions(size: int) -> Array:
+    """Up to 64 positions, evenly distributed over an array of `size` elements."""
+    return np.unique(np.linspace(0, size - 1, _SAMPLE_SIZE, dtype=np.int64)) if size else np.zeros(0, np.int64)
 
 
 def _digest(data: Data) -> bytes:
     digest = hashlib.sha256()
-    for piece in pieces(data):
-        digest.update(piece.reshape(-1).view(np.uint8).data)
+    for chunk in chunks(data):
+        digest.update(chunk.reshape(-1).view(np.uint8).data)
     return digest.digest()
