@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from layoutopt.cost import CostModel, Several
+from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
 from layoutopt.cost_models.target_files import read_target
@@ -52,7 +52,7 @@ def find_target(text: str) -> CostModel:
     models = [_find_one(name) for name in names]
     if len({model.name for model in models}) < len(models):
         raise TargetError("two of them are the same target", where=text, hint="write different targets")
-    return Several(models)
+    return MultiTargetCostModel(models)
 
 
 def _find_one(name: str) -> CostModel:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
-from layoutopt.cost.model import INSIDE_AN_OP, distinct
+from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
 from layoutopt.cost_models.conversions import (
     intermediate_formats,
     is_channels_last,
@@ -220,7 +220,7 @@ class RooflineModel:
 
         Conversions inside an op cost a little more than casts between ops, because casts can be shared and are visible.
         """
-        return self._run(op, cache, row, inner) + INSIDE_AN_OP * sum(self._converted(op, formats, inner))
+        return self._run(op, cache, row, inner) + INNER_CONVERSION_FACTOR * sum(self._converted(op, formats, inner))
 
     def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
         """Seconds of each conversion that moves bytes between the formats of the operands and those of the emulating kernel."""

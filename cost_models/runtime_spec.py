@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from layoutopt.cost import Absorbed, CostModel, Several, StandardOperators
+from layoutopt.cost import Absorbed, CostModel, MultiTargetCostModel, StandardOperators
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import (
     DTypeNames,
@@ -119,8 +119,8 @@ class RuntimeSpec(SpecModel):
         """The cost model of a target, or of several, without the kernels that this runtime does not have."""
         if self.kernels == "target":
             return model
-        if isinstance(model, Several):
-            return Several([self.restricted(each) for each in model.models])
+        if isinstance(model, MultiTargetCostModel):
+            return MultiTargetCostModel([self.restricted(each) for each in model.models])
         return StandardOperators(model, self.dialects[0], self._absorbed(), self._native(model))
 
     def reads(self, dialect: str) -> bool:

@@ -4,8 +4,8 @@ Layout rules decide which signatures are legal; a cost model only prices them. I
 kernel costs as much as its emulation, conversions included.
 """
 
-from layoutopt.cost.model import CostModel, CostModelWrapper, Emulating, emulation_conversions
-from layoutopt.cost.several import Several
+from layoutopt.cost.model import CostModel, CostModelWrapper, EmulatingCostModel, emulation_conversions
+from layoutopt.cost.multi_target import MultiTargetCostModel
 from layoutopt.cost.sized import SizedCostModel, sized
 from layoutopt.cost.standard import Absorbed, NativeKernels, StandardOperators
 
@@ -13,9 +13,9 @@ __all__ = [
     "Absorbed",
     "CostModel",
     "CostModelWrapper",
-    "Emulating",
+    "EmulatingCostModel",
     "NativeKernels",
-    "Several",
+    "MultiTargetCostModel",
     "SizedCostModel",
     "StandardOperators",
     "emulation_conversions",

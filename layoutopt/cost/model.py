@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
 
-INSIDE_AN_OP = 1.01
+INNER_CONVERSION_FACTOR = 1.01
 """The price of a conversion inside an emulated op, as a multiple of one between ops, which several readers can share."""
 
 
@@ -36,8 +36,8 @@ class CostModel(Protocol):
 
 
 @runtime_checkable
-class Emulating(Protocol):
-    """A cost model that counts the conversions within emulated ops, which no kernel supports as they are."""
+class EmulatingCostModel(Protocol):
+    """A cost model that counts the conversions of operands within emulated ops."""
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The number of operands that are converted within the op, without constants."""
@@ -45,7 +45,7 @@ class Emulating(Protocol):
 
 def emulation_conversions(model: CostModel, op: Op, signature: Signature) -> int:
     """The number of operands that are converted within the op; 0 for a model that does not count them."""
-    return model.emulation_conversions(op, signature) if isinstance(model, Emulating) else 0
+    return model.emulation_conversions(op, signature) if isinstance(model, EmulatingCostModel) else 0
 
 
 def distinct(formats: Iterable[OperandFormats]) -> list[OperandFormats]:

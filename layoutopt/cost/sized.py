@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from layoutopt.cost.model import CostModel, CostModelWrapper, distinct, emulation_conversions
-from layoutopt.cost.several import Several
+from layoutopt.cost.multi_target import MultiTargetCostModel
 from layoutopt.ir.sizes import Sizes, is_symbolic
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
@@ -13,7 +13,7 @@ class SizedCostModel(CostModelWrapper):
     """A cost model that prices ops with symbolic extents as the mean of their prices at given sizes."""
 
     def __init__(self, model: CostModel, sizes: Sizes) -> None:
-        """Price with `model` at the points of `sizes`; without points, ops are priced with symbolic extents."""
+        """Price with `model` at the points of `sizes`; without any size, ops are priced with symbolic extents."""
         super().__init__(model)
         self._sizes = sizes
         self._has_no_sizes = not any(sizes.points)
@@ -73,7 +73,7 @@ def _fits(op: Op, formats: OperandFormats) -> bool:
 
 
 def sized(model: CostModel, sizes: Sizes) -> CostModel:
-    """A cost model, or several, with prices at the given sizes."""
-    if isinstance(model, Several):
-        return Several([SizedCostModel(each, sizes) for each in model.models])
+    """The cost model with prices at the given sizes, also for several targets."""
+    if isinstance(model, MultiTargetCostModel):
+        return MultiTargetCostModel([SizedCostModel(each, sizes) for each in model.models])
     return SizedCostModel(model, sizes)

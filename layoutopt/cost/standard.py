@@ -1,15 +1,15 @@
-"""Prices of a target in a runtime that reads standard ONNX: an operator has its operands as ONNX declares them."""
+"""Prices of a target in a runtime of standard ONNX, whose kernels read operands in canonical format."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from layoutopt.cost.model import INSIDE_AN_OP, CostModel, CostModelWrapper, Emulating
+from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper, EmulatingCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, View, canonical_signature, is_canonical, rule_of
 
 Absorbed: TypeAlias = frozenset[tuple[str, DType]]
-"""Op types and element types whose operands the runtime reads with their last two axes exchanged."""
+"""The (op type, element type) pairs whose operands a runtime can read with their last two axes exchanged, at no cost."""
 
 _ABSORBED = 0.25
 """The price of an absorbed Transpose, as a fraction of one that runs: one runtime absorbs it, another one runs it."""
@@ -25,11 +25,11 @@ class NativeKernels(Protocol):
         """Estimated seconds of the fastest of them that supports a signature; None if none does."""
 
 
-class StandardOperators(CostModelWrapper, Emulating):
+class StandardOperators(CostModelWrapper, EmulatingCostModel):
     """A cost model without the kernels for formats that standard ONNX cannot express.
 
-    An op that is one operator on the physical arrays costs what it costs with canonical operands: the runtime chooses the
-    formats inside of its kernels. Any other op is written as the canonical operator between Transposes, and priced as that.
+    A layout-agnostic op has the same price in every format as in canonical format: the runtime chooses the formats inside
+    of its kernels. Any other op is priced as the canonical operator between Transposes, as it is written.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StandardOperators(CostModelWrapper, Emulating):
             return native
         inner = self._model.kernel_seconds(op, canonical_signature(op))
         run, absorbed = self._conversions(op, signature)
-        return inner + INSIDE_AN_OP * (sum(run) + _ABSORBED * sum(absorbed))
+        return inner + INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of the Transpose and the Reshapes that a conversion is written as."""

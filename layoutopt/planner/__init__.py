@@ -2,29 +2,29 @@
 
 from layoutopt.planner.candidates import Candidates, propose
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.least import least_moves
-from layoutopt.planner.plan import Outcome, Plan
+from layoutopt.planner.least_moves import least_moves
+from layoutopt.planner.plan import Plan, TargetOutcome
 from layoutopt.planner.planning import make_plan
 from layoutopt.planner.problem import Option, Problem, Solution, Tensor
 from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree
-from layoutopt.planner.regret import Agreement, least_regret
+from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.request import PlanRequest
 from layoutopt.planner.solver import solve
 
 __all__ = [
     "NO_DEADLINE",
-    "Agreement",
     "BoundaryUnit",
     "Candidates",
     "Deadline",
+    "MinimaxSolution",
     "Option",
-    "Outcome",
     "Plan",
     "PlanRequest",
     "Problem",
     "RegionTree",
     "Solution",
+    "TargetOutcome",
     "Tensor",
     "least_moves",
     "least_regret",

@@ -1,8 +1,8 @@
-"""The candidates of the planner: the formats that kernels prefer, propagated through ops that take formats of neighbours.
+"""The candidates of the planner: the formats that kernels prefer, propagated through the ops between the kernels.
 
 Anchors (convolutions, matrix products) propose the formats of the target's kernels. A format that is added to a value is
 propagated to the other ops that read or write the value. A layout-agnostic op propagates it to all its operands; a view op
-propagates it with other axes. Formats are therefore propagated in both directions until the next anchor.
+propagates it with other axes. So formats are propagated in both directions up to the next anchor.
 """
 
 from collections import deque
@@ -32,9 +32,9 @@ from layoutopt.planner.qdq_groups import planned_qdq_groups, quantized_ops
 from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
 
 MAX_FORMATS = 8  # per value; more never improved a plan of a real network, and the problem grows with their square
-MAX_COMBINATIONS = 64  # signatures of an op whose operands have formats of their own
+MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
 
-_KEPT = "it is part of a QDQ group, which stays as it is"
+_IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
 _AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
 
 Key: TypeAlias = tuple[Any, ...]
@@ -123,7 +123,7 @@ class _FormatPropagation:
         self.result = Candidates()
         self.signatures: dict[Unit, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.fixed = dict.fromkeys(quantized_ops(tree.runs), _KEPT) if keeps_qdq_groups else {}
+        self.fixed = dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP) if keeps_qdq_groups else {}
         self.untransposable: set[Unit] = set()
         self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}

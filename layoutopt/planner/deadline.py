@@ -1,4 +1,4 @@
-"""The time limit of planning: one clock for candidates, formulation, solver, regret and least moves."""
+"""The time limit of planning, which all its stages share: candidates, formulation, solver, regret and least moves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 
-Stage: TypeAlias = Literal["candidates", "formulation", "solver"]
+PlanningStage: TypeAlias = Literal["candidates", "formulation", "solver"]
 """A stage of planning, by the name that reports use."""
 
 
@@ -18,9 +18,9 @@ class OutOfTimeError(Exception):
         stage: the stage.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: PlanningStage) -> None:
         super().__init__(stage)
-        self.stage: Stage = stage
+        self.stage: PlanningStage = stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +35,35 @@ class Deadline:
     start: float = field(default_factory=monotonic)
 
     @property
-    def left(self) -> float | None:
-        """Seconds; None where there is no limit."""
+    def remaining(self) -> float | None:
+        """The remaining seconds; None if there is no limit."""
         return None if self.limit is None else max(0.0, self.start + self.limit - monotonic())
 
     @property
-    def is_over(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether no time is left."""
-        return self.left == 0.0
+        return self.remaining == 0.0
 
-    def check(self, stage: Stage) -> None:
+    def check(self, stage: PlanningStage) -> None:
         """Stop a stage that has no plan to return.
 
         Raises:
             OutOfTimeError: no time is left.
         """
-        if self.is_over:
+        if self.has_passed:
             raise OutOfTimeError(stage)
 
 
 NO_DEADLINE = Deadline()
 
 
-def within(deadline: Deadline, formulate: Callable[[Deadline, bool], _T]) -> tuple[_T, Stage | None]:
-    """A formulation, and the stage in which the deadline ended its collection of formats, if it did.
+def formulate_within(deadline: Deadline, formulate: Callable[[Deadline, bool], _T]) -> tuple[_T, PlanningStage | None]:
+    """A formulation, and the stage that the deadline ended, if it did.
 
     Args:
         deadline: the end of the time for planning.
-        formulate: called with a deadline, and with whether the formats of kernels are collected. Without these it takes time in
-            proportion to the size of the graph, and no limit.
+        formulate: called with a deadline, and with whether the formats of kernels are collected. If the deadline ends it, it is
+            called again without a deadline and without these formats, in time linear in the size of the graph.
     """
     try:
         return formulate(deadline, True), None

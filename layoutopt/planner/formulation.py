@@ -45,10 +45,10 @@ class Formulation:
         for value in tree.values:
             self._collect(value)
         self.problem = Problem([self._options(unit) for unit in tree.units], self.tensors)
-        self.start = self._starts()
+        self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
-        """The number of a storage of a value; inside of a QDQ group, where no cast is possible, it has a number of its own."""
+        """The number of a storage of a value; inside of a QDQ group, where no cast is possible, it has another number."""
         states = self.states.setdefault(value, {})
         number = states.setdefault((storage_key(value, storage), storage.padding, is_inner), len(states))
         if number == len(self.storages.setdefault(value, [])):
@@ -64,35 +64,35 @@ class Formulation:
         canonical = canonical_storage(value)
         assert canonical is not None
         pinned = Storage(self.pins[value]) if value in self.pins else canonical
-        given: set[int] = set()
+        produced: set[int] = set()
         if value not in self.tree.writers:
-            given.add(self._state(value, pinned))
+            produced.add(self._state(value, pinned))
         else:
             writer, index = self.tree.writers[value]
-            given.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
-        needed = [self._state(value, pinned)] if self.tree.is_output(value) else []
-        required = set(needed)
+            produced.update(self._state(value, each.outputs[index] or canonical) for each in self.signatures[writer])
+        required_states = [self._state(value, pinned)] if self.tree.is_output(value) else []
+        required = set(required_states)
         for reader, index in readers:
             is_inner = (reader, index) in self.groups.inner
             required.update(
                 self._state(value, each.inputs[index] or canonical, is_inner) for each in self.signatures[reader]
             )
         self.index[value] = len(self.tensors)
-        source = next(iter(given)) if value not in self.tree.writers else None
-        casts, prices = self._casts(value, given, required)
-        self.tensors.append(Tensor(casts, prices, source, needed))
+        source = next(iter(produced)) if value not in self.tree.writers else None
+        casts, prices = self._casts(value, produced, required)
+        self.tensors.append(Tensor(casts, prices, source, required_states))
 
     def _casts(
-        self, value: Value, given: set[int], needed: set[int]
+        self, value: Value, produced: set[int], required: set[int]
     ) -> tuple[dict[tuple[int, int], int | None], list[float]]:
         """The cast of each pair of states, and the prices. A cast leaves zero padding, so that padding states share casts."""
         casts: dict[tuple[int, int], int | None] = {}
         inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
         numbers: dict[tuple[int, Key], int] = {}
         prices: list[float] = []
-        for has in sorted(given):
+        for has in sorted(produced):
             src = self.storages[value][has]
-            for state in sorted(needed):
+            for state in sorted(required):
                 dst = self.storages[value][state]
                 key = storage_key(value, dst)
                 if key == storage_key(value, src) and src.padding <= dst.padding:
@@ -126,41 +126,43 @@ class Formulation:
             price = self.cost_model.kernel_seconds(self.groups.kernel_op(unit), signature) * self.tree.op_weight(unit)
         return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
 
-    def packed(self, choice: Sequence[int]) -> list[int]:
-        """The choice with free constants in the formats that kernels prefer; the solver chooses any format for them."""
+    def with_packed_constants(self, choice: Sequence[int]) -> list[int]:
+        """The choice with constants in the formats that kernels prefer, since the solver chooses any for them."""
         numbers = list(choice)
-        packers = self._packers()
+        dequantizers = self._constant_dequantizers()
         for position, (unit, options) in enumerate(zip(self.tree.units, self.problem.ops, strict=True)):
-            chosen = _apart(options[numbers[position]], packers)
-            alike = [number for number, each in enumerate(options) if _apart(each, packers) == chosen]
+            chosen = _without_operands(options[numbers[position]], dequantizers)
+            alike = [number for number, each in enumerate(options) if _without_operands(each, dequantizers) == chosen]
             values = [value for value in unit.inputs if value is not None]
-            is_packed = any(value.is_constant or self.index.get(value, -1) in packers for value in values)
+            is_packed = any(value.is_constant or self.index.get(value, -1) in dequantizers for value in values)
             if len(alike) > 1 and is_packed and isinstance(unit, Op):
                 preferred = self.cost_model.preferred_formats(self.groups.kernel_op(unit))
                 signatures = self.signatures[unit]
-                native = (number for each in preferred for number in alike if _has(unit, signatures[number], each))
+                native = (
+                    number for each in preferred for number in alike if _has_formats(unit, signatures[number], each)
+                )
                 for number in native:
-                    packing = self._packing(options[number], packers)
-                    if packing is not None:
+                    matching = self._matching_options(options[number], dequantizers)
+                    if matching is not None:
                         numbers[position] = number
-                        for packer, its_number in packing.items():
-                            numbers[packer] = its_number
+                        for dequantizer, its_number in matching.items():
+                            numbers[dequantizer] = its_number
                         break
         return numbers
 
-    def _packing(self, option: Option, packers: Mapping[int, int]) -> dict[int, int] | None:
-        """The options of packers that supply the states `option` needs, by unit; None if a packer has no such option."""
+    def _matching_options(self, option: Option, dequantizers: Mapping[int, int]) -> dict[int, int] | None:
+        """The options of the dequantizers that produce the states of `option`, by unit; None if one has no such option."""
         found = {}
-        for tensor, state in option.needs:
-            if tensor in packers:
-                casts, options = self.tensors[tensor].casts, self.problem.ops[packers[tensor]]
-                given = (dict(each.gives)[tensor] for each in options)
+        for tensor, state in option.operand_states:
+            if tensor in dequantizers:
+                casts, options = self.tensors[tensor].casts, self.problem.ops[dequantizers[tensor]]
+                given = (dict(each.result_states)[tensor] for each in options)
                 fits = (number for number, has in enumerate(given) if casts.get((has, state), 0) is None)
-                found[packers[tensor]] = next(fits, -1)
+                found[dequantizers[tensor]] = next(fits, -1)
         return None if -1 in found.values() else found
 
-    def _packers(self) -> dict[int, int]:
-        """The tensors that are dequantised from constants for one reader, free in any format, and the units that do so."""
+    def _constant_dequantizers(self) -> dict[int, int]:
+        """The tensors with one reader that a unit dequantises from constants, which are free in any format, and the units."""
         found = {}
         for position, unit in enumerate(self.tree.units):
             if not isinstance(unit, Op) or unit not in self.groups.fused or not is_dequantizer(unit):
@@ -170,7 +172,7 @@ class Formulation:
                 found[self.index[value]] = position
         return found
 
-    def tightened(self, choice: Sequence[int]) -> list[int]:
+    def with_least_padding(self, choice: Sequence[int]) -> list[int]:
         """The choice with the smallest padding states at the same formats and prices; the solver breaks ties arbitrarily."""
         numbers = dict(zip(self.tree.units, choice, strict=True))
         for unit, options in zip(self.tree.units, self.problem.ops, strict=True):
@@ -206,18 +208,18 @@ class Formulation:
             return Padding.ZERO
         return given.padding
 
-    def _starts(self) -> list[int]:
-        """The choice that leaves the graph as it is, apart from pins."""
+    def _baseline_choice(self) -> list[int]:
+        """The choice of the original graph, apart from pins."""
         given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
         numbers = []
         for unit in self.tree.units:
-            numbers.append(self._start(unit, given))
+            numbers.append(self._baseline_option(unit, given))
             for value, storage in zip(unit.outputs, self.signatures[unit][numbers[-1]].outputs, strict=True):
                 if value is not None:
                     given[value] = storage_key(value, storage)
         return numbers
 
-    def _start(self, unit: Unit, given: Mapping[Value, Key]) -> int:
+    def _baseline_option(self, unit: Unit, given: Mapping[Value, Key]) -> int:
         """The signature of a unit in the original graph: canonical inputs, and canonical outputs unless it is a view op.
 
         Inside of a QDQ group, where no cast is possible, it reads the storage of the producer, which a view op or pin may set.
@@ -235,12 +237,14 @@ class Formulation:
         return 0
 
 
-def _apart(option: Option, tensors: Collection[int]) -> Option:
-    """An option without its needs of some tensors."""
-    return Option(option.price, option.gives, tuple(need for need in option.needs if need[0] not in tensors))
+def _without_operands(option: Option, tensors: Collection[int]) -> Option:
+    """An option without the states of some operands."""
+    return Option(
+        option.price, option.result_states, tuple(each for each in option.operand_states if each[0] not in tensors)
+    )
 
 
-def _has(op: Op, signature: Signature, formats: OperandFormats) -> bool:
+def _has_formats(op: Op, signature: Signature, formats: OperandFormats) -> bool:
     """Whether the operands of an op have given formats under a signature."""
     operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in formats.items())
     return all(

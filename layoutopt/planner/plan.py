@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from layoutopt.ir.types import Op, Signature
-from layoutopt.planner.deadline import Stage
+from layoutopt.planner.deadline import PlanningStage
 from layoutopt.planner.problem import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The times on one target of a plan for several targets.
+class TargetOutcome:
+    """The estimated times of a plan for several targets on one of them.
 
     Attributes:
         target: its name.
@@ -58,8 +58,8 @@ class Plan:
     gap: float
     optimal: bool
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
-    outcomes: tuple[Outcome, ...] = ()
-    stopped: Stage | None = None
+    outcomes: tuple[TargetOutcome, ...] = ()
+    stopped: PlanningStage | None = None
     is_guarded: bool = False
 
     def __repr__(self) -> str:

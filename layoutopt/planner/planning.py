@@ -1,7 +1,7 @@
 """Planning: candidates, prices, the planning problem of every target, the solver's choice, and the plan.
 
-One target is the case of several targets with a regret of zero. The regret of a plan on a target is the relative extra time
-over the target's own best plan.
+The regret of a plan on a target is the relative extra time over the target's own best plan. One target is the special case of
+several targets in which the regret is zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from layoutopt.errors import PinError
 from layoutopt.ir.types import Op, Signature
 from layoutopt.ops import QdqGroups, with_unified_formats
 from layoutopt.planner.candidates import Candidates, propose
-from layoutopt.planner.deadline import NO_DEADLINE, Deadline, within
+from layoutopt.planner.deadline import NO_DEADLINE, Deadline, formulate_within
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.guards import Guarded, guarded
 from layoutopt.planner.pins import check_pins, enforce_pins
-from layoutopt.planner.plan import Outcome, Plan
-from layoutopt.planner.problem import TOLERANCE, Problem, Solution
+from layoutopt.planner.plan import Plan, TargetOutcome
+from layoutopt.planner.problem import TOLERANCE, Choice, Problem, Solution
 from layoutopt.planner.qdq_groups import planned_qdq_groups
 from layoutopt.planner.region_tree import RegionTree
-from layoutopt.planner.regret import Agreement, Choice, least_regret
+from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.request import PlanRequest
 
 
@@ -32,28 +32,28 @@ def make_plan(request: PlanRequest) -> Plan:
         PinError: no plan meets a pin.
     """
     check_pins(request.graph, request.pins)
-    planning, stopped = within(
+    planning, stopped = formulate_within(
         request.deadline, lambda deadline, propagates: _Planning.of(request, deadline, propagates)
     )
-    problems, start = planning.problems, planning.start
-    agreement = least_regret(problems, start, NO_DEADLINE if stopped else request.deadline)
-    if stopped:  # the bound is one of the few candidates that are left
-        agreement = agreement.unproven()
-    elif request.deadline.is_over and not agreement.is_optimal:
+    problems, baseline = planning.problems, planning.baseline_choice
+    minimax = least_regret(problems, baseline, NO_DEADLINE if stopped else request.deadline)
+    if stopped:  # the bound holds only for the few candidates that were collected
+        minimax = minimax.unproven()
+    elif request.deadline.has_passed and not minimax.is_optimal:
         stopped = "solver"
-    checked = planning.guarded(agreement)
-    choice = planning.finished(checked.solution.choice, agreement)
+    checked = planning.guarded(minimax)
+    choice = planning.finalized(checked.solution.choice, minimax)
     if not all(isfinite(problem.price(choice)) for problem in problems):
         raise _unsatisfiable(request)
-    outcomes = planning.outcomes(choice, agreement)
+    outcomes = planning.outcomes(choice, minimax)
     is_single = len(outcomes) == 1
     return Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
-        lower_bound=checked.solution.lower_bound if is_single else _mean(each.lower_bound for each in agreement.own),
-        gap=checked.solution.gap if is_single else agreement.gap,
-        optimal=checked.solution.optimal if is_single else agreement.is_optimal and not checked.is_other,
+        lower_bound=checked.solution.lower_bound if is_single else _mean(each.lower_bound for each in minimax.own),
+        gap=checked.solution.gap if is_single else minimax.gap,
+        optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_other,
         notes=planning.candidates.notes,
         outcomes=() if is_single else outcomes,
         stopped=stopped,
@@ -91,7 +91,7 @@ class _Planning:
             propagates: whether the formats of kernels are collected and propagated through the graph.
         """
         model, pins = request.cost_model, dict(request.pins)
-        tree = RegionTree(request.graph, by_runs=request.by_runs)
+        tree = RegionTree(request.graph, weights_by_runs=request.weights_by_runs)
         groups = planned_qdq_groups(tree.runs, model, keeps_them=request.keeps_qdq_groups)
         candidates = propose(tree, model, pins, groups, request.keeps_qdq_groups, deadline, propagates)
         enforce_pins(tree, candidates, pins)
@@ -104,38 +104,45 @@ class _Planning:
         return cls(request, tree, groups, candidates, mean, others)
 
     @property
-    def start(self) -> Choice:
-        """The choice that leaves every op as it is."""
-        return tuple(self.mean.start)
+    def baseline_choice(self) -> Choice:
+        """The choice of the original graph: every op in canonical formats, apart from pins."""
+        return tuple(self.mean.baseline_choice)
 
-    def guarded(self, agreement: Agreement) -> Guarded:
-        """The agreed choice, or the best choice that is not slower than the start at any guard."""
-        own, price = agreement.own, self.mean.problem.price(agreement.choice)
-        agreed = own[0] if len(own) == 1 else Solution(agreement.choice, price, 0.0, agreement.is_optimal)
-        guards, left = self.request.target_guards, self.request.deadline.left
-        return guarded(self._formulate, self.candidates, self.mean.problem, guards, self.start, agreed, left)
+    def guarded(self, minimax: MinimaxSolution) -> Guarded:
+        """The minimax choice, or the best choice that is not slower than the baseline at any guard point."""
+        own, price = minimax.own, self.mean.problem.price(minimax.choice)
+        agreed = own[0] if len(own) == 1 else Solution(minimax.choice, price, 0.0, minimax.is_optimal)
+        guards, remaining = self.request.target_guards, self.request.deadline.remaining
+        return guarded(
+            self._formulate, self.candidates, self.mean.problem, guards, self.baseline_choice, agreed, remaining
+        )
 
     def _formulate(self, model: CostModel, offered: Candidates) -> Formulation:
         request = self.request
         return Formulation(self.tree, model, offered, self.groups, dict(request.pins), request.free_constants)
 
-    def finished(self, choice: Choice, agreement: Agreement) -> Choice:
-        """The choice with packed constants and tightened padding; the start if it is as good and nothing is pinned."""
-        if self.request.pins or self._worst(choice, agreement) < self._worst(self.start, agreement) * (1 - TOLERANCE):
-            return tuple(self.mean.tightened(self.mean.packed(choice)))
-        return self.start
+    def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
+        """The choice with packed constants and least padding; the baseline if it is as fast and nothing is pinned."""
+        worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline_choice, minimax)
+        if self.request.pins or worst < worst_before * (1 - TOLERANCE):
+            return tuple(self.mean.with_least_padding(self.mean.with_packed_constants(choice)))
+        return self.baseline_choice
 
-    def _worst(self, choice: Choice, agreement: Agreement) -> float:
+    def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:
         """The largest ratio of the time of a choice on a target to that of the target's own plan."""
-        pairs = zip(self.problems, agreement.own, strict=True)
+        pairs = zip(self.problems, minimax.own, strict=True)
         return max(problem.price(choice) / (own.price or 1.0) for problem, own in pairs)
 
-    def outcomes(self, choice: Choice, agreement: Agreement) -> tuple[Outcome, ...]:
-        """The times of the choice, of the start and of the target's own best choice, on every target."""
-        rows = zip(self.request.targets, self.problems, agreement.own, strict=True)
+    def outcomes(self, choice: Choice, minimax: MinimaxSolution) -> tuple[TargetOutcome, ...]:
+        """The times of the choice, of the baseline and of the target's own best choice, on every target."""
+        rows = zip(self.request.targets, self.problems, minimax.own, strict=True)
         return tuple(
-            Outcome(
-                model.name, problem.price(choice), problem.price(self.start), own.price, self.signatures(own.choice)
+            TargetOutcome(
+                model.name,
+                problem.price(choice),
+                problem.price(self.baseline_choice),
+                own.price,
+                self.signatures(own.choice),
             )
             for model, problem, own in rows
         )

@@ -1,14 +1,14 @@
-"""The linear program of a planning problem, in HiGHS's terms.
+"""The linear program of a planning problem, for HiGHS.
 
     x[op, option]            binary: the op takes the option; exactly one per op
-    w[use, given, needed]    flow: the tensor is given in one state and needed there in another
-                             sum over needed = what the producer gives;  sum over given = what the consumer needs
+    w[use, from, to]         flow: the tensor is produced in state `from`, and the use requires state `to`
+                             sum over `to` = x of the producer;  sum over `from` = x of the consumer
     y[tensor, cast]          the cast is required:  y >= sum of the flows of each single use that require it
 
 The flows make the relaxation tight: with two states per tensor it is a cut problem and its vertices are integral. The
 objective is the excess over the cheapest option of every op.
 
-The bound does not rest on the solver's tolerances: with all variables in [0, 1], any multipliers u of the rows prove
+The bound is independent of the solver's tolerances: with all variables in [0, 1], any multipliers u of the rows prove
 
     min cx  >=  sum of u_i * (the bound of row i that u_i pushes against)  +  sum of min(0, (c - uA)_j)
 """
@@ -45,12 +45,12 @@ class _Rows:
 
 
 class Program:
-    """The linear program of a part.
+    """The linear program of a planning problem.
 
     Args:
-        problem: the part.
-        limit: the excess of a known choice. A better choice contains nothing more expensive, so larger prices are cut off at
-            the limit, which keeps all prices in a range that floating-point numbers can distinguish.
+        problem: the planning problem.
+        limit: the excess of a known choice. A better choice contains no larger price, so that prices are clamped to the limit.
+            All prices are divided by it, because the solver has absolute tolerances.
     """
 
     def __init__(self, problem: Problem, limit: float) -> None:
@@ -60,46 +60,46 @@ class Program:
         self.rows = _Rows()
         self.first: list[int] = []
         for options in problem.ops:
-            least = min(option.price for option in options)
+            cheapest = min(option.price for option in options)
             self.first.append(len(self.prices))
-            columns = [self._column(option.price - least) for option in options]
+            columns = [self._column(option.price - cheapest) for option in options]
             self.rows.add(columns, (), 1.0, 1.0)
         self.binaries = len(self.prices)
         self._add_tensors()
 
     def _add_tensors(self) -> None:
-        gives: list[dict[int, list[int]]] = [{} for _ in self.problem.tensors]
-        needs: list[list[dict[int, list[int]]]] = [
-            [{state: []} for state in tensor.needed] for tensor in self.problem.tensors
+        produced: list[dict[int, list[int]]] = [{} for _ in self.problem.tensors]
+        required: list[list[dict[int, list[int]]]] = [
+            [{state: []} for state in tensor.required_states] for tensor in self.problem.tensors
         ]
         for first, options in zip(self.first, self.problem.ops, strict=True):
             uses: dict[tuple[int, int], dict[int, list[int]]] = {}
             for column, option in enumerate(options, first):
-                for index, state in option.gives:
-                    gives[index].setdefault(state, []).append(column)
-                for position, (index, state) in enumerate(option.needs):
+                for index, state in option.result_states:
+                    produced[index].setdefault(state, []).append(column)
+                for position, (index, state) in enumerate(option.operand_states):
                     uses.setdefault((position, index), {}).setdefault(state, []).append(column)
             for (_, index), states in uses.items():
-                needs[index].append(states)
-        for tensor, given, used in zip(self.problem.tensors, gives, needs, strict=True):
-            if tensor.given is not None:
-                given = {tensor.given: []}
-            self._add_tensor(tensor, given, used)
+                required[index].append(states)
+        for tensor, states, used in zip(self.problem.tensors, produced, required, strict=True):
+            if tensor.source_state is not None:
+                states = {tensor.source_state: []}
+            self._add_tensor(tensor, states, used)
 
-    def _add_tensor(self, tensor: Tensor, given: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
+    def _add_tensor(self, tensor: Tensor, states: dict[int, list[int]], uses: list[dict[int, list[int]]]) -> None:
         """Add the flows and casts of one tensor. A state with an empty list of columns is certain."""
         shared = [self._column(price) for price in tensor.prices] if len(uses) > 1 else None
         for use in uses:
             flows: dict[tuple[int, int], int] = {}
             required: dict[int, list[int]] = defaultdict(list)
-            for pair in ((g, n) for g in given for n in use):
+            for pair in ((g, n) for g in states for n in use):
                 if pair not in tensor.casts:
                     continue
                 cast = tensor.casts[pair]
                 flows[pair] = self._column(0.0 if cast is None or shared is not None else tensor.prices[cast])
                 if cast is not None:
                     required[cast].append(flows[pair])
-            for state, columns in given.items():
+            for state, columns in states.items():
                 self._balance([flow for (g, _), flow in flows.items() if g == state], columns)
             for state, columns in use.items():
                 self._balance([flow for (_, n), flow in flows.items() if n == state], columns)
@@ -133,7 +133,7 @@ class Program:
             solver.setOptionValue(name, setting)
         solver.passModel(self.model(integral))
         if integral:
-            self.suggest(solver, start)
+            self.set_start(solver, start)
         solver.run()
         info, solution = solver.getInfo(), solver.getSolution()
         bound = info.mip_dual_bound if integral else self._bound(np.asarray(solution.row_dual))
@@ -158,7 +158,7 @@ class Program:
         return float((multipliers * lower).sum() + np.minimum(reduced, 0.0).sum())
 
     def model(self, integral: bool) -> Any:
-        """The program in HiGHS's own form."""
+        """The program as a HighsLp; with `integral` the options are integers."""
         model = highspy.HighsLp()
         count = len(self.prices)
         model.num_col_ = count
@@ -177,8 +177,8 @@ class Program:
             model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (count - self.binaries)
         return model
 
-    def suggest(self, solver: Any, start: Sequence[int]) -> None:
-        """Pass the start to the solver as an incumbent; the solver completes flows and casts."""
+    def set_start(self, solver: Any, start: Sequence[int]) -> None:
+        """Pass a MIP start to the solver, which completes flows and casts."""
         values = np.zeros(self.binaries)
         values[[first + option for first, option in zip(self.first, start, strict=True)]] = 1.0
         solver.setSolution(self.binaries, np.arange(self.binaries, dtype=np.int32), values)

@@ -52,7 +52,7 @@ class BoundaryUnit:
         return ins + [Slot("out", index) for index, value in enumerate(self.outputs) if value is not None]
 
     def complete(self, at: Slot | None = None, format: Format | None = None) -> Signature | Inapplicable:
-        """The signature that has a format at a slot; the canonical one by default."""
+        """The signature with a given format at a slot, or else the canonical one; the reason if there is none."""
         formats = formats_at(self.op, self.boundary_value, None if at is None else self._port(at), format)
         return formats if isinstance(formats, Inapplicable) else self._signature(formats, Padding.ZERO)
 
@@ -92,17 +92,17 @@ class RegionTree:
         values: all values.
         graph_of_value: the graph that contains a value.
         graph_of_unit: the graph that contains a unit.
-        runs: the number of times that each graph is expected to run, or by which it is weighted.
+        runs: the expected number of runs of each graph, or 1 if it is not a weight.
         writers: the unit that produces a value, and the index of the output; no entry for inputs of the graph and constants.
         readers: the units that read a value, and the index of the input.
     """
 
-    def __init__(self, graph: Graph, *, by_runs: bool = True) -> None:
-        """Collect the units of a graph; by default, a body is weighted with the number of times that it is expected to run."""
+    def __init__(self, graph: Graph, *, weights_by_runs: bool = True) -> None:
+        """Collect the units of a graph; by default, the prices in a body are multiplied by its expected number of runs."""
         self.graph = graph
         runs = expected_runs(graph)
-        self._by_runs = by_runs
-        self.runs = runs if by_runs else dict.fromkeys(runs, 1.0)
+        self._by_runs = weights_by_runs
+        self.runs = runs if weights_by_runs else dict.fromkeys(runs, 1.0)
         self.units: list[Unit] = []
         self.graph_of_value: dict[Value, Graph] = {value: each for each in self.runs for value in each.values}
         self.graph_of_unit: dict[Unit, Graph] = {}

@@ -14,29 +14,26 @@ envelope. If no single choice attains the maximum, a gap remains, and the intege
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 
 import highspy
 import numpy as np
 
 from layoutopt.planner.deadline import NO_DEADLINE, Deadline
-from layoutopt.planner.problem import TOLERANCE, Option, Problem, Solution, Tensor
+from layoutopt.planner.problem import DEFAULT_TIME_LIMIT, TOLERANCE, Choice, Option, Problem, Solution, Tensor
 from layoutopt.planner.program import Program
 from layoutopt.planner.solver import solve
 
-ROUNDS = 24  # of cutting planes; two problems need about six
-PATIENCE = 20.0  # seconds for the integer program, where the caller sets no limit
-
-Choice: TypeAlias = tuple[int, ...]
+MAX_CUTTING_PLANES = 24  # two problems need about six
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """A choice that is good in every problem.
+class MinimaxSolution:
+    """A choice with a small worst regret over all problems.
 
     Attributes:
         choice: the number of the chosen option, per op.
-        own: the best of each problem by itself.
+        own: the best solution of each problem alone.
         gap: the largest possible distance of the worst ratio to the minimum, as a fraction; 0 if it is proven minimal.
     """
 
@@ -49,13 +46,15 @@ class Agreement:
         """Whether the solver has proven that no choice has a smaller worst ratio."""
         return self.gap == 0.0 and all(each.optimal for each in self.own)
 
-    def unproven(self) -> "Agreement":
-        """The choice without bounds, since it was found for problems with fewer options."""
+    def unproven(self) -> "MinimaxSolution":
+        """The same choice without bounds, for problems from which options were left out."""
         own = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.own)
-        return Agreement(self.choice, own, 1.0)
+        return MinimaxSolution(self.choice, own, 1.0)
 
 
-def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: Deadline = NO_DEADLINE) -> Agreement:
+def least_regret(
+    problems: Sequence[Problem], start: Sequence[int], deadline: Deadline = NO_DEADLINE
+) -> MinimaxSolution:
     """The choice with the smallest worst regret.
 
     Args:
@@ -63,16 +62,16 @@ def least_regret(problems: Sequence[Problem], start: Sequence[int], deadline: De
         start: a feasible choice, which is returned if no other is better.
         deadline: after it the best choice so far is returned, with its gap.
     """
-    own = tuple(solve(problem, start, deadline.left) for problem in problems)
+    own = tuple(solve(problem, start, deadline.remaining) for problem in problems)
     if len(own) == 1:
-        return Agreement(own[0].choice, own, own[0].gap)
+        return MinimaxSolution(own[0].choice, own, own[0].gap)
     search = _Search(problems, own, deadline)
     for choice in (tuple(start), *(solution.choice for solution in own)):
         search.add(choice)
     if not search.found:
-        return Agreement(own[0].choice, own, 1.0)
+        return MinimaxSolution(own[0].choice, own, 1.0)
     choice, gap = search.run()
-    return Agreement(choice, own, gap)
+    return MinimaxSolution(choice, own, gap)
 
 
 class _Search:
@@ -80,7 +79,7 @@ class _Search:
 
     Args:
         problems: one per target, of the same ops, options and casts; only prices differ.
-        own: the best of each by itself.
+        own: the best solution of each problem alone.
         deadline: the end of the time.
     """
 
@@ -101,31 +100,31 @@ class _Search:
 
     def run(self) -> tuple[Choice, float]:
         """The best choice and its gap."""
-        bound = self._cut()
-        if self._worst() > bound * (1 + TOLERANCE):
-            bound = max(bound, self._finish(bound))
-        worst = self._worst()
+        bound = self._cutting_planes()
+        if self._worst_ratio() > bound * (1 + TOLERANCE):
+            bound = max(bound, self._integer_program(bound))
+        worst = self._worst_ratio()
         return self._best(), 0.0 if worst <= bound * (1 + TOLERANCE) else (worst - bound) / worst
 
     def _best(self) -> Choice:
         return min(self.found, key=lambda choice: max(self.found[choice]))
 
-    def _worst(self) -> float:
+    def _worst_ratio(self) -> float:
         return max(self.found[self._best()])
 
-    def _cut(self) -> float:
-        """Add choices until the envelope has no better weights; returns a lower bound on the worst ratio of all choices."""
+    def _cutting_planes(self) -> float:
+        """Add choices until the bound stops growing; returns a lower bound on the worst ratio of all choices."""
         bound = max(each.lower_bound / scale for each, scale in zip(self.own, self.scales, strict=True))
-        for _ in range(ROUNDS):
-            weights, height = self._highest()
+        for _ in range(MAX_CUTTING_PLANES):
+            weights, height = self._envelope_maximum()
             means = [(float(np.dot(weights, ratios)), choice) for choice, ratios in self.found.items()]
-            solution = solve(self._weighted(weights), min(means)[1], self.deadline.left)
+            solution = solve(self._weighted(weights), min(means)[1], self.deadline.remaining)
             bound = max(bound, solution.lower_bound)
-            if not self.add(solution.choice) or height <= bound * (1 + TOLERANCE) or self.deadline.left == 0.0:
+            if not self.add(solution.choice) or height <= bound * (1 + TOLERANCE) or self.deadline.remaining == 0.0:
                 break
         return bound
 
-    def _highest(self) -> tuple[list[float], float]:
+    def _envelope_maximum(self) -> tuple[list[float], float]:
         """The weights that maximise the price of the cheapest choice: max t, t <= w.r for every choice, sum of w = 1."""
         solver = _solver()
         weights = [solver.addVariable(0.0, 1.0) for _ in self.problems]
@@ -137,31 +136,32 @@ class _Search:
         values = solver.getSolution().col_value
         return [max(0.0, value) for value in values[:-1]], float(values[-1])
 
-    def _finish(self, bound: float) -> float:
+    def _integer_program(self, bound: float) -> float:
         """Solve the integer program: min t, t >= the ratio in every problem. Returns the bound that it proves.
 
-        A better choice contains no price above the worst ratio so far, so larger prices are cut off.
+        A better choice contains no price above the worst ratio so far, so that larger prices are clamped.
         """
-        worst = self._worst()
-        floors = [sum(min(option.price for option in options) for options in problem.ops) for problem in self.problems]
+        worst = self._worst_ratio()
+        lower_bounds = [problem.lower_bound() for problem in self.problems]
         limits = [
-            max(worst * scale - floor, TOLERANCE * scale) for scale, floor in zip(self.scales, floors, strict=True)
+            max(worst * scale - lower, TOLERANCE * scale)
+            for scale, lower in zip(self.scales, lower_bounds, strict=True)
         ]
         programs = [Program(problem, limit) for problem, limit in zip(self.problems, limits, strict=True)]
         model = programs[0].model(integral=True)
         count = model.num_col_
-        left = self.deadline.left
-        solver = _solver(mip_rel_gap=TOLERANCE, time_limit=PATIENCE if left is None else left)
+        remaining = self.deadline.remaining
+        solver = _solver(mip_rel_gap=TOLERANCE, time_limit=DEFAULT_TIME_LIMIT if remaining is None else remaining)
         model.col_cost_ = np.zeros(count)
         solver.passModel(model)
         solver.addCol(1.0, bound, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
-        for program, limit, floor, scale in zip(programs, limits, floors, self.scales, strict=True):
+        for program, limit, lower, scale in zip(programs, limits, lower_bounds, self.scales, strict=True):
             prices = np.asarray(program.prices) * (limit / scale)
             (used,) = np.nonzero(prices)
             columns = np.append(used, count).astype(np.int32)
             factors = np.append(-prices[used], 1.0)
-            solver.addRow(floor / scale, highspy.kHighsInf, len(columns), columns, factors)
-        programs[0].suggest(solver, self._best())
+            solver.addRow(lower / scale, highspy.kHighsInf, len(columns), columns, factors)
+        programs[0].set_start(solver, self._best())
         solver.run()
         info, values = solver.getInfo(), np.asarray(solver.getSolution().col_value)
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -177,7 +177,7 @@ class _Search:
 
         ops = [
             [
-                Option(mixed([each.price for each in options]), options[0].gives, options[0].needs)
+                Option(mixed([each.price for each in options]), options[0].result_states, options[0].operand_states)
                 for options in zip(*several, strict=True)
             ]
             for several in zip(*(problem.ops for problem in self.problems), strict=True)
@@ -186,8 +186,8 @@ class _Search:
             Tensor(
                 several[0].casts,
                 [mixed(prices) for prices in zip(*(each.prices for each in several), strict=True)],
-                several[0].given,
-                several[0].needed,
+                several[0].source_state,
+                several[0].required_states,
             )
             for several in zip(*(problem.tensors for problem in self.problems), strict=True)
         ]

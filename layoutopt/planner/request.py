@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.cost import CostModel, Several
+from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Value
@@ -21,8 +21,8 @@ class PlanRequest:
         free_constants: whether constants are converted ahead of time, at no cost.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
-        by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
-        guards: the cost model at other sizes, at which the plan may not be slower than the original graph.
+        weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
+        guards: the cost model at each guard point, where the plan may not be slower than the original graph.
     """
 
     graph: Graph
@@ -31,15 +31,16 @@ class PlanRequest:
     free_constants: bool = True
     keeps_qdq_groups: bool = False
     deadline: Deadline = NO_DEADLINE
-    by_runs: bool = True
+    weights_by_runs: bool = True
     guards: Sequence[CostModel] = ()
 
     @property
     def targets(self) -> tuple[CostModel, ...]:
         """The cost model of every target."""
-        return self.cost_model.models if isinstance(self.cost_model, Several) else (self.cost_model,)
+        return self.cost_model.models if isinstance(self.cost_model, MultiTargetCostModel) else (self.cost_model,)
 
     @property
     def target_guards(self) -> list[CostModel]:
-        """The cost model of every target at each of the other sizes."""
-        return [each for guard in self.guards for each in (guard.models if isinstance(guard, Several) else (guard,))]
+        """The cost model of every target at each guard point."""
+        models = [each.models if isinstance(each, MultiTargetCostModel) else (each,) for each in self.guards]
+        return [model for several in models for model in several]

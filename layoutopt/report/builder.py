@@ -15,7 +15,7 @@ from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, 
 from layoutopt.ops.region_ops import expected_runs, region_rule
 from layoutopt.ops.without_signature import why_without_signature
 from layoutopt.passes.base import Note
-from layoutopt.planner import Outcome, Plan, planned_qdq_groups
+from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
     ChoiceReport,
@@ -174,7 +174,7 @@ def _outcome_reports(found: Sequence[Site], plan: Plan) -> list[TargetReport]:
     ]
 
 
-def agreeing(outcomes: Sequence[Outcome]) -> int:
+def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
     """The number of ops for which all targets alone would choose the same formats."""
     first, *others = outcomes
     return sum(

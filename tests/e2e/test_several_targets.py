@@ -10,7 +10,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cli import main
-from layoutopt.cost import Several
+from layoutopt.cost import MultiTargetCostModel
 from layoutopt.cost_models import find_target, load_target
 from layoutopt.cost_models.registry import EXTENSIONS
 from layoutopt.errors import TargetError
@@ -54,7 +54,7 @@ def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto
 
 def test_the_same_target_twice_regrets_nothing(model: onnx.ModelProto) -> None:
     twin = load_target("gpu-hopper")
-    plan = layoutopt.optimize(model, Several([twin, twin]), verify=False).plan
+    plan = layoutopt.optimize(model, MultiTargetCostModel([twin, twin]), verify=False).plan
     assert plan is not None
     assert [each.regret for each in plan.outcomes] == pytest.approx([0.0, 0.0], abs=1e-6)
 

@@ -25,9 +25,12 @@ NHWC = Format.parse("NHWC")
 def repriced(problem: Problem, random: Random) -> Problem:
     """The same ops, options and casts at other prices."""
     return Problem(
-        [[Option(random.random(), each.gives, each.needs) for each in options] for options in problem.ops],
         [
-            Tensor(each.casts, [random.random() for _ in each.prices], each.given, each.needed)
+            [Option(random.random(), each.result_states, each.operand_states) for each in options]
+            for options in problem.ops
+        ],
+        [
+            Tensor(each.casts, [random.random() for _ in each.prices], each.source_state, each.required_states)
             for each in problem.tensors
         ],
     )

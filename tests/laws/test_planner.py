@@ -66,10 +66,10 @@ def paid(problem: Problem, choice: tuple[int, ...]) -> float:
     chosen = [options[index] for options, index in zip(problem.ops, choice, strict=True)]
     due = set()
     for index, tensor in enumerate(problem.tensors):
-        given = [state for option in chosen for where, state in option.gives if where == index]
-        has = given[0] if given else tensor.given
-        wants = [state for option in chosen for where, state in option.needs if where == index]
-        for state in (*wants, *tensor.needed):
+        given = [state for option in chosen for where, state in option.result_states if where == index]
+        has = given[0] if given else tensor.source_state
+        wants = [state for option in chosen for where, state in option.operand_states if where == index]
+        for state in (*wants, *tensor.required_states):
             if has is None or (has, state) not in tensor.casts:
                 return inf
             due.add((index, tensor.casts[has, state]))
@@ -135,8 +135,14 @@ def priced_anew(problem: Problem, seed: int) -> Problem:
     def price(old: float) -> float:
         return old * float(10 ** rng.normal(scale=0.5))
 
-    ops = [[Option(price(each.price), each.gives, each.needs) for each in options] for options in problem.ops]
-    tensors = [Tensor(each.casts, [*map(price, each.prices)], each.given, each.needed) for each in problem.tensors]
+    ops = [
+        [Option(price(each.price), each.result_states, each.operand_states) for each in options]
+        for options in problem.ops
+    ]
+    tensors = [
+        Tensor(each.casts, [*map(price, each.prices)], each.source_state, each.required_states)
+        for each in problem.tensors
+    ]
     return Problem(ops, tensors)
 
 

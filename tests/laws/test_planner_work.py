@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from layoutopt.cost import CostModel, Several
+from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models import load_target
 from layoutopt.formats import Format
 from layoutopt.ir import DType, Graph, Op, TensorType, Value
@@ -161,7 +161,9 @@ def stopped_after(
     monkeypatch.setattr(deadline, "monotonic", _Clock())
     limit = Deadline(seconds, start=0.0)
     models = [load_target(each) for each in targets.split(",")]
-    return make_plan(PlanRequest(chain(10), Several(models) if models[1:] else models[0], deadline=limit, **settings))
+    return make_plan(
+        PlanRequest(chain(10), MultiTargetCostModel(models) if models[1:] else models[0], deadline=limit, **settings)
+    )
 
 
 @pytest.mark.parametrize("targets", ["ascend-910b", "ascend-910b,gpu-hopper"])

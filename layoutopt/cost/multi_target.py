@@ -7,7 +7,7 @@ from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import OperandFormats
 
 
-class Several:
+class MultiTargetCostModel:
     """The kernels of all targets and the mean of their prices, from which the planner makes one plan for all of them."""
 
     def __init__(self, models: Sequence[CostModel]) -> None:

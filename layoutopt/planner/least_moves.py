@@ -1,7 +1,7 @@
-"""The minimum of moves: the planning problem with a price of 1 for a cast and 0 for a kernel.
+"""The least number of moves: the planning problem with a price of 1 for a cast and 0 for a kernel.
 
-A plan that minimises seconds need not have the fewest moves, since a slower kernel may read a value as it is stored. The
-minimum is a bound and a measure of the cost of the formats, not a plan to prefer.
+The fastest plan may have more moves, if a faster kernel requires a conversion. The result is a lower bound for comparison, not
+a plan.
 """
 
 from dataclasses import replace
@@ -22,11 +22,11 @@ def least_moves(request: PlanRequest) -> int:
         request: the planning request. The kernels of its target determine the candidates; an emulated op counts the conversions
             within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
     """
-    plan = make_plan(replace(request, cost_model=_Counting(request.cost_model), by_runs=False, guards=()))
+    plan = make_plan(replace(request, cost_model=_MoveCounter(request.cost_model), weights_by_runs=False, guards=()))
     return max(0, ceil(plan.lower_bound - _ROUNDING))
 
 
-class _Counting(CostModelWrapper):
+class _MoveCounter(CostModelWrapper):
     """A cost model with the kernels of another model and a price of 1 for every move."""
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
