@@ -44,17 +44,17 @@ def _check_model(model: Path, show_all: bool, json: Path | None, *, force: bool)
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.check import model_record, print_model
     from layoutopt.cli.rendering.progress import ProgressLine
-    from layoutopt.report.fitness import check_model
+    from layoutopt.report.compatibility import check_model
 
     record = JsonRecord(json, model, force=force)
     with ProgressLine() as progress:
-        fitness = check_model(model, progress)
-    record.write(model_record(model, fitness))
+        compatibility = check_model(model, progress)
+    record.write(model_record(model, compatibility))
     if not record.is_printed:
         with after_writing(record.files):
-            print_model(model, fitness, show_all)
-    if fitness.problems:
-        problem, hint = next(iter(fitness.problems.items()))
+            print_model(model, compatibility, show_all)
+    if compatibility.problems:
+        problem, hint = next(iter(compatibility.problems.items()))
         raise UnfitError(problem, where=str(model), hint=hint)
 
 
@@ -62,7 +62,7 @@ def _check_kernels(show_all: bool, json: Path | None, *, force: bool) -> None:
     from layoutopt.cli.files.after_writing import after_writing
     from layoutopt.cli.files.json_record import JsonRecord
     from layoutopt.cli.rendering.check import kernels_record, print_kernels
-    from layoutopt.report.fitness import check_kernels, this_machine
+    from layoutopt.report.compatibility import check_kernels, this_machine
 
     record = JsonRecord(json, force=force)
     machine, found = this_machine(), check_kernels()

@@ -11,8 +11,8 @@ from pathlib import Path
 from layoutopt.files.onnx_file import is_onnx_file
 
 PICTURE_MARK = "<!-- drawn by layoutopt -->"
-_LONGEST = 1 << 28  # bytes of the largest text file that is read
-_HEAD = 4096  # bytes
+_MAX_TEXT_BYTES = 1 << 28  # bytes of the largest text file that is read
+_HEAD_BYTES = 4096  # bytes
 
 
 class FileKind(Enum):
@@ -35,11 +35,11 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
         case FileKind.MODEL:
             return is_onnx_file(path)
         case FileKind.WEIGHTS:
-            return False  # raw bytes have no mark
+            return False  # raw bytes cannot be recognised
         case FileKind.PICTURE:
-            return PICTURE_MARK in _text(path, _HEAD)
+            return PICTURE_MARK in _text(path, _HEAD_BYTES)
         case FileKind.GRAPH_TEXT:
-            return _text(path, _HEAD).startswith("graph ")
+            return _text(path, _HEAD_BYTES).startswith("graph ")
         case FileKind.REPORT:
             return "layoutopt_version" in _json(_text(path))
         case FileKind.MEASUREMENTS:
@@ -48,9 +48,9 @@ def is_predecessor(path: Path, kind: FileKind) -> bool:
             return _is_calibrated(_text(path))
 
 
-def _text(path: Path, length: int = _LONGEST) -> str:
+def _text(path: Path, length: int = _MAX_TEXT_BYTES) -> str:
     """The beginning of a text file; empty if it is too long to be one of layoutopt's."""
-    if path.stat().st_size > _LONGEST:
+    if path.stat().st_size > _MAX_TEXT_BYTES:
         return ""
     with path.open("rb") as file:
         return file.read(length).decode("utf-8", "replace")

@@ -20,10 +20,10 @@ from layoutopt.plot.style import FAINT, FONT, INK, PADDING, PAPER, hue, printabl
 _CELL = 30.0
 _GAP = 16.0
 _MARGIN = 28.0
-_MOST_CELLS = 4096
-_WIDEST = 24  # cells of a row
-_LINE = 15.0
-_BLOCK = 4  # matrices per line, if a line is broken, are a multiple of this
+_MAX_CELLS = 4096
+_MAX_ROW_CELLS = 24  # cells of a row
+_CAPTION_HEIGHT = 15.0
+_LINE_MULTIPLE = 4  # if a line of matrices is broken, it has a multiple of this number of matrices
 
 
 def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawing:
@@ -37,14 +37,14 @@ def draw_memory(layout: Layout, name: str = "", axes: str = "") -> drawsvg.Drawi
     Raises:
         FormatError: the tensor is too large for a picture, or empty.
     """
-    if not 0 < layout.capacity <= _MOST_CELLS:
+    if not 0 < layout.capacity <= _MAX_CELLS:
         raise FormatError(
-            f"{layout.capacity} elements cannot be drawn", where=str(layout.format), hint=f"1 to {_MOST_CELLS} can"
+            f"{layout.capacity} elements cannot be drawn", where=str(layout.format), hint=f"1 to {_MAX_CELLS} can"
         )
-    return _Picture(layout, name, axes).draw()
+    return _MemoryDrawing(layout, name, axes).draw()
 
 
-class _Picture:
+class _MemoryDrawing:
     def __init__(self, layout: Layout, name: str, axes: str) -> None:
         self.layout = layout
         self.name = name
@@ -54,15 +54,15 @@ class _Picture:
         grid = np.meshgrid(*(np.arange(dim) for dim in layout.shape), indexing="ij")
         offsets = layout.offset(*grid) if layout.rank else np.zeros((), np.int64)
         self.offsets = np.asarray(offsets).reshape(self.shape)
-        self.run = self._run()
-        self.parts: list[drawsvg.DrawingElement] = []
+        self.row_length = self._row_length()
+        self.elements: list[drawsvg.DrawingElement] = []
         self.right = 0.0
 
-    def _run(self) -> int:
+    def _row_length(self) -> int:
         """The number of offsets per row of memory: the product of as many innermost dimensions as fit into a row."""
         length = 1
         for extent, stride in reversed(list(zip(self.layout.physical_shape, self.layout.strides, strict=True))):
-            if stride == length and length * extent <= _WIDEST:
+            if stride == length and length * extent <= _MAX_ROW_CELLS:
                 length *= extent
             elif extent != 1:
                 break
@@ -76,11 +76,11 @@ class _Picture:
         width, height = self.right + _MARGIN, below + _MARGIN
         figure = drawsvg.Drawing(width, height, font_family=FONT)
         figure.append(drawsvg.Rectangle(0, 0, width, height, fill=PAPER))
-        figure.extend(self.parts)
+        figure.extend(self.elements)
         return figure
 
     def _text(self, text: str, x: float, y: float, size: float, **style: object) -> None:
-        self.parts.append(drawsvg.Text(printable(text), round(size, 1), x, y, **{"fill": INK, **style}))
+        self.elements.append(drawsvg.Text(printable(text), round(size, 1), x, y, **{"fill": INK, **style}))
         if style.get("text_anchor") != "middle":
             self.right = max(self.right, x + 0.55 * size * len(text))
 
@@ -104,13 +104,13 @@ class _Picture:
         leading = self.shape[:-2]
         across = leading[-1] if leading else 1
         per_line = max(1, min(across, int(1200 // (columns * _CELL + _GAP))))
-        if per_line < across and per_line > _BLOCK:
-            per_line -= per_line % _BLOCK
+        if per_line < across and per_line > _LINE_MULTIPLE:
+            per_line -= per_line % _LINE_MULTIPLE
         centres: dict[int, tuple[float, float]] = {}
         y = top
         for outer in np.ndindex(*leading[:-1]):
             for start in range(0, across, per_line):
-                y += _LINE
+                y += _CAPTION_HEIGHT
                 for position, inner in enumerate(range(start, min(start + per_line, across))):
                     at = (*outer, inner) if leading else ()
                     x = _MARGIN + position * (columns * _CELL + _GAP)
@@ -140,21 +140,21 @@ class _Picture:
 
     def _path(self, centres: dict[int, tuple[float, float]]) -> None:
         """Draw the line through the cells in memory order."""
-        for before, after in pairwise(self._followed()):
-            near = before // self.run == after // self.run
+        for before, after in pairwise(self._line_offsets()):
+            near = before // self.row_length == after // self.row_length
             (x1, y1), (x2, y2) = centres[before], centres[after]
             style = {"stroke_width": 1.6, "opacity": 0.5} if near else {"stroke_dasharray": "3 3", "opacity": 0.35}
             # A step across other cells is an arc, since a straight line would hide the steps below it.
-            reach = hypot(x2 - x1, y2 - y1)
-            bulge = 0.0 if reach < 1.5 * _CELL else min(0.12 * reach, 0.45 * _CELL)
-            bend = (x1 + x2) / 2 + bulge * (y2 - y1) / reach, (y1 + y2) / 2 - bulge * (x2 - x1) / reach
+            distance = hypot(x2 - x1, y2 - y1)
+            bulge = 0.0 if distance < 1.5 * _CELL else min(0.12 * distance, 0.45 * _CELL)
+            bend = (x1 + x2) / 2 + bulge * (y2 - y1) / distance, (y1 + y2) / 2 - bulge * (x2 - x1) / distance
             arc = drawsvg.Path(stroke=INK, fill="none", **style)
             arc.M(x1, y1).Q(*(round(each, 1) for each in (*bend, x2, y2)))
-            self.parts.append(arc)
+            self.elements.append(arc)
             if not near:
-                self.parts.append(_head(x1, y1, x2, y2))
+                self.elements.append(_head(x1, y1, x2, y2))
 
-    def _followed(self) -> list[int]:
+    def _line_offsets(self) -> list[int]:
         """The offsets on the line: all, or the first ones if the line would alternate between matrices."""
         flat = self.offsets.reshape(-1, self.shape[-2] * self.shape[-1])
         order = np.argsort(flat, axis=None)
@@ -171,10 +171,10 @@ class _Picture:
         left = _MARGIN + 40
         self._text("memory", _MARGIN, top, 13, font_weight="bold")
         rows = list(self._rows())
-        columns = max(1, min(len(rows), int(1100 // (self.run * _CELL + 60))))
+        columns = max(1, min(len(rows), int(1100 // (self.row_length * _CELL + 60))))
         height = -(-len(rows) // columns)
         for number, (first, labels) in enumerate(rows):
-            x = left + number // height * (self.run * _CELL + 60)
+            x = left + number // height * (self.row_length * _CELL + 60)
             y = top + 10 + number % height * (_CELL + 3)
             self._text(str(first), x - 6, y + _CELL / 2 + 4, 11, fill=FAINT, text_anchor="end")
             for position, label in enumerate(labels):
@@ -187,25 +187,27 @@ class _Picture:
     def _rows(self) -> Iterator[tuple[int, list[str | None]]]:
         """The first offset of each row, and the labels of its elements; None for padding."""
         offsets = np.arange(self.layout.capacity)
-        held = self.layout.holds(offsets)
-        indices = np.stack([np.asarray(axis) for axis in self.layout.inverse(offsets[held])] or [np.zeros(1, int)], 1)
+        is_element = self.layout.holds(offsets)
+        indices = np.stack(
+            [np.asarray(axis) for axis in self.layout.inverse(offsets[is_element])] or [np.zeros(1, int)], 1
+        )
         used = [axis for axis, dim in enumerate(self.layout.shape) if dim > 1] or [0]
         labels: list[str | None] = [None] * len(offsets)
         separator = "" if max(self.layout.shape, default=1) <= 10 else ","
-        for offset, index in zip(offsets[held], indices, strict=True):
+        for offset, index in zip(offsets[is_element], indices, strict=True):
             labels[offset] = separator.join(str(index[axis]) for axis in used)
-        for first in range(0, len(labels), self.run):
-            yield first, labels[first : first + self.run]
+        for first in range(0, len(labels), self.row_length):
+            yield first, labels[first : first + self.row_length]
 
     # --- cells -----------------------------------------------------------------------------------------------------
 
     def _colour(self, offset: int) -> str:
         """The colour of the row of memory that contains the offset: distinct colours for up to 12 rows, else a ramp."""
-        count = -(-self.layout.capacity // self.run)
-        return hue(offset // self.run) if count <= 12 else ramp(offset / self.layout.capacity)
+        count = -(-self.layout.capacity // self.row_length)
+        return hue(offset // self.row_length) if count <= 12 else ramp(offset / self.layout.capacity)
 
     def _cell(self, x: float, y: float, colour: str) -> None:
-        self.parts.append(drawsvg.Rectangle(x, y, _CELL, _CELL, fill=colour, stroke=PAPER, stroke_width=1.5))
+        self.elements.append(drawsvg.Rectangle(x, y, _CELL, _CELL, fill=colour, stroke=PAPER, stroke_width=1.5))
         self.right = max(self.right, x + _CELL)
 
     def _centred(self, text: str, x: float, y: float, largest: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import drawsvg
 from grandalf.graphs import Edge, Vertex
-from grandalf.graphs import Graph as Net
+from grandalf.graphs import Graph as Hierarchy
 from grandalf.layouts import SugiyamaLayout
 
 from layoutopt.ir.cast import is_cast
@@ -23,7 +23,7 @@ _MARGIN = 28.0
 _CAST = "#d6455d"
 _PLAIN = "#e3e8ec"  # the colour of the canonical format
 _ONNX_ORDER = "ONNX order"
-_OTHERS = 10  # formats in the legend
+_MAX_LEGEND_FORMATS = 10  # formats in the legend
 
 
 @dataclass(slots=True)
@@ -42,10 +42,10 @@ def draw_plan(graph: Graph, title: str = "") -> drawsvg.Drawing:
         graph: the graph after planning, as in `Result.graph`.
         title: the title of the drawing.
     """
-    return _Picture(graph, title).draw()
+    return _PlanDrawing(graph, title).draw()
 
 
-class _Picture:
+class _PlanDrawing:
     def __init__(self, graph: Graph, title: str) -> None:
         self.graph = graph
         self.title = title
@@ -56,7 +56,9 @@ class _Picture:
 
     def _vertex(self, op: Op) -> Vertex:
         vertex = Vertex(op)
-        vertex.view = _Box(18.0, 18.0) if is_cast(op) else _Box(_WIDTH * 0.6 if _is_free(op) else _WIDTH, _HEIGHT)
+        vertex.view = (
+            _Box(18.0, 18.0) if is_cast(op) else _Box(_WIDTH * 0.6 if _is_metadata_only(op) else _WIDTH, _HEIGHT)
+        )
         return vertex
 
     def _edges(self) -> list[tuple[Op, Op, Value]]:
@@ -105,12 +107,12 @@ class _Picture:
         vertices = list(self.nodes.values())
         edges = [Edge(self.nodes[source], self.nodes[sink]) for source, sink, _ in self.edges]
         x = 0.0
-        for part in Net(vertices, edges).C:
-            layout = SugiyamaLayout(part)
+        for component in Hierarchy(vertices, edges).C:
+            layout = SugiyamaLayout(component)
             layout.xspace, layout.yspace = 18, 26
             layout.init_all()
             layout.draw()
-            boxes = [vertex.view for vertex in part.sV]
+            boxes = [vertex.view for vertex in component.sV]
             shift = x - min(box.xy[0] - box.w / 2 for box in boxes)
             for box in boxes:
                 box.xy = (round(box.xy[0] + shift, 1), round(box.xy[1], 1))
@@ -120,7 +122,11 @@ class _Picture:
         counts = Counter(_format(op.outputs[0]) for op in self.ops if op.outputs and op.outputs[0] is not None)
         casts = sum(is_cast(op) for op in self.ops)
         lines = [(colour, f"{name}  {counts[name]}") for name, colour in self.colours.items() if colour != _PLAIN]
-        return [(_PLAIN, f"{_ONNX_ORDER}  {counts[_ONNX_ORDER]}"), *lines[:_OTHERS], (_CAST, f"CastData  {casts}")]
+        return [
+            (_PLAIN, f"{_ONNX_ORDER}  {counts[_ONNX_ORDER]}"),
+            *lines[:_MAX_LEGEND_FORMATS],
+            (_CAST, f"CastData  {casts}"),
+        ]
 
     def _line(self, source: Op, sink: Op, value: Value) -> drawsvg.DrawingElement:
         start, end = self.nodes[source].view, self.nodes[sink].view
@@ -138,21 +144,21 @@ class _Picture:
             tip = f"CastData: {_storage(op.inputs[0])} -> {_storage(result)}"
             return [_with_tooltip(drawsvg.Lines(*corners, close=True, fill=_CAST), tip)]
         format = _format(result)
-        free = _is_free(op)
+        free = _is_metadata_only(op)
         tip = f"{op.name or op.kind}: {result.type if result is not None else ''} {_storage(result)}"
         left, top = x - box.w / 2, y - box.h / 2
         border = {"stroke": _CAST, "stroke_width": 2.5} if not free and isinstance(rule_of(op), View) else {}
         fill = self.colours.get(format, PAPER)
-        parts = [_with_tooltip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
+        elements = [_with_tooltip(drawsvg.Rectangle(left, top, box.w, box.h, rx=6, fill=fill, **border), tip)]
         first = size_for(op.op_type, box.w - 10, 12)
-        parts.append(
+        elements.append(
             drawsvg.Text(printable(op.op_type), first, x, y - 2, fill=FAINT if free else INK, text_anchor="middle")
         )
         shape = "?" if result is None or result.shape is None else "x".join(map(str, result.shape))
         second = f"{shape} {format}" if format not in ("", _ONNX_ORDER) else shape
         size = size_for(second, box.w - 10, 9)
-        parts.append(drawsvg.Text(printable(second), round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
-        return parts
+        elements.append(drawsvg.Text(printable(second), round(size, 1), x, y + 11, fill=FAINT, text_anchor="middle"))
+        return elements
 
 
 def _with_tooltip(element: drawsvg.DrawingElement, text: str) -> drawsvg.DrawingElement:
@@ -161,7 +167,7 @@ def _with_tooltip(element: drawsvg.DrawingElement, text: str) -> drawsvg.Drawing
     return element
 
 
-def _is_free(op: Op) -> bool:
+def _is_metadata_only(op: Op) -> bool:
     """Whether the op is metadata-only: it moves no data."""
     return isinstance(rule_of(op), View) and not moves_data(op)
 

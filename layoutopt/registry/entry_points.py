@@ -1,4 +1,4 @@
-"""Objects that installed packages declare under an entry point group, loaded when a registry first needs them.
+"""Objects that installed packages declare under an entry point group, loaded when a registry first requirement them.
 
     [project.entry-points."layoutopt.passes"]
     drop-repeats = "my_package.passes:DropRepeats"
@@ -24,8 +24,8 @@ class EntryPoints(Generic[T]):
 
     Args:
         group: the name of the group, `layoutopt.passes` for example.
-        accept: converts the object that an entry point refers to; raises TypeError or ValueError if it is unsuitable.
-        error: the class of the errors.
+        accept: checks and converts the object of an entry point; raises TypeError or ValueError if it is unsuitable.
+        error: the class of the errors that are raised.
     """
 
     def __init__(self, group: str, accept: Callable[[Any], T], error: type[LayoutoptError] = ExtensionError) -> None:
@@ -107,19 +107,19 @@ def package_of(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value.partition(":")[0]
 
 
-def instance_of(kind: type[Any], needs: str) -> Callable[[Any], Any]:
+def instance_of(kind: type[Any], requirement: str) -> Callable[[Any], Any]:
     """A function that takes an instance of a class, or a class or function that makes one without arguments.
 
     Args:
         kind: the class of the instance.
-        needs: the sentence of the error after the kind of an object that is something else.
+        requirement: text of the error for an object of another class, behind the name of that class.
     """
 
     def accept(found: Any) -> Any:
         is_maker = isinstance(found, type) or (callable(found) and not isinstance(found, kind))
         made = found() if is_maker else found
         if not isinstance(made, kind):
-            raise TypeError(f"is no {kind.__name__} but a {type(made).__name__}: {needs}")
+            raise TypeError(f"is no {kind.__name__} but a {type(made).__name__}: {requirement}")
         return made
 
     return accept

@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T]):
-    """Built-in objects by name, then those behind the entry points of a group; these are looked for only if need be.
+    """Built-in objects by name, then those of the entry points of a group.
 
-    A name of a built-in object always refers to that object.
+    Entry points are read only for names that no built-in object has.
     """
 
     def __init__(self, built_in: Mapping[str, T], added: EntryPoints[T]) -> None:

@@ -1,4 +1,4 @@
-"""Builder of the report of a planned graph: formats, casts and moved bytes per op, and the reason of each cast."""
+"""Builder of the report of a planned graph: the formats and costs of ops and casts, and the reason for each cast."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ Storages: TypeAlias = Sequence[Storage | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """An op and its graph.
+class LocatedOp:
+    """An op with its graph and the path of that graph.
 
     Attributes:
         op: the op.
@@ -47,24 +47,24 @@ class Site:
     runs: float
 
 
-def sites(graph: Graph) -> list[Site]:
+def located_ops(graph: Graph) -> list[LocatedOp]:
     """All ops of a graph and of the bodies of its control-flow ops, those of a body behind the op that has it."""
     runs = expected_runs(graph)
     found = []
-    pending = [Site(op, graph, "", 1.0) for op in reversed(graph.ops)]
+    pending = [LocatedOp(op, graph, "", 1.0) for op in reversed(graph.ops)]
     while pending:
-        site = pending.pop()
-        found.append(site)
-        bodies = site.op.bodies if region_rule(site.op) is not None else {}
+        located = pending.pop()
+        found.append(located)
+        bodies = located.op.bodies if region_rule(located.op) is not None else {}
         for name, body in reversed(bodies.items()):
-            path = f"{site.body}{'/' if site.body else ''}{site.op.name or _first_output(site.op)}/{name}"
-            pending += [Site(op, body, path, runs[body]) for op in reversed(body.ops)]
+            path = f"{located.body}{'/' if located.body else ''}{located.op.name or _first_output(located.op)}/{name}"
+            pending += [LocatedOp(op, body, path, runs[body]) for op in reversed(body.ops)]
     return found
 
 
 def planned_ops(graph: Graph) -> list[Op]:
     """All ops of a graph and its bodies but casts, in order."""
-    return [site.op for site in sites(graph) if not is_cast(site.op)]
+    return [located.op for located in located_ops(graph) if not is_cast(located.op)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +103,24 @@ def graph_report(
         keeps_qdq_groups: whether QDQ groups stay as they are.
         hardware: the cost model with all kernels of the target, for the formats that it prefers; `cost_model` by default.
     """
-    found = sites(graph)
-    groups = planned_qdq_groups({site.graph: site.runs for site in found}, cost_model, keeps_them=keeps_qdq_groups)
+    found = located_ops(graph)
+    groups = planned_qdq_groups(
+        {located.graph: located.runs for located in found}, cost_model, keeps_them=keeps_qdq_groups
+    )
     return GraphReport(
-        [_op_report(site, groups, cost_model, hardware or cost_model) for site in found if not is_cast(site.op)],
+        [
+            _op_report(located, groups, cost_model, hardware or cost_model)
+            for located in found
+            if not is_cast(located.op)
+        ],
         list(_cast_reports(found, cost_model, sizes)),
         _outcome_reports(found, plan) if plan is not None else [],
         _counts(found),
     )
 
 
-def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel, hardware: CostModel) -> OpReport:
-    op, graph = site.op, site.graph
+def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, hardware: CostModel) -> OpReport:
+    op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
     is_free = op in groups.fused or region_rule(op) is not None
@@ -131,15 +137,15 @@ def _op_report(site: Site, groups: QdqGroups, cost_model: CostModel, hardware: C
         output_axes=_axes(op.outputs, signature.outputs),
         preferred_inputs=_preferred(op.inputs, "in", preferred),
         preferred_outputs=_preferred(op.outputs, "out", preferred),
-        seconds=seconds * site.runs,
+        seconds=seconds * located.runs,
         moves_data=moves,
-        body=site.body,
+        body=located.body,
         reason=_why_moved(graph, op, signature) if moves else why_without_signature(op),
     )
 
 
 def growth_report(growth: Growth, size: int) -> GrowthReport:
-    """The growth requests, the largest first, with the size of all constants of the result in bytes."""
+    """The growth requests, the largest first; `size` is that of all constants of the result, in bytes."""
     rows = sorted(growth.requests, key=lambda each: each.nbytes, reverse=True)
     found: dict[bool, list[GrowthRequestReport]] = {True: [], False: []}
     for each in rows:
@@ -154,9 +160,9 @@ def growth_report(growth: Growth, size: int) -> GrowthReport:
     )
 
 
-def _outcome_reports(found: Sequence[Site], plan: Plan) -> list[TargetReport]:
-    """The effect of a plan for several targets on each of them, with the ops for which it alone would choose other formats."""
-    ops = [site for site in found if site.op in plan.signatures]
+def _outcome_reports(found: Sequence[LocatedOp], plan: Plan) -> list[TargetReport]:
+    """The effect of a plan on each of several targets, with the ops that have other formats in its own plan."""
+    ops = [located for located in found if located.op in plan.signatures]
     return [
         TargetReport(
             target=each.target,
@@ -165,9 +171,9 @@ def _outcome_reports(found: Sequence[Site], plan: Plan) -> list[TargetReport]:
             seconds_alone=each.alone,
             regret=each.regret,
             differs=[
-                _choice(site, each.signatures[site.op])
-                for site in ops
-                if _formats(each.signatures[site.op]) != _formats(plan.signatures[site.op])
+                _choice(located, each.signatures[located.op])
+                for located in ops
+                if _formats(each.signatures[located.op]) != _formats(plan.signatures[located.op])
             ],
         )
         for each in plan.outcomes
@@ -175,7 +181,7 @@ def _outcome_reports(found: Sequence[Site], plan: Plan) -> list[TargetReport]:
 
 
 def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
-    """The number of ops for which all targets alone would choose the same formats."""
+    """The number of ops with the same formats in the plans of all targets alone."""
     first, *others = outcomes
     return sum(
         all(_formats(each.signatures[op]) == _formats(signature) for each in others)
@@ -183,15 +189,15 @@ def agreeing(outcomes: Sequence[TargetOutcome]) -> int:
     )
 
 
-def _choice(site: Site, signature: Signature) -> ChoiceReport:
-    op = site.op
+def _choice(located: LocatedOp, signature: Signature) -> ChoiceReport:
+    op = located.op
     inputs, outputs = (
         tuple(storage and Storage(storage.format) for storage in side) for side in (signature.inputs, signature.outputs)
     )
     return ChoiceReport(
         name=op.name or _first_output(op),
         kind=op.kind,
-        body=site.body,
+        body=located.body,
         inputs=_texts(op.inputs, inputs),
         outputs=_texts(op.outputs, outputs),
         input_axes=_axes(op.inputs, inputs),
@@ -260,9 +266,9 @@ def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
 
 
-def _cast_reports(found: Sequence[Site], cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
-    for site in found:
-        op = site.op
+def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
+    for located in found:
+        op = located.op
         if not is_cast(op):
             continue
         source, copy = op.inputs[0], op.outputs[0]
@@ -274,15 +280,15 @@ def _cast_reports(found: Sequence[Site], cost_model: CostModel, sizes: Sizes) ->
             dst=copy.storage_text,
             axes=copy.format_text(Format.canonical(copy.storage.format.rank)),
             bytes=_bytes(source, sizes) + _bytes(copy, sizes),
-            seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * site.runs,
+            seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * located.runs,
             moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
-            body=site.body,
-            reason=_reason(site.graph, source, copy),
+            body=located.body,
+            reason=_cast_reason(located.graph, source, copy),
         )
 
 
-def _reason(graph: Graph, source: Value, copy: Value) -> str:
+def _cast_reason(graph: Graph, source: Value, copy: Value) -> str:
     producer = graph.producer(source)
     if producer is None:
         outer = "the graph input" if graph.root is graph else "the body input"
@@ -301,11 +307,11 @@ def _readers(graph: Graph, value: Value) -> str:
 
 def counts(graph: Graph) -> Counts:
     """The numbers of casts and view ops that move bytes; those in bodies count once."""
-    return _counts(sites(graph))
+    return _counts(located_ops(graph))
 
 
-def _counts(found: Sequence[Site]) -> Counts:
-    ops = [site.op for site in found]
+def _counts(found: Sequence[LocatedOp]) -> Counts:
+    ops = [located.op for located in found]
     casts = [(op.inputs[0], op.outputs[0]) for op in ops if is_cast(op)]
     weights = [source for source, _ in casts if source is not None and source.is_constant]
     moving = [
@@ -317,8 +323,8 @@ def _counts(found: Sequence[Site]) -> Counts:
         and not source.is_constant
         and moves(source, copy.storage)
     ]
-    renames = [op for op in ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
-    return Counts(casts=len(moving), transposes=len(renames), weight_casts=len(weights))
+    moving_views = [op for op in ops if moves_data(op) and not all(v is None or v.is_constant for v in op.inputs)]
+    return Counts(casts=len(moving), transposes=len(moving_views), weight_casts=len(weights))
 
 
 def _bytes(value: Value, sizes: Sizes) -> int:

@@ -99,7 +99,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registries without loaded entry points, before and after each test."""
     monkeypatch.setattr(base, "_RULES", dict(base._RULES))
     monkeypatch.setattr(pattern_base, "_PATTERNS", {name: [*each] for name, each in pattern_base._PATTERNS.items()})
-    catalog._added.cache_clear()
+    catalog._extension_entries.cache_clear()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
@@ -107,13 +107,13 @@ def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) 
     found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
     monkeypatch.setattr(group, "_found", found)
     monkeypatch.setattr(group, "_loaded", {})
-    catalog._added.cache_clear()
+    catalog._extension_entries.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _clean_after() -> object:
     yield
-    catalog._added.cache_clear()
+    catalog._extension_entries.cache_clear()
 
 
 def test_ops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from layoutopt.cli.rendering.terminal import footnote, key_values, section, show, styled_line, table, text
 from layoutopt.files import path_text
-from layoutopt.report.fitness import Fitness, KernelCheck, Machine
+from layoutopt.report.compatibility import Compatibility, KernelCheck, Machine
 from layoutopt.runtime.kernel_queries import Support
 from layoutopt.runtime.operator_usage import Usage
 from layoutopt.version import VERSION
@@ -19,40 +19,43 @@ _STYLES = {"kernel": "green", "composed": "yellow", "missing": "bold red", "unkn
 _WORDS = {"kernel": "kernel", "composed": "expanded to", "missing": "cannot run:", "unknown": "unknown:"}
 
 
-def print_model(model: Path, fitness: Fitness, show_all: bool) -> None:
+def print_model(model: Path, compatibility: Compatibility, show_all: bool) -> None:
     """Print the verdict on a model, and its operators without a kernel, or all operators."""
-    machine, problems = fitness.machine, fitness.problems
+    machine, problems = compatibility.machine, compatibility.problems
     verdict = text("does not fit", "bold red") if problems else text("fits", "green")
-    shown = [each for each in fitness.usages if show_all or each.domain or each.support.status != "kernel"]
+    shown = [each for each in compatibility.usages if show_all or each.domain or each.support.status != "kernel"]
     rows: list[tuple[str, RenderableType]] = [
         ("verdict", styled_line(verdict, f" onnxruntime {machine.onnxruntime} on this machine")),
         *(("" if number else "because", text(each, "red")) for number, each in enumerate(problems)),
-        ("block size", _blocks(fitness)),
-        ("kernels", _summary(fitness.usages)),
+        ("block size", _blocks(compatibility)),
+        ("kernels", _summary(compatibility.usages)),
         (
             "session",
-            text("can be created" if not fitness.failure else "cannot be created", "red" if fitness.failure else ""),
+            text(
+                "can be created" if not compatibility.failure else "cannot be created",
+                "red" if compatibility.failure else "",
+            ),
         ),
     ]
     show(styled_line((str(model), "bold")), key_values(*rows))
     if shown:
         section("operators", "by the element types of their inputs", _operators(shown))
-    if left := len(fitness.usages) - len(shown):
+    if left := len(compatibility.usages) - len(shown):
         footnote(f"{left} more, standard ONNX operators, have a kernel: --all lists them.")
 
 
-def _blocks(fitness: Fitness) -> Text:
-    if fitness.is_portable:
-        packed = f"portable: native kernels where blocks have {fitness.packed} channels, standard operators elsewhere"
-    elif not fitness.is_blocked:
+def _blocks(compatibility: Compatibility) -> Text:
+    if compatibility.is_portable:
+        packed = f"portable: native kernels where blocks have {compatibility.packed} channels, standard operators elsewhere"
+    elif not compatibility.is_blocked:
         packed = "no blocked weights in the file"
     else:
         packed = (
-            f"weights packed for {fitness.packed} channels"
-            if fitness.packed
+            f"weights packed for {compatibility.packed} channels"
+            if compatibility.packed
             else "weights packed for an unknown block size"
         )
-    return styled_line(packed, "; ", _machine_text(fitness.machine))
+    return styled_line(packed, "; ", _machine_text(compatibility.machine))
 
 
 def _machine_text(machine: Machine) -> Text:
@@ -110,16 +113,16 @@ def print_kernels(machine: Machine, found: Sequence[KernelCheck], show_all: bool
         footnote("--all lists the limits of each kernel.")
 
 
-def model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
+def model_record(model: Path, compatibility: Compatibility) -> dict[str, Any]:
     """The JSON record of the verdict on a model."""
     return {
         "model": path_text(model),
-        "fits": not fitness.problems,
-        "problems": list(fitness.problems),
-        **_machine_record(fitness.machine),
-        "packed_for": fitness.packed,
-        "is_blocked": fitness.is_blocked,
-        "load_error": fitness.failure or None,
+        "fits": not compatibility.problems,
+        "problems": list(compatibility.problems),
+        **_machine_record(compatibility.machine),
+        "packed_for": compatibility.packed,
+        "is_blocked": compatibility.is_blocked,
+        "load_error": compatibility.failure or None,
         "operators": [
             {
                 "domain": each.domain,
@@ -130,7 +133,7 @@ def model_record(model: Path, fitness: Fitness) -> dict[str, Any]:
                 "first": each.first,
                 **_support_record(each.support),
             }
-            for each in fitness.usages
+            for each in compatibility.usages
         ],
     }
 

@@ -1,6 +1,6 @@
 """The kernels of stock onnxruntime beyond ONNX: the table `kernels.toml` declares the operands and limits of each kernel.
 
-It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.report.fitness`.
+It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.report.compatibility`.
 """
 
 import tomllib

@@ -17,7 +17,7 @@ from layoutopt.cli import main
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.kernels import Kernel, kernels
 from layoutopt.errors import ModelError, TargetError
-from layoutopt.report.fitness import check_kernels, check_model, op_name, this_machine
+from layoutopt.report.compatibility import check_kernels, check_model, op_name, this_machine
 from layoutopt.runtime.kernel_queries import blocked_channels, node_support
 from layoutopt.runtime.operator_usage import Usage, usages
 from layoutopt.runtime.type_names import named_type, short_name, tensor_name, type_name
@@ -388,7 +388,7 @@ def test_the_command_on_the_table(capsys, monkeypatch) -> None:
     assert "multiples of 4" in run(capsys, "--all")[1]
     assert all(each["status"] == "kernel" for each in json.loads(run(capsys, "--json", "-")[1])["kernels"])
     row = Kernel(op="Unheard", domain="com.microsoft", inputs=("float32",), types=({},), since="1")
-    monkeypatch.setattr("layoutopt.report.fitness.kernels", lambda: (row,))
+    monkeypatch.setattr("layoutopt.report.compatibility.kernels", lambda: (row,))
     code, out, err = run(capsys)
     assert code == 10 and "0 of 1" in out and "com.microsoft::Unheard" in err
 

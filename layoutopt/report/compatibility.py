@@ -1,7 +1,8 @@
 """Compatibility of a model file with this machine and its installed onnxruntime.
 
 A file of the dialect `onnxruntime` depends on both: its weights are packed for blocks of 8 or 16 channels, and it has
-operators of onnxruntime. All results come from queries of onnxruntime; the target of the processor is reported in addition.
+operators of onnxruntime. The block size of the machine and its kernels are queried from onnxruntime; the target of the
+processor is reported too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitness:
+class Compatibility:
     """The compatibility of a file with a machine.
 
     Attributes:
@@ -118,7 +119,7 @@ def this_machine() -> Machine:
     return Machine(RUNTIME_VERSION, blocked_channels(), target)
 
 
-def check_model(path: Path, progress: Callable[[str], None] = lambda step: None) -> Fitness:
+def check_model(path: Path, progress: Callable[[str], None] = lambda step: None) -> Compatibility:
     """The compatibility of a file with this machine.
 
     Args:
@@ -136,7 +137,7 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
     progress("loading")
-    return Fitness(this_machine(), branch or packed_block(names), branch is not None, found, load_failure(path))
+    return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, load_failure(path))
 
 
 def check_kernels(rows: Sequence[Kernel] | None = None) -> list[KernelCheck]:
