@@ -14,13 +14,13 @@ import onnxruntime
 from layoutopt.bench.interleaved import pinned
 from layoutopt.calibrate.agreement import median_error, rank_correlation
 from layoutopt.calibrate.calibration_report import Agreement, CalibrationReport, KernelTime
-from layoutopt.calibrate.grid import cases
-from layoutopt.calibrate.kernel_case import Case
+from layoutopt.calibrate.grid import kernel_cases
+from layoutopt.calibrate.kernel_case import KernelCase
 from layoutopt.calibrate.kernel_rows import with_rows
-from layoutopt.calibrate.state_file import Conditions, State
+from layoutopt.calibrate.state_file import Conditions, StateFile
 from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measured, fit_target, group_measurements, held_out
-from layoutopt.calibrate.timing import measure, measure_idle
+from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
+from layoutopt.calibrate.timing import measure, measure_overhead
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_name, host_target
 from layoutopt.errors import TargetError
@@ -68,12 +68,12 @@ def calibrate(
         raise TargetError("has no blocked kernels to calibrate", where=name, hint=f"it works on {', '.join(_BLOCKED)}")
     base = load_target("cpu").spec
     conditions = Conditions(host_name(), str(onnxruntime.__version__), threads, name)
-    grid = cases(base.block(DType.FLOAT32), quick)
-    with State(state, conditions) as kept:
+    grid = kernel_cases(base.block(DType.FLOAT32), quick)
+    with StateFile(state, conditions) as kept:
         known = len([case for case in grid if case.key in kept.seconds])
         with pinned(threads):
             _measure(grid, kept, quick, progress)
-        assert kept.idle is not None
+        assert kept.overhead is not None
         progress("fitting")
         measured = group_measurements(grid, kept.seconds, with_rows(base))
     today = date.today().isoformat()
@@ -82,7 +82,7 @@ def calibrate(
     source = f"measured: onnxruntime {conditions.onnxruntime}, {where}, {threads} thread{plural}, {today}, layoutopt calibrate"
     left_out = held_out(measured)
     spec = fit_target(
-        [each for each in measured if each.case.key not in left_out], with_rows(base), source, kept.idle.node
+        [each for each in measured if each.case.key not in left_out], with_rows(base), source, kept.overhead.node
     )
     times = _times(measured, left_out, spec, base)
     families = [_agreement(family, list(group)) for family, group in groupby(times, key=lambda each: each.family)]
@@ -105,23 +105,23 @@ def calibrate(
     return Calibration(spec, report)
 
 
-def _measure(grid: Sequence[Case], kept: State, quick: bool, progress: Progress) -> None:
+def _measure(grid: Sequence[KernelCase], kept: StateFile, quick: bool, progress: Progress) -> None:
     """Measure the missing kernels in the order of a hash, because neighbours in the grid are similar and would share caches."""
-    if kept.idle is None:
+    if kept.overhead is None:
         progress("measuring the overhead of a run")
-        kept.begin(measure_idle(kept.threads))
-    assert kept.idle is not None
+        kept.begin(measure_overhead(kept.threads))
+    assert kept.overhead is not None
     for number in range(_PASSES[quick]):
         ordered = sorted(grid, key=lambda case: sha256(f"{number} {case.key}".encode()).digest())
         missing = [case for case in ordered if kept.counts.get(case.key, 0) <= number]
         done = len(ordered) - len(missing)
-        for case, seconds in measure(missing, kept.idle, kept.threads, _ROUNDS[quick]):
+        for case, seconds in measure(missing, kept.overhead, kept.threads, _ROUNDS[quick]):
             kept.add(case.key, seconds)
             done += 1
             progress(f"timing kernels, pass {number + 1} of {_PASSES[quick]}: {done} of {len(ordered)}")
 
 
-def _times(measured: Sequence[Measured], left_out: set[str], spec: TargetSpec, base: TargetSpec) -> list[KernelTime]:
+def _times(measured: Sequence[Measurement], left_out: set[str], spec: TargetSpec, base: TargetSpec) -> list[KernelTime]:
     """The measured and predicted times of every kernel, sorted by family."""
     after, before = RooflineModel(spec), RooflineModel(base)
     return [

@@ -1,9 +1,7 @@
 """One kernel to time: an op with a signature, which the cost model prices and the dialect `onnxruntime` lowers.
 
-The timed model is the lowered op, so that calibration times the kernels that a plan would run.
-
-A model has several copies of the op with separate operands. The time of a copy is that of a run, minus the constant overhead
-of a run, divided by the number of copies.
+The timed model consists of several copies of the lowered op with separate operands, so that calibration times the kernels
+that a plan runs. The time of a copy is that of a run, minus the constant overhead of a run, divided by the number of copies.
 """
 
 from collections.abc import Mapping
@@ -47,12 +45,12 @@ class _Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """An operand: a float32 tensor, or given constants.
+class KernelOperand:
+    """An operand of a timed kernel: a float32 tensor, or given constants.
 
     Attributes:
         shape: the logical shape.
-        format: the format with the letters of NCHW; canonical if empty.
+        format: the format in the first letters of NCHW; canonical if empty.
         is_constant: whether it is a weight.
         numbers: the values of an integer constant, such as axes and sizes.
         scales: the values of a floating-point constant.
@@ -84,11 +82,11 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """A kernel to time.
 
     Attributes:
-        family: its row in the agreement table.
+        family: the family of kernels, a row of the agreement table.
         op_type: the op type; CastData for a conversion.
         inputs: the inputs, None for an absent one.
         output: the only output.
@@ -98,8 +96,8 @@ class Case:
 
     family: str
     op_type: str
-    inputs: tuple[Operand | None, ...]
-    output: Operand
+    inputs: tuple[KernelOperand | None, ...]
+    output: KernelOperand
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     domain: str = ""
 

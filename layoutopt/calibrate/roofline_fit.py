@@ -20,20 +20,20 @@ import numpy as np
 
 from layoutopt.ir.types import Array
 
-_OVERHEADS = 20  # candidates
-_LARGEST = 4e-6  # seconds; upper bound of an overhead, which a fit to few small kernels could exceed
-_MOST = 60  # candidates for a rate or a bandwidth
-_CLEARLY = 0.95  # largest ratio of the losses at which the sum is preferred to the maximum
+_OVERHEAD_CANDIDATES = 20
+_MAX_OVERHEAD = 4e-6  # seconds; a fit to few small kernels could have a larger one
+_MAX_CANDIDATES = 60  # candidates for a rate or a bandwidth
+_MAX_LOSS_RATIO = 0.95  # of the sum to the maximum of both terms, at which the sum is preferred
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KernelSample:
     """A kernel and its time.
 
     Attributes:
-        operations: arithmetic.
-        nbytes: read and written.
-        seconds: measured.
+        operations: arithmetic operations.
+        nbytes: bytes read and written.
+        seconds: measured time.
     """
 
     operations: float
@@ -43,13 +43,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A fit. A rate or bandwidth that never binds is infinite.
+    """The fitted parameters. A rate or bandwidth that is never the bound is infinite.
 
     Attributes:
-        overhead: seconds.
+        overhead: constant time in seconds.
         rate: operations per second.
         bandwidth: bytes per second.
-        overlaps: whether it is the first of the two formulas.
+        overlaps: whether arithmetic and memory traffic overlap, as in the first formula.
         loss: mean of |ln(predicted / measured)|.
     """
 
@@ -59,28 +59,30 @@ class Roofline:
     overlaps: bool
     loss: float
 
-    def seconds(self, sample: Sample) -> float:
+    def seconds(self, sample: KernelSample) -> float:
         """The prediction."""
         arithmetic, traffic = sample.operations / self.rate, sample.nbytes / self.bandwidth
         return self.overhead + (max(arithmetic, traffic) if self.overlaps else arithmetic + traffic)
 
 
-def fit(samples: Sequence[Sample], *, least_overhead: float = 0.0, is_streaming: bool = False) -> Roofline:
+def fit(samples: Sequence[KernelSample], *, least_overhead: float = 0.0, is_memory_bound: bool = False) -> Roofline:
     """The roofline with the smallest loss for one or more measurements.
 
     Args:
         samples: the measurements.
         least_overhead: lower bound of the overhead, in seconds.
-        is_streaming: whether arithmetic is negligible.
+        is_memory_bound: whether arithmetic is negligible.
     """
-    with_overlap = _search(samples, least_overhead, is_streaming, overlaps=True)
-    if is_streaming:
+    with_overlap = _search(samples, least_overhead, is_memory_bound, overlaps=True)
+    if is_memory_bound:
         return with_overlap
-    without = _search(samples, least_overhead, is_streaming, overlaps=False)
-    return without if without.loss < with_overlap.loss * _CLEARLY else with_overlap
+    without = _search(samples, least_overhead, is_memory_bound, overlaps=False)
+    return without if without.loss < with_overlap.loss * _MAX_LOSS_RATIO else with_overlap
 
 
-def _search(samples: Sequence[Sample], least_overhead: float, is_streaming: bool, *, overlaps: bool) -> Roofline:
+def _search(
+    samples: Sequence[KernelSample], least_overhead: float, is_memory_bound: bool, *, overlaps: bool
+) -> Roofline:
     operations, nbytes, measured = (
         np.asarray([getattr(each, name) for each in samples]) for name in ("operations", "nbytes", "seconds")
     )
@@ -88,7 +90,7 @@ def _search(samples: Sequence[Sample], least_overhead: float, is_streaming: bool
     best = Roofline(0.0, inf, inf, overlaps, inf)
     for overhead in _overheads(measured, least_overhead):
         rest = np.maximum(measured - overhead, measured * 1e-3)
-        rates = np.asarray([inf]) if is_streaming else _candidates(operations, rest)
+        rates = np.asarray([inf]) if is_memory_bound else _candidates(operations, rest)
         bandwidths = _candidates(nbytes, rest)
         # axes: rates, bandwidths, kernels
         predicted = overhead + join(operations / rates[:, None, None], nbytes / bandwidths[None, :, None])
@@ -102,15 +104,15 @@ def _search(samples: Sequence[Sample], least_overhead: float, is_streaming: bool
 
 def _overheads(measured: Array, least: float) -> list[float]:
     """Candidates from the lower bound to the time of the fastest kernel."""
-    most = max(min(float(measured.min()), _LARGEST), least)
+    most = max(min(float(measured.min()), _MAX_OVERHEAD), least)
     if most <= least:
         return [least]
-    return [least, *np.geomspace(max(least, most / 50), most * 0.98, _OVERHEADS).tolist()]
+    return [least, *np.geomspace(max(least, most / 50), most * 0.98, _OVERHEAD_CANDIDATES).tolist()]
 
 
 def _candidates(amounts: Array, rest: Array) -> Array:
-    """For each kernel, the fraction of the peak if this resource alone were the bound, and 1.0, if it never is."""
+    """For each kernel the rate or bandwidth if this term alone were the bound, and infinity, if it never is."""
     found = np.unique(amounts[amounts > 0] / rest[amounts > 0])
-    if found.size > _MOST:
-        found = found[np.linspace(0, found.size - 1, _MOST).round().astype(int)]
+    if found.size > _MAX_CANDIDATES:
+        found = found[np.linspace(0, found.size - 1, _MAX_CANDIDATES).round().astype(int)]
     return np.append(found, inf)

@@ -1,4 +1,4 @@
-"""State file of a calibration: its measurements as lines of JSON, so that an interrupted calibration can be resumed.
+"""StateFile file of a calibration: its measurements as lines of JSON, so that an interrupted calibration can be resumed.
 
     {"calibration": 1, "cpu": "...", "onnxruntime": "...", "threads": 1, "run": 1.9e-06, "node": 1.8e-07}
     {"kernel": "Conv 1x64x56x56:NCHW16c, ...", "seconds": 0.000129}
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from layoutopt.calibrate.timing import Idle
+from layoutopt.calibrate.timing import RunOverhead
 from layoutopt.errors import LayoutoptError
 
 _VERSION = 1
@@ -38,8 +38,8 @@ class Conditions:
     target: str
 
 
-class State(AbstractContextManager["State"]):
-    """The measurements of a file, which is created if it does not exist.
+class StateFile(AbstractContextManager["StateFile"]):
+    """A state file, which is created if it does not exist.
 
     Args:
         path: the file.
@@ -49,7 +49,7 @@ class State(AbstractContextManager["State"]):
         seconds: the smallest measured time of each kernel, by its key.
         counts: the number of measurements of each kernel, by its key.
         threads: the threads of onnxruntime.
-        idle: the overhead of runs and nodes, once it is measured.
+        overhead: the overhead of runs and nodes, once it is measured.
 
     Raises:
         LayoutoptError: the file has other contents or conditions, or cannot be read or written.
@@ -61,7 +61,7 @@ class State(AbstractContextManager["State"]):
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.threads = conditions.threads
-        self.idle: Idle | None = None
+        self.overhead: RunOverhead | None = None
         self._conditions = conditions
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -75,10 +75,10 @@ class State(AbstractContextManager["State"]):
                 (error.strerror or str(error)).lower(), where=str(path), hint="choose another file"
             ) from error
 
-    def begin(self, idle: Idle) -> None:
+    def begin(self, overhead: RunOverhead) -> None:
         """Write the header."""
-        self.idle = idle
-        self._append({"calibration": _VERSION, **asdict(self._conditions), **asdict(idle)})
+        self.overhead = overhead
+        self._append({"calibration": _VERSION, **asdict(self._conditions), **asdict(overhead)})
 
     def add(self, key: str, seconds: float) -> None:
         """Append a measurement."""
@@ -117,7 +117,7 @@ class State(AbstractContextManager["State"]):
                     hint="start with a new file",
                 )
         try:
-            self.idle = Idle(float(header["run"]), float(header["node"]))
+            self.overhead = RunOverhead(float(header["run"]), float(header["node"]))
             for record in records[1:]:
                 self._count(str(record["kernel"]), float(record["seconds"]))
         except (KeyError, TypeError, ValueError) as error:

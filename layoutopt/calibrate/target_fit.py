@@ -1,8 +1,8 @@
 """Fit of a target's numbers to measurements.
 
-Each kernel row of the target is fitted separately to the kernels that it prices: overhead, rate, bandwidth. Conversions are
-fitted in three groups with one overhead, and all ops without a row together. Peaks are the largest fitted values; rows have
-fractions of them.
+The overhead, rate and bandwidth of each kernel row are fitted to the kernels that the row prices. Conversions are fitted in
+three groups with one overhead, and all ops without a row in one group. Peaks are the largest fitted values; rows contain
+fractions of the peaks.
 
 A third of the kernels of every group is held out of its fit: the kernels are sorted by a hash of their keys, and every third
 one is held out, so that they are the same on every machine.
@@ -16,34 +16,36 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.calibrate.kernel_case import Case
-from layoutopt.calibrate.roofline_fit import Roofline, Sample, fit
+from layoutopt.calibrate.kernel_case import KernelCase
+from layoutopt.calibrate.roofline_fit import KernelSample, Roofline, fit
 from layoutopt.cost_models import RooflineModel, TargetSpec
 from layoutopt.cost_models.conversions import is_channels_last, is_unblocked, physical_bytes
 from layoutopt.cost_models.spec import Duration, Fraction, KernelSpec, Launch, Memory, Rate
 from layoutopt.ir.types import TensorType
 
 Group: TypeAlias = int | str
-"""The numbers that price a kernel: the index of a row of the target, or the name of a group without a row."""
+"""The kernels that the same numbers price: the index of a row of the target, or the name of a group without a row."""
 
-STREAM, PLAIN, BLOCKED, CHANNELS_LAST = "stream", "plain casts", "blocked casts", "channels-last casts"
-FEWEST = 3  # kernels that a fit needs
+WITHOUT_ROW, PLAIN, BLOCKED, CHANNELS_LAST = "ops without a row", "plain casts", "blocked casts", "channels-last casts"
+MIN_SAMPLES = 3  # kernels that a fit needs
 _HELD_OUT = 3  # every third kernel is held out
 # Families that are bound by memory traffic.
-_STREAMING = frozenset(("elementwise", "softmax", "reduction", "normalization", "rearrangement", "resize"))
+_MEMORY_BOUND = frozenset(("elementwise", "softmax", "reduction", "normalization", "rearrangement", "resize"))
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A kernel, the group of numbers that price it, its work and its measured time."""
+class Measurement:
+    """A kernel, its group, its work and its measured time."""
 
-    case: Case
+    case: KernelCase
     group: Group
-    sample: Sample
+    sample: KernelSample
 
 
-def group_measurements(cases: Iterable[Case], seconds: Mapping[str, float], spec: TargetSpec) -> list[Measured]:
-    """The measured kernels with the numbers that price them, without kernels that the target emulates."""
+def group_measurements(
+    cases: Iterable[KernelCase], seconds: Mapping[str, float], spec: TargetSpec
+) -> list[Measurement]:
+    """The measured kernels with their groups, without kernels that the target emulates."""
     model = RooflineModel(spec)
     rows = {id(kernel): number for number, kernel in enumerate(spec.kernel)}
     found = []
@@ -64,13 +66,13 @@ def group_measurements(cases: Iterable[Case], seconds: Mapping[str, float], spec
             work = model.work(op, op.signature)
             if work is None:
                 continue
-            group = STREAM if work.kernel is None else rows[id(work.kernel)]
+            group = WITHOUT_ROW if work.kernel is None else rows[id(work.kernel)]
             operations, nbytes = work.operations, work.nbytes
-        found.append(Measured(case, group, Sample(operations, nbytes, seconds[case.key])))
+        found.append(Measurement(case, group, KernelSample(operations, nbytes, seconds[case.key])))
     return found
 
 
-def held_out(measured: Sequence[Measured]) -> set[str]:
+def held_out(measured: Sequence[Measurement]) -> set[str]:
     """The keys of the kernels that are not fitted to: every third of each group, in the order of a hash."""
     groups: dict[Group, list[str]] = {}
     for each in measured:
@@ -82,7 +84,7 @@ def held_out(measured: Sequence[Measured]) -> set[str]:
     return chosen
 
 
-def fit_target(measured: Sequence[Measured], spec: TargetSpec, source: str, node: float) -> TargetSpec:
+def fit_target(measured: Sequence[Measurement], spec: TargetSpec, source: str, node: float) -> TargetSpec:
     """The target with new numbers for all groups with enough measurements.
 
     Args:
@@ -91,23 +93,25 @@ def fit_target(measured: Sequence[Measured], spec: TargetSpec, source: str, node
         source: the conditions of the measurements, to which the source of each number is added.
         node: seconds of a minimal node, the lower bound of every overhead.
     """
-    groups: dict[Group, list[Sample]] = {}
+    groups: dict[Group, list[KernelSample]] = {}
     for each in measured:
         groups.setdefault(each.group, []).append(each.sample)
     fits: dict[Group, Roofline] = {}
     # Ops without a row first, since no kernel costs less; then rows; rows that depend on other rows last.
     for group in sorted(groups, key=lambda group: (isinstance(group, int), _includes_reorders(group, spec))):
         samples = groups[group]
-        if len(samples) < FEWEST:
+        if len(samples) < MIN_SAMPLES:
             continue
-        streaming = isinstance(group, str) or not _STREAMING.isdisjoint(spec.kernel[group].family)
-        least = node if isinstance(group, str) else max(node, fits[STREAM].overhead if STREAM in fits else 0.0)
+        memory_bound = isinstance(group, str) or not _MEMORY_BOUND.isdisjoint(spec.kernel[group].family)
+        least = (
+            node if isinstance(group, str) else max(node, fits[WITHOUT_ROW].overhead if WITHOUT_ROW in fits else 0.0)
+        )
         if _includes_reorders(group, spec):
             least = max(least, _least_overhead(group, fits, spec))
-        fits[group] = fit(samples, least_overhead=least, is_streaming=streaming)
+        fits[group] = fit(samples, least_overhead=least, is_memory_bound=memory_bound)
         if _includes_reorders(group, spec):
             fits[group] = _not_faster(fits[group], _blocked(group, fits, spec))
-    return _Numbers(spec, groups, fits, source).spec()
+    return _FittedNumbers(spec, groups, fits, source).spec()
 
 
 def _includes_reorders(group: Group, spec: TargetSpec) -> bool:
@@ -133,7 +137,7 @@ def _least_overhead(group: Group, fits: Mapping[Group, Roofline], spec: TargetSp
 
 
 def _not_faster(plain: Roofline, blocked: Sequence[Roofline]) -> Roofline:
-    """The fit of plain convolutions, bounded so that it is not faster than that of the blocked ones that they contain."""
+    """The fit of plain convolutions, with the rate and bandwidth of the blocked ones, which they contain, as upper bounds."""
     return replace(
         plain,
         rate=min([plain.rate, *(each.rate for each in blocked)]),
@@ -148,13 +152,13 @@ def _cast_overhead(fits: Mapping[Group, Roofline]) -> float:
     return float(np.median(found)) if found else 0.0
 
 
-class _Numbers:
+class _FittedNumbers:
     """Converts fits to the numbers of a target."""
 
     def __init__(
         self,
         spec: TargetSpec,
-        groups: Mapping[Group, Sequence[Sample]],
+        groups: Mapping[Group, Sequence[KernelSample]],
         fits: Mapping[Group, Roofline],
         source: str,
     ) -> None:
@@ -189,7 +193,7 @@ class _Numbers:
         scattered = old.scattered_cast_efficiency  # of casts that are too rare to be timed
         return Memory(
             bandwidth=Rate(value=self.bandwidth, source=self._source("the most that any kernel moves")),
-            kernel_efficiency=self._fitted_fraction(STREAM, old.kernel_efficiency),
+            kernel_efficiency=self._fitted_fraction(WITHOUT_ROW, old.kernel_efficiency),
             plain_cast_efficiency=self._fitted_fraction(PLAIN, old.plain_cast_efficiency),
             blocked_cast_efficiency=blocked,
             channels_last_cast_efficiency=self._fitted_fraction(
@@ -199,10 +203,10 @@ class _Numbers:
         )
 
     def _launch(self) -> Launch:
-        stream = self.fits.get(STREAM)
+        stream = self.fits.get(WITHOUT_ROW)
         overhead = self.old.launch.overhead
         if stream is not None:
-            overhead = Duration(value=_round(stream.overhead), source=self._fit_source(STREAM))
+            overhead = Duration(value=_round(stream.overhead), source=self._fit_source(WITHOUT_ROW))
         cast_overhead = self.old.launch.cast_overhead
         if found := _cast_overhead(self.fits):
             cast_overhead = Duration(

@@ -15,19 +15,19 @@ import numpy as np
 import onnxruntime
 
 from layoutopt.bench.interleaved import Action, in_rounds
-from layoutopt.calibrate.kernel_case import Case, chain
+from layoutopt.calibrate.kernel_case import KernelCase, chain
 from layoutopt.errors import LayoutoptError
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 
-TOGETHER = 8  # models that run in turns
-ENOUGH = 150e-6  # seconds of a run up to which copies are added
-MOST_COPIES = 8
-LARGEST = 24 << 20  # bytes of all copies together
-CHAINS = (2, 130)  # nodes
+INTERLEAVED_MODELS = 8  # the number of models that run in turns
+MIN_RUN_SECONDS = 150e-6  # a model has as many copies as a run of this length needs
+MAX_COPIES = 8
+MAX_BYTES = 24 << 20  # bytes of all copies together
+CHAIN_LENGTHS = (2, 130)  # nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class RunOverhead:
     """The overhead of runs and nodes.
 
     Attributes:
@@ -39,8 +39,8 @@ class Idle:
     node: float
 
 
-class Runner:
-    """A model with bound inputs and outputs that onnxruntime allocates, as within a network."""
+class TimedSession:
+    """A session with bound inputs; onnxruntime allocates the outputs, as within a network."""
 
     def __init__(self, model: bytes, threads: int) -> None:
         """Create a session and run it once."""
@@ -64,19 +64,21 @@ class Runner:
         return perf_counter() - begin
 
 
-def measure_idle(threads: int) -> Idle:
+def measure_overhead(threads: int) -> RunOverhead:
     """The overhead of a run and of a node, from chains of two lengths."""
-    short, long = _quartiles([Runner(chain(length), threads).run for length in CHAINS], 500)
-    node = (long - short) / (CHAINS[1] - CHAINS[0])
-    return Idle(max(short - CHAINS[0] * node, 0.0), node)
+    short, long = _quartiles([TimedSession(chain(length), threads).run for length in CHAIN_LENGTHS], 500)
+    node = (long - short) / (CHAIN_LENGTHS[1] - CHAIN_LENGTHS[0])
+    return RunOverhead(max(short - CHAIN_LENGTHS[0] * node, 0.0), node)
 
 
-def measure(cases: Sequence[Case], idle: Idle, threads: int, rounds: int) -> Iterator[tuple[Case, float]]:
-    """Time kernels, `TOGETHER` at a time.
+def measure(
+    cases: Sequence[KernelCase], overhead: RunOverhead, threads: int, rounds: int
+) -> Iterator[tuple[KernelCase, float]]:
+    """Time kernels, `INTERLEAVED_MODELS` at a time.
 
     Args:
         cases: the kernels.
-        idle: the overhead to subtract.
+        overhead: the overhead to subtract.
         threads: threads of onnxruntime.
         rounds: the number of timed runs of each.
 
@@ -86,12 +88,12 @@ def measure(cases: Sequence[Case], idle: Idle, threads: int, rounds: int) -> Ite
     Raises:
         LayoutoptError: onnxruntime cannot run a kernel.
     """
-    for start in range(0, len(cases), TOGETHER):
-        batch = cases[start : start + TOGETHER]
+    for start in range(0, len(cases), INTERLEAVED_MODELS):
+        batch = cases[start : start + INTERLEAVED_MODELS]
         copies, runners = zip(*(_runner(case, threads) for case in batch), strict=True)
         for case, count, found in zip(batch, copies, _quartiles([each.run for each in runners], rounds), strict=True):
             # A kernel that is not slower than an empty run counts as a tenth of a node.
-            yield case, max((found - idle.run) / count, idle.node / 10)
+            yield case, max((found - overhead.run) / count, overhead.node / 10)
 
 
 def _quartiles(actions: Sequence[Action], rounds: int) -> list[float]:
@@ -100,13 +102,13 @@ def _quartiles(actions: Sequence[Action], rounds: int) -> list[float]:
     return [float(np.quantile(times[1:], 0.25)) for times in timed]
 
 
-def _runner(case: Case, threads: int) -> tuple[int, Runner]:
+def _runner(case: KernelCase, threads: int) -> tuple[int, TimedSession]:
     """A model with enough copies for a run that is long enough to be timed."""
     try:
-        single = Runner(case.model(1), threads)
+        single = TimedSession(case.model(1), threads)
         once = min(single.run() for _ in range(3))
-        copies = min(MOST_COPIES, LARGEST // case.nbytes(), int(ENOUGH / once) + 1)
-        return (1, single) if copies <= 1 else (copies, Runner(case.model(copies), threads))
+        copies = min(MAX_COPIES, MAX_BYTES // case.nbytes(), int(MIN_RUN_SECONDS / once) + 1)
+        return (1, single) if copies <= 1 else (copies, TimedSession(case.model(copies), threads))
     except RUNTIME_ERRORS as error:
         raise_if_out_of_memory(error)
         raise LayoutoptError(f"onnxruntime cannot run it: {error}", where=case.key) from error

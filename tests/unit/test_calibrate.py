@@ -10,28 +10,28 @@ import pytest
 
 from layoutopt.calibrate import calibration, timing
 from layoutopt.calibrate.agreement import median_error, rank_correlation
-from layoutopt.calibrate.grid import cases
-from layoutopt.calibrate.kernel_case import Case, Operand
+from layoutopt.calibrate.grid import kernel_cases
+from layoutopt.calibrate.kernel_case import KernelCase, KernelOperand
 from layoutopt.calibrate.kernel_rows import with_rows
-from layoutopt.calibrate.roofline_fit import Sample, fit
-from layoutopt.calibrate.state_file import Conditions, State
+from layoutopt.calibrate.roofline_fit import KernelSample, fit
+from layoutopt.calibrate.state_file import Conditions, StateFile
 from layoutopt.calibrate.target_file import target_file_text
-from layoutopt.calibrate.target_fit import Measured, fit_target, group_measurements, held_out
-from layoutopt.calibrate.timing import Idle
+from layoutopt.calibrate.target_fit import Measurement, fit_target, group_measurements, held_out
+from layoutopt.calibrate.timing import RunOverhead
 from layoutopt.cli import main
 from layoutopt.cost_models import RooflineModel, load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import LayoutoptError
 
 HERE = Conditions("a processor", "1.31.0", 1, "cpu-avx512")
-IDLE = Idle(2e-6, 1.5e-7)
+IDLE = RunOverhead(2e-6, 1.5e-7)
 
 needs_blocks = pytest.mark.skipif(
     host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
 )
 
 
-def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, noise: float = 0.0) -> list[Sample]:
+def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, noise: float = 0.0) -> list[KernelSample]:
     """Measurements whose times are those of a roofline, exactly or with noise."""
     generator = np.random.default_rng(0)
     found = []
@@ -39,7 +39,7 @@ def samples(overhead: float, rate: float, bandwidth: float, overlaps: bool, nois
         operations, nbytes = 10 ** generator.uniform(4, 9), 10 ** generator.uniform(3, 7)
         parts = operations / rate, nbytes / bandwidth
         seconds = overhead + (max(parts) if overlaps else sum(parts))
-        found.append(Sample(operations, nbytes, seconds * float(np.exp(noise * generator.standard_normal()))))
+        found.append(KernelSample(operations, nbytes, seconds * float(np.exp(noise * generator.standard_normal()))))
     return found
 
 
@@ -55,7 +55,7 @@ def test_a_fit_finds_the_roofline_that_made_the_times(overlaps: bool) -> None:
 def test_outliers_do_not_matter() -> None:
     clean = samples(1e-6, 2e11, 4e10, True, noise=0.03)
     broken = [
-        Sample(each.operations, each.nbytes, each.seconds * (20 if number % 6 == 0 else 1))
+        KernelSample(each.operations, each.nbytes, each.seconds * (20 if number % 6 == 0 else 1))
         for number, each in enumerate(clean)
     ]
     found = fit(broken, least_overhead=1e-7)
@@ -63,7 +63,7 @@ def test_outliers_do_not_matter() -> None:
 
 
 def test_what_streams_is_bound_by_memory() -> None:
-    found = fit([Sample(1e6, size, 1e-6 + size / 5e10) for size in (1e4, 1e5, 1e6, 1e7)], is_streaming=True)
+    found = fit([KernelSample(1e6, size, 1e-6 + size / 5e10) for size in (1e4, 1e5, 1e6, 1e7)], is_memory_bound=True)
     assert found.rate == np.inf and found.bandwidth == pytest.approx(5e10, rel=0.1)
 
 
@@ -79,17 +79,17 @@ def test_rank_correlation() -> None:
 
 @pytest.mark.parametrize("block", [8, 16])
 def test_the_grid(block: int) -> None:
-    full, quick = cases(block), cases(block, is_quick=True)
+    full, quick = kernel_cases(block), kernel_cases(block, is_quick=True)
     assert len({case.key for case in full}) == len(full)
     assert {case.key for case in quick} < {case.key for case in full}
     assert {case.family for case in quick} == {case.family for case in full}
 
 
-def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measured], RooflineModel]:
+def invented(target: str = "cpu-avx512", factor: float = 2.0) -> tuple[list[Measurement], RooflineModel]:
     """Measurements of a machine that is slower than the target's prediction by given factors."""
     spec = with_rows(load_target(target).spec)
     model = RooflineModel(spec)
-    grid = cases(8 if target == "cpu-avx2" else 16)[::2]
+    grid = kernel_cases(8 if target == "cpu-avx2" else 16)[::2]
     return group_measurements(grid, {case.key: factor * case.price(model) for case in grid}, spec), model
 
 
@@ -126,25 +126,27 @@ def test_the_profile_is_a_target(tmp_path: Path) -> None:
 def test_nothing_measured_changes_no_price() -> None:
     base = with_rows(load_target("cpu-avx512").spec)
     before, after = RooflineModel(base), RooflineModel(fit_target([], base, "measured: here", 1e-8))
-    assert all(case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in cases(16, is_quick=True))
+    assert all(
+        case.price(after) == pytest.approx(case.price(before), rel=0.01) for case in kernel_cases(16, is_quick=True)
+    )
 
 
 def test_a_state_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    with State(path, HERE) as state:
-        assert state.idle is None
+    with StateFile(path, HERE) as state:
+        assert state.overhead is None
         state.begin(IDLE)
         state.add("a", 2e-6)
         state.add("a", 1e-6)
         state.add("b", 3e-6)
     with path.open("a", encoding="utf-8") as file:
         file.write('{"kernel": "c", "sec')  # killed while it was written
-    with State(path, HERE) as state:
-        assert state.idle == IDLE
+    with StateFile(path, HERE) as state:
+        assert state.overhead == IDLE
         assert state.seconds == {"a": 1e-6, "b": 3e-6}
         assert state.counts == {"a": 2, "b": 1}
         state.add("c", 4e-6)
-    with State(path, HERE) as state:
+    with StateFile(path, HERE) as state:
         assert state.seconds["c"] == 4e-6
 
 
@@ -158,10 +160,10 @@ def test_a_state_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_the_state_of_another_machine_is_refused(other: Conditions, tmp_path: Path) -> None:
-    with State(tmp_path / "state", other) as state:
+    with StateFile(tmp_path / "state", other) as state:
         state.begin(IDLE)
     with pytest.raises(LayoutoptError, match=r"was measured with .*, here it is .*start with a new file") as error:
-        State(tmp_path / "state", HERE)
+        StateFile(tmp_path / "state", HERE)
     assert "\n" not in str(error.value)
 
 
@@ -170,7 +172,7 @@ def test_a_file_that_is_no_state(content: str, tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(LayoutoptError, match="holds no measurements"):
-        State(path, HERE)
+        StateFile(path, HERE)
     assert path.read_text(encoding="utf-8") == content
 
 
@@ -178,18 +180,18 @@ def test_a_file_that_is_no_state(content: str, tmp_path: Path) -> None:
 def test_every_kernel_of_the_grid_can_be_timed() -> None:
     """One of each family, in onnxruntime."""
     block = 16 if host_target() == "cpu-avx512" else 8
-    chosen = {case.family: case for case in cases(block) if case.nbytes() < 1 << 20}
+    chosen = {case.family: case for case in kernel_cases(block) if case.nbytes() < 1 << 20}
     for case, seconds in timing.measure(list(chosen.values()), IDLE, 1, rounds=1):
         assert seconds > 0, case.key
 
 
 @needs_blocks
 def test_copies_and_formats_are_those_asked_for() -> None:
-    case = Case(
+    case = KernelCase(
         "pooling",
         "MaxPool",
-        (Operand((1, 32, 8, 8), "NCHW16c"),),
-        Operand((1, 32, 4, 4), "NCHW16c"),
+        (KernelOperand((1, 32, 8, 8), "NCHW16c"),),
+        KernelOperand((1, 32, 4, 4), "NCHW16c"),
         {"kernel_shape": (2, 2), "strides": (2, 2)},
     )
     options = onnxruntime.SessionOptions()
@@ -200,19 +202,21 @@ def test_copies_and_formats_are_those_asked_for() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+def small(monkeypatch: pytest.MonkeyPatch) -> list[KernelCase]:
     """A calibration of a few kernels, once each."""
     chosen = [
-        case for case in cases(16 if host_target() == "cpu-avx512" else 8) if case.family == "element-wise, light"
+        case
+        for case in kernel_cases(16 if host_target() == "cpu-avx512" else 8)
+        if case.family == "element-wise, light"
     ][:9]
-    monkeypatch.setattr(calibration, "cases", lambda block, quick: chosen)
+    monkeypatch.setattr(calibration, "kernel_cases", lambda block, quick: chosen)
     monkeypatch.setattr(calibration, "_ROUNDS", {False: 2, True: 2})
     monkeypatch.setattr(calibration, "_PASSES", {False: 1, True: 1})
     return chosen
 
 
 @needs_blocks
-def test_the_command(small: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(small: list[KernelCase], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, state, data = tmp_path / "mine.toml", tmp_path / "state", tmp_path / "out.json"
     assert main(["calibrate", "-o", str(out), "--resume", str(state), "--json", str(data)]) == 0
     output = capsys.readouterr().out
@@ -228,7 +232,7 @@ def test_the_command(small: list[Case], tmp_path: Path, capsys: pytest.CaptureFi
 
 @needs_blocks
 def test_an_interruption_says_how_to_go_on(
-    small: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: list[KernelCase], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "mine.toml"
 
