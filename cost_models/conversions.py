@@ -1,4 +1,4 @@
-"""Classes of conversions: the fraction of the memory bandwidth that one reaches depends on the length of contiguous runs.
+"""Classes of conversions, which reach different fractions of the memory bandwidth: the longer the contiguous runs, the more.
 
 The position of an axis in a format matters only if it has more than one element: for C = 1, NCHW and NHWC are the same bytes.
 """
@@ -14,18 +14,23 @@ from layoutopt.ops import estimated_volume
 
 
 def shortest_run(src: Format, dst: Format, shape: Shape) -> float:
-    """The number of contiguous elements that a conversion moves together; infinite if it has no Transpose."""
-    return max(_shortest_run(*pair, shape) for pair in product(_aliases(src, shape), _aliases(dst, shape)))
+    """The length of the contiguous runs that a conversion moves, in elements; infinite if it has no Transpose."""
+    return max(
+        _shortest_run(*pair, shape)
+        for pair in product(_equivalent_formats(src, shape), _equivalent_formats(dst, shape))
+    )
 
 
-def _aliases(format: Format, shape: Shape) -> list[Format]:
-    """Formats of the same bytes: a plain format with the axes of extent 1 outermost and innermost; any other format itself.
+def _equivalent_formats(format: Format, shape: Shape) -> list[Format]:
+    """A plain format with the axes of extent 1 moved outermost and innermost, which has the same bytes; others as they are.
 
-    A conversion may treat NHWC as NCHW where C = 1.
+    A conversion may treat NHWC as NCHW if C = 1.
     """
-    wide = _extended_axes(format.order, shape) if format.is_plain else ()
-    units = tuple(axis for axis in range(format.rank) if axis not in wide)
-    return [Format.plain(units + wide), Format.plain(wide + units)] if wide and units else [format]
+    non_unit = _non_unit_axes(format.order, shape) if format.is_plain else ()
+    unit_axes = tuple(axis for axis in range(format.rank) if axis not in non_unit)
+    return (
+        [Format.plain(unit_axes + non_unit), Format.plain(non_unit + unit_axes)] if non_unit and unit_axes else [format]
+    )
 
 
 def _shortest_run(src: Format, dst: Format, shape: Shape) -> float:
@@ -44,22 +49,22 @@ def is_channels_last(one: Format, other: Format, shape: Shape) -> bool:
     """Whether one of two formats is plain and its innermost axis is the blocked axis of the other."""
     pairs = ((one, other), (other, one))
     return any(
-        plain.is_plain and _extended_axes(plain.order, shape)[-1:] == _extended_axes(blocked.blocked_axes, shape)[-1:]
+        plain.is_plain and _non_unit_axes(plain.order, shape)[-1:] == _non_unit_axes(blocked.blocked_axes, shape)[-1:]
         for plain, blocked in pairs
     )
 
 
 def is_scattered(one: Format, other: Format, shape: Shape) -> bool:
-    """Whether a conversion moves single elements, because no blocked reorder kernel converts between these two orders."""
+    """Whether a conversion moves single elements, because no reorder kernel for blocked formats converts between these two."""
     if one == other:
         return False
     plain, blocked = (one, other) if one.is_plain else (other, one)
-    orders = [_extended_axes(order, shape) for order in _orders(blocked)]
-    return not plain.is_plain or not orders or _extended_axes(plain.order, shape) not in orders
+    orders = [_non_unit_axes(order, shape) for order in _orders(blocked)]
+    return not plain.is_plain or not orders or _non_unit_axes(plain.order, shape) not in orders
 
 
 def _orders(format: Format) -> list[tuple[int, ...]]:
-    """The plain orders that a reorder kernel converts to a format with one block: its axis in place, or innermost."""
+    """The axis orders of plain formats that a reorder kernel converts to a format with one block: its own, or channels-last."""
     blocked, parts = format.blocked_axes, format.parts
     if len(blocked) != 1 or len(parts) != format.rank + 1 or not parts[-1].block:
         return []
@@ -67,8 +72,8 @@ def _orders(format: Format) -> list[tuple[int, ...]]:
     return [outer, (*(axis for axis in outer if axis not in blocked), *blocked)]
 
 
-def _extended_axes(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
-    """The axes with more than one element; the positions of all other axes change no offset."""
+def _non_unit_axes(axes: Sequence[int], shape: Shape) -> tuple[int, ...]:
+    """The axes with extents other than 1; the positions of all other axes change no offset."""
     return tuple(axis for axis in axes if shape[axis] != 1)
 
 

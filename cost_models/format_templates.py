@@ -3,7 +3,7 @@
 The grammar is that of `Format.parse` with three additions:
 
     *       the axes without a letter, in order: the spatial axes, or the batch axes of matrices
-    D H W   this spatial axis, if the tensor has it: `NDC*` is NCW, NCHW or NDCHW
+    D H W   this spatial axis, if the tensor has it, otherwise nothing: `NDC*` is NCW, NCHW or NDCHW
     {C0}    the target's block size for the element type
 
 Letters name logical axes by position: N, C of a feature map; O, I (or G, O, I) of a filter, I, O in a
@@ -49,7 +49,7 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
         text: the template.
         rank: number of logical axes.
         c0: the value of `{C0}`.
-        swapped: whether the op has the two axes of a filter or matrix in the opposite order.
+        swapped: whether the filter or matrix of the op has its two axes in the opposite order.
     """
     letters, named = _split(text)
     lead = _LEADS[letters]

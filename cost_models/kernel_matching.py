@@ -8,8 +8,8 @@ that they need (`layoutopt.ops.interfaces.contraction_modes`):
     "pointers"    any number for the batch, which is a list of pointers
     "modes"       any number for all of them
 
-and its formats, if it has any, only declare the axes of stride 1. A direct kernel supports all formats in which the op is
-the same op on the physical arrays.
+and its formats, if it has any, name the axes of stride 1. A direct kernel supports all formats in which the op has a direct
+lowering.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class BoundKernel:
     Attributes:
         kernel: the kernel's row in the target file.
         dtype: the element type of the operand x (or a).
-        roles: the slots of x, w, y (or a, b, y) that the op has.
+        roles: the slots of the operand roles x, w, y (or a, b, y) that the op has.
         shapes: the shapes of the operands in these slots.
         formats: the required formats of the slots that the row names; canonical ones for a strided row without formats.
         keys: the normal forms of these formats (`Format.key`).
@@ -67,7 +67,7 @@ class BoundKernel:
 
         Args:
             formats: of the operands.
-            is_layout_agnostic: whether the op is the same op on physical arrays in these formats.
+            is_layout_agnostic: whether the op has a direct lowering in these formats.
         """
         if self.kernel.direct:
             return is_layout_agnostic
@@ -88,10 +88,11 @@ class BoundKernel:
         return all(modes.innermost.get(slot, kind) == kind for slot, kind in required.items())
 
     def padding(self, formats: Formats) -> float:
-        """The ratio of padded to logical iterations, which multiplies the arithmetic.
+        """The ratio of padded to logical iterations, by which the arithmetic is multiplied.
 
-        Each operand has the ratio of its own axes. A matrix product iterates over m, k, n and its operands have the axes mk,
-        kn, mn, so its ratio is the root of their product; a filter has all axes of a convolution that are padded.
+        The ratio of a matrix product, which iterates over m, k and n, is the square root of the product of the ratios of its
+        operands, which have the axes mk, kn and mn. The ratio of other ops is the largest ratio of an operand: the filter of a
+        convolution has all padded axes.
         """
         ratios = {
             role: estimated_volume(formats[slot].padded_shape(self.shapes[slot]))

@@ -3,10 +3,10 @@
     kernel      overhead + max(flops * padded/logical / (rate * efficiency), bytes / (bandwidth * efficiency))
                 overhead + the sum of the two, for kernels with overlaps = false
     conversion  overhead + (bytes read + bytes written) / (bandwidth * cast efficiency);  0 if no byte moves
-    emulation   conversions of the inputs + a kernel that exists + conversions of the outputs
+    emulation   conversions of the inputs + a kernel of the target + conversions of the outputs
 
-in seconds. The bandwidth is that of the fastest memory that all the bytes fit into. Bytes are physical: padding is read and
-written, padded channels are computed. Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
+in seconds. The bandwidth is that of the fastest memory into which all bytes fit. Bytes and operations include padding.
+Symbolic extents count as 1. The model is that of Williams, Waterman and Patterson, CACM
 52(4), 2009.
 """
 
@@ -33,7 +33,7 @@ from layoutopt.ops.view import View
 
 Structure: TypeAlias = tuple[Any, ...]
 
-_SMALL = 64  # integer constants of at most this many elements (axes, pads, sizes) are part of an op's structure
+_SMALL = 64  # elements; smaller integer constants (axes, pads, sizes) are part of an op's structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Estimate:
 
 
 class RooflineModel:
-    """A cost model of the numbers in a target file. It caches prices by the structure of ops, never by object."""
+    """The roofline model of a target file. Prices are cached by the structure of ops, so that equal ops share them."""
 
     def __init__(self, spec: TargetSpec) -> None:
         """Price with the numbers of `spec`."""
@@ -122,7 +122,7 @@ class RooflineModel:
         """The formats that the target's kernels for this op require, the fastest kernel first."""
         cache = self._cache_of(op)
         if cache.preferred_formats is None:
-            cache.preferred_formats = self._by_speed(op, cache)
+            cache.preferred_formats = self._ranked_formats(op, cache)
         return cache.preferred_formats
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
@@ -187,8 +187,8 @@ class RooflineModel:
             cache = self._caches[key] = _PriceCache(rows, flops)
         return cache
 
-    def _by_speed(self, op: Op, cache: "_PriceCache") -> list[OperandFormats]:
-        """The required formats of all kernels but direct ones, which prefer none."""
+    def _ranked_formats(self, op: Op, cache: "_PriceCache") -> list[OperandFormats]:
+        """The required formats of all kernels but direct ones, the fastest kernel first."""
         plain = canonical(op)
         ranked = sorted(cache.rows, key=lambda row: self._run(op, cache, row, {**plain, **row.formats}))
         return distinct(row.formats for row in ranked if not row.kernel.direct)
@@ -198,9 +198,9 @@ class RooflineModel:
         if isinstance(rule, View):
             return 0.0
         formats = formats_of(op, signature)
-        native = self._native(op, signature, cache, formats)
-        if native:
-            return min(map(self.seconds, native))
+        supporting = self._supporting(op, signature, cache, formats)
+        if supporting:
+            return min(map(self.seconds, supporting))
         return min(self._emulate(op, cache, formats, row, inner) for row, inner in _emulations(op, cache))
 
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
@@ -209,16 +209,16 @@ class RooflineModel:
         if isinstance(rule, View):
             return 0
         cache, formats = self._cache_of(op), formats_of(op, signature)
-        if self._native(op, signature, cache, formats):
+        if self._supporting(op, signature, cache, formats):
             return 0
         return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, cache))
 
     def _emulate(
         self, op: Op, cache: "_PriceCache", formats: Formats, row: BoundKernel | None, inner: Formats
     ) -> float:
-        """Seconds to convert to the formats of a kernel, run it, and convert back; constants were converted ahead of time.
+        """Seconds to convert to the formats of a kernel, run it, and convert back; constants are converted ahead of time.
 
-        Conversions inside an op cost a little more than casts between ops, because casts can be shared and are visible.
+        A conversion inside an op costs slightly more (`INNER_CONVERSION_FACTOR`) than a cast, which several ops can share.
         """
         return self._run(op, cache, row, inner) + INNER_CONVERSION_FACTOR * sum(self._converted(op, formats, inner))
 
@@ -232,20 +232,20 @@ class RooflineModel:
         ]
         return [each for each in seconds if each]
 
-    def _native(self, op: Op, signature: Signature, cache: "_PriceCache", formats: Formats) -> list[Work]:
+    def _supporting(self, op: Op, signature: Signature, cache: "_PriceCache", formats: Formats) -> list[Work]:
         """The work of the op in each kernel that supports the signature."""
         rule = rule_of(op)
         is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
-        native = [_work(op, cache, row, formats) for row in cache.rows if row.supports(formats, is_layout_agnostic)]
-        return native if native or cache.rows or not is_layout_agnostic else [_work(op, cache, None, formats)]
+        supporting = [_work(op, cache, row, formats) for row in cache.rows if row.supports(formats, is_layout_agnostic)]
+        return supporting if supporting or cache.rows or not is_layout_agnostic else [_work(op, cache, None, formats)]
 
     def work(self, op: Op, signature: Signature) -> Work | None:
         """The work of the op in the fastest kernel that supports the signature; None if the op is emulated, or a view op."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return None
-        native = self._native(op, signature, self._cache_of(op), formats_of(op, signature))
-        return min(native, key=self.seconds, default=None)
+        supporting = self._supporting(op, signature, self._cache_of(op), formats_of(op, signature))
+        return min(supporting, key=self.seconds, default=None)
 
     def native_seconds(self, op: Op, signature: Signature) -> float | None:
         """Estimated seconds in the fastest kernel of the target that supports the signature; None if none does."""
@@ -271,7 +271,7 @@ class RooflineModel:
         return Terms(work.operations / rate, traffic, overhead.value, kernel is None or kernel.overlaps)
 
     def estimates(self, op: Op) -> list[Estimate]:
-        """The estimates of the op in every kernel of the target, with the cheapest for canonical operands first."""
+        """The estimates of the op in every kernel of the target, the one with the least time for canonical operands first."""
         cache, plain = self._cache_of(op), canonical(op)
         found = []
         for row, formats in _emulations(op, cache):
@@ -281,7 +281,7 @@ class RooflineModel:
         return sorted(found, key=lambda each: each.terms.seconds + each.conversions)
 
     def _run(self, op: Op, cache: "_PriceCache", row: BoundKernel | None, formats: Formats) -> float:
-        """Seconds of a kernel on operands in formats that it supports; without a row, of the vector unit or memory."""
+        """Seconds of a kernel on operands in formats that it supports; without a row, at the rate of the vector unit."""
         return self.seconds(_work(op, cache, row, formats))
 
 
@@ -312,7 +312,7 @@ class _PriceCache:
 
 
 def structure(op: Op) -> Structure:
-    """The properties that a price depends on: op type, attributes, types, which operands are constant, small constants."""
+    """The properties on which a price depends: op type, attributes, types, small constants, and which operands are constant."""
     return (
         op.kind,
         op.version,

@@ -1,9 +1,9 @@
-"""Runtimes: the programs that run the written file, and what they make of it. One TOML file each, `runtimes/<name>.toml`.
+"""Runtimes: the programs that run the written file, each described by a TOML file `runtimes/<name>.toml`.
 
     description = "any runtime: standard ONNX operators alone"
-    runs_in = "every runtime that reads ONNX"   # who can run the file
-    dialects = ["standard"]                     # in which files can be written, the default first
-    kernels = "standard"                        # the operands of all kernels are in ONNX order; "target": those of the target
+    runs_in = "every runtime that reads ONNX"   # the programs that can run the file
+    dialects = ["standard"]                     # the dialects of files that it runs, the default first
+    kernels = "standard"                        # kernels in canonical format only; "target": all kernels of the target
 
     [[kernel]]                                  # kernels in further formats that the file can name, if the target has them
     family = "convolution"
@@ -47,16 +47,16 @@ from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints
 
 RUNTIMES = Path(__file__).parent / "runtimes"
-_FOR_FORMATS = "compiler"  # the runtime of a dialect that no runtime lists: a package's own way to write formats
+_DEFAULT_RUNTIME = "compiler"  # of a dialect that no runtime lists, such as one of an installed package
 
 
 class AbsorbedTranspose(SpecModel):
-    """Ops whose operands may have their last two axes exchanged, at no cost.
+    """Ops that read operands with their last two axes exchanged, at no cost.
 
     Attributes:
         ops: op types.
         dtypes: element types of the operands.
-        source: where this was measured or read.
+        source: the measurement or document that proves it.
     """
 
     ops: Texts
@@ -98,14 +98,14 @@ class RuntimeSpec(SpecModel):
         name: the name of the runtime.
         description: one line of text.
         runs_in: the programs that can run a file which is written for it.
-        dialects: the dialects in which files can be written, the default first.
-        kernels: "standard" if the runtime has kernels for operands in ONNX order alone, as standard operators declare them;
-            "target" if it has all kernels of the target.
+        dialects: the dialects of files that it runs, the default first.
+        kernels: "standard" if the runtime has only kernels for operands in canonical format; "target" if it has all kernels of
+            the target.
         kernel: kernels in other formats that a file can name, besides "standard" ones.
-        absorbs: Transposes that the runtime's products absorb.
+        absorbs: the Transposes that the runtime folds into products.
     """
 
-    parts = (AbsorbedTranspose, NamedKernel)
+    tables = (AbsorbedTranspose, NamedKernel)
 
     name: Text
     description: Text
@@ -158,7 +158,7 @@ def runtime_names() -> tuple[str, ...]:
 
 
 def find_runtime(name: object) -> RuntimeSpec:
-    """The runtime of a name.
+    """The runtime with a name.
 
     Raises:
         ArgumentError: there is no such runtime.
@@ -175,9 +175,9 @@ def find_runtime(name: object) -> RuntimeSpec:
 
 
 def runtime_of(dialect: str) -> RuntimeSpec:
-    """The runtime that files of a dialect are for."""
+    """The first runtime that runs files of a dialect."""
     specs: Iterable[RuntimeSpec] = map(find_runtime, runtime_names())
-    return next((spec for spec in specs if dialect in spec.dialects), find_runtime(_FOR_FORMATS))
+    return next((spec for spec in specs if dialect in spec.dialects), find_runtime(_DEFAULT_RUNTIME))
 
 
 @cache

@@ -20,7 +20,7 @@ def location_of(keys: Keys, merged: Table, layers: Sequence[tuple[Path, Table]])
     Args:
         keys: the path of the key: `("kernel", 3, "formats", "x")`.
         merged: the target with all that it inherits.
-        layers: the files and their tables, the target's own first; `merged` shares their rows.
+        layers: the files of the inheritance chain with their tables, the target's own first; `merged` has their row objects.
     """
     best = max(layers, key=lambda layer: len(_defined(layer[1], _own(keys, merged, layer[1]))))
     path, table = best

@@ -78,42 +78,42 @@ def _strided(value: bool | str) -> bool | str:
     return value
 
 
-def _several(value: Any) -> Any:
-    """A tuple; one string is a tuple of one."""
+def _as_tuple(value: Any) -> Any:
+    """A list as a tuple, and a string as a tuple of one."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 def as_rows(value: Any) -> Any:
-    """A tuple of a TOML array of tables."""
+    """A TOML array of tables as a tuple."""
     if isinstance(value, dict):
         raise ValueError("expected rows, found a table; write [[...]] with two brackets")
     return tuple(value) if isinstance(value, list) else value
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_several)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
 DTypeName = Annotated[str, AfterValidator(_dtype)]
-DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_several), Field(min_length=1)]
-Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_several)]
+DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
 Template = Annotated[str, AfterValidator(_template)]
 Role = Annotated[str, AfterValidator(_role)]
 Strided = Annotated[bool | str, AfterValidator(_strided)]
 
 
 class SpecModel(BaseModel):
-    """Base class of the parts of target and runtime files: no other keys, no conversions."""
+    """Base class of the tables of target and runtime files. Other keys are errors, and values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    parts: ClassVar[tuple[type[BaseModel], ...]] = ()
+    tables: ClassVar[tuple[type[BaseModel], ...]] = ()
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
-        """The keys of this part and of those that it lists as `parts`."""
-        return frozenset(key for model in (cls, *cls.parts) for key in model.model_fields)
+        """The keys of this table and of the tables in `tables`."""
+        return frozenset(key for model in (cls, *cls.tables) for key in model.model_fields)
 
 
 class Rate(SpecModel):
-    """A positive rate per second, or a duration in seconds, and the source of the number."""
+    """A positive number of operations or bytes per second, and the source of the number."""
 
     value: float = Field(gt=0, allow_inf_nan=False)
     source: Text
@@ -151,7 +151,7 @@ Sourced = Rate | Duration | Fraction | Count | Bytes
 
 
 class Level(SpecModel):
-    """A cache: it serves an op or a conversion if all bytes that these move fit into it.
+    """A cache. It serves an op or a conversion whose bytes all fit into it.
 
     Attributes:
         name: the name of the cache, such as "L2".
@@ -172,12 +172,12 @@ class Memory(SpecModel):
         kernel_efficiency: the fraction that a memory-bound op reaches.
         plain_cast_efficiency: the fraction that a conversion between unblocked formats reaches.
         blocked_cast_efficiency: the fraction that a conversion from or to a blocked format reaches.
-        channels_last_cast_efficiency: the same if the blocked axis is the innermost axis of the plain format, as in NHWC;
-            `blocked_cast_efficiency` by default.
-        scattered_cast_efficiency: the same if single elements move, because both formats are blocked or the order of the plain
-            format is not one of the blocked format; `blocked_cast_efficiency` by default.
-        short_run: the largest number of contiguous elements that a conversion moves together and is still priced like one of a
-            blocked format; by default the formats decide.
+        channels_last_cast_efficiency: the fraction that a conversion of a blocked and a plain format reaches if the blocked
+            axis is innermost in the plain format, as in NHWC; `blocked_cast_efficiency` by default.
+        scattered_cast_efficiency: the fraction that a conversion of single elements reaches: both formats are blocked, or the
+            outer axes of the blocked format are not in the order of the plain one; `blocked_cast_efficiency` by default.
+        short_run: a conversion whose contiguous runs have at most this number of elements is priced as one from or to a blocked
+            format, a conversion with longer runs as one between plain formats; by default the formats decide.
         level: caches, in any order; without them main memory serves everything.
     """
 
@@ -191,7 +191,7 @@ class Memory(SpecModel):
     level: Annotated[tuple[Level, ...], BeforeValidator(as_rows)] = ()
 
     def serving(self, nbytes: float) -> float:
-        """Peak bytes per second of the fastest memory that `nbytes` fit into."""
+        """Peak bytes per second of the fastest memory into which `nbytes` fit."""
         levels = (level.bandwidth.value for level in self.level if nbytes <= level.capacity.value)
         return max(levels, default=self.bandwidth.value)
 
@@ -200,8 +200,8 @@ class Launch(SpecModel):
     """The constant overhead of every op and every conversion.
 
     Attributes:
-        overhead: of an op.
-        cast_overhead: of a conversion; that of an op by default.
+        overhead: the overhead of an op.
+        cast_overhead: the overhead of a conversion; that of an op by default.
     """
 
     overhead: Duration
@@ -219,13 +219,13 @@ class KernelSpec(SpecModel):
         results: element types of the result; by default all.
         formats: the required formats of operands.
         strided: true for a matrix product with leading dimensions and transposed operands, "pointers" for one with a pointer
-            per matrix of a batch, "modes" for any number of strides. Formats then declare the axes of stride 1.
-        direct: instead of formats: all formats in which the op is the same op on the physical arrays.
+            per matrix of a batch, "modes" for any number of strides. Formats then name the axes of stride 1.
+        direct: whether the kernel supports, instead of `formats`, all formats in which the op has a direct lowering.
         unit: the unit whose peak rate limits the kernel.
         efficiency: fraction of that peak.
         bandwidth_efficiency: fraction of the memory bandwidth; by default that of the target.
-        align: the divisor that the unit-stride extents of the activations should have, in elements.
-        unaligned_efficiency: fraction of the peak if they do not have it.
+        align: a number of elements; the kernel is aligned if it divides the unit-stride extents of the activations.
+        unaligned_efficiency: fraction of the peak if the kernel is not aligned.
         max_channels: the largest number of input channels.
         channel_multiple: a divisor of the number of input channels.
         min_batch: the smallest batch size.
@@ -253,7 +253,7 @@ class KernelSpec(SpecModel):
     overlaps: bool = True
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.direct == bool(self.formats or self.strided):
             raise ValueError("a kernel has either formats or strided or direct = true")
         if self.strided and set(self.family) != {"matmul"}:
@@ -280,7 +280,7 @@ class TargetSpec(SpecModel):
         kernel: the kernels.
     """
 
-    parts = (Memory, Level, Launch, KernelSpec, Rate)
+    tables = (Memory, Level, Launch, KernelSpec, Rate)
 
     name: Text
     family: Literal["gpu", "cpu", "npu"]
@@ -293,7 +293,7 @@ class TargetSpec(SpecModel):
     kernel: Annotated[tuple[KernelSpec, ...], BeforeValidator(as_rows)] = ()
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
         if "float32" not in self.rates.get("vector", {}):
             raise ValueError("rates.vector.float32 is missing: ops without a kernel are priced with it")
         for label in self.c0:

@@ -20,8 +20,8 @@ from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
 _IDENTITY = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
-_FORM = 'write { value = ..., source = "..." }'
-_SEE = "see the targets that come with layoutopt"
+_NUMBER_HINT = 'write { value = ..., source = "..." }'
+_TARGETS_HINT = "see the targets that come with layoutopt"
 _ROW = re.compile(r"Value error, kernel\[(\d+)\]")
 _LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -78,7 +78,7 @@ def read_toml(path: Path) -> Table:
     except UnicodeDecodeError:
         raise TargetError("is not UTF-8", where=str(path), hint="a target is a TOML text file") from None
     except RecursionError:
-        raise TargetError("is nested too deeply", where=str(path), hint=_SEE) from None
+        raise TargetError("is nested too deeply", where=str(path), hint=_TARGETS_HINT) from None
     except tomllib.TOMLDecodeError as error:
         match = _LINE.match(str(error))
         where = f"{path}:{match[2]}" if match is not None and match[2] else str(path)
@@ -122,8 +122,12 @@ def schema_error(
     kind = schema.__name__.removesuffix("Spec").lower()
     # A misspelt key is also a missing one; the misspelling is the more specific error.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    key, found = key_path(first["loc"]), short(first["input"])
-    hint = _FORM if isinstance(first["input"], int | float) or key.endswith((".source", ".value")) else _SEE
+    key, found = key_path(first["loc"]), truncated(first["input"])
+    hint = (
+        _NUMBER_HINT
+        if isinstance(first["input"], int | float) or key.endswith((".source", ".value"))
+        else _TARGETS_HINT
+    )
     if first["type"] == "missing":
         what = f"{key} is missing"
     elif first["type"] == "extra_forbidden":
@@ -151,8 +155,8 @@ def key_path(loc: tuple[int | str, ...]) -> str:
     return text.lstrip(".")
 
 
-def short(value: object, limit: int = 60) -> str:
-    """A value on one short line."""
+def truncated(value: object, limit: int = 60) -> str:
+    """The repr of a value, truncated to `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

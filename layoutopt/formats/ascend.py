@@ -60,7 +60,7 @@ class GroupedFractalZ:
         return fractals, -(-gathered * n // N0), N0, self.c0
 
     def offsets(self, shape: Extents) -> Index:
-        """Group g is block g % E on the diagonal of its fractals."""
+        """Group g is block g % groups_per_fractal on the diagonal of its fractals."""
         n, c = self._channels_per_group(shape)
         gathered = self.groups_per_fractal(shape)
         _, columns, _, _ = self.physical_shape(shape)
