@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import InvariantError
-from layoutopt.ir.content import representatives
+from layoutopt.ir.constant_sharing import representatives
 from layoutopt.ir.types import Data, TensorType
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR
 from layoutopt.onnx_io.sidecar import inherit, inherit_type

@@ -46,7 +46,9 @@ def print_model(model: Path, compatibility: Compatibility, show_all: bool) -> No
 
 def _blocks(compatibility: Compatibility) -> Text:
     if compatibility.is_portable:
-        packed = f"portable: native kernels where blocks have {compatibility.packed} channels, standard operators elsewhere"
+        packed = (
+            f"portable: native kernels where blocks have {compatibility.packed} channels, standard operators elsewhere"
+        )
     elif not compatibility.is_blocked:
         packed = "no blocked weights in the file"
     else:

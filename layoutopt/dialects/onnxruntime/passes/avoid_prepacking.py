@@ -19,8 +19,8 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.prepacking import run_ratio
 from layoutopt.dialects.packed import Packed
 from layoutopt.formats import Format
-from layoutopt.ir.content import share
-from layoutopt.ir.deferred import expanded
+from layoutopt.ir.constant_sharing import share
+from layoutopt.ir.deferred import expanded_constant
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Attribute, Data, DType, Op, TensorType, Value
 from layoutopt.ops.region_ops import region_tree
@@ -76,7 +76,7 @@ def _qualifies(op: Op, value: Value, sessions: Sessions) -> bool:
         return False
     if value.dtype is not DType.FLOAT32 or shape is None or len(shape) != 2 or x.rank is None or x.rank < 2:
         return False
-    if value in op.inputs[2:] or value.data is None or expanded(value.data) is not None or not _is_plain(op):
+    if value in op.inputs[2:] or value.data is None or expanded_constant(value.data) is not None or not _is_plain(op):
         return False
     if prod(shape) < (_SMALL if x.rank > 2 else _SMALL_MATRIX[sessions]):
         return False
