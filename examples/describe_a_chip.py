@@ -10,7 +10,7 @@ from pathlib import Path
 import zoo
 
 import layoutopt
-from layoutopt.extend import Format, Op, Signature, Slot, Storage, Value, elements
+from layoutopt.extend import Format, Op, Signature, Slot, Storage, Value, estimated_volume
 
 
 class Toy:
@@ -31,7 +31,7 @@ class Toy:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         assert value.shape is not None
-        return 0.0 if src.format.same_bytes(dst.format, value.shape) else 1e-9 * elements(value.shape)
+        return 0.0 if src.format.same_bytes(dst.format, value.shape) else 1e-9 * estimated_volume(value.shape)
 
 
 def main() -> None:
