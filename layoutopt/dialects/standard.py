@@ -1,7 +1,7 @@
 """The dialect `standard`: standard ONNX operators only, for every runtime. Plans use the formats that these express."""
 
 from layoutopt.dialects.ops import Ops
-from layoutopt.dialects.passes import COMPACT, ShareTransposes
+from layoutopt.dialects.passes import COMPACT, FoldTransposes, ShareTransposes
 
 
 class Standard(Ops):
@@ -11,4 +11,4 @@ class Standard(Ops):
     """
 
     name = "standard"
-    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), *COMPACT)
+    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), FoldTransposes(), *COMPACT)

@@ -1,6 +1,7 @@
 """Passes on lowered graphs that every dialect can run."""
 
 from layoutopt.dialects.passes.equalize_matmul_ranks import EqualizeMatmulRanks
+from layoutopt.dialects.passes.fold_transposes import FoldTransposes
 from layoutopt.dialects.passes.rematerialize_constants import RematerializeConstants
 from layoutopt.dialects.passes.share_transposes import ShareTransposes
 from layoutopt.dialects.passes.simplify_reshapes import SimplifyReshapes
@@ -11,4 +12,11 @@ COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareCo
 """The last passes of every dialect. They store the constants in as few bytes as possible, and remove what nothing reads:
 a lowered op may compute a shape from its operands where the planned op read it."""
 
-__all__ = ["COMPACT", "EqualizeMatmulRanks", "RematerializeConstants", "ShareTransposes", "SimplifyReshapes"]
+__all__ = [
+    "COMPACT",
+    "EqualizeMatmulRanks",
+    "FoldTransposes",
+    "RematerializeConstants",
+    "ShareTransposes",
+    "SimplifyReshapes",
+]
