@@ -130,6 +130,7 @@ class Job:
             counts_moves=options.count_moves,
             evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
+            has_baked_passes=bool(dialect.baked_passes),
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",
