@@ -127,6 +127,26 @@ def test_the_parameters_of_a_convolution_are_exact(
     np.testing.assert_array_equal(np.clip(np.rint(exact) + y_zero, 0, 255), expected)
 
 
+def test_affine_ops_that_change_the_scale_only_are_removed() -> None:
+    """6 x is quantised with 6 times the scale; the next op reads the integers of x."""
+    model = model_of(
+        """agraph (uint8[4,4,16,16] q) => (float[4,4,16,16] y) {
+            a = DequantizeLinear (q, xs, xz)
+            b = Div (a, six)
+            p = QuantizeLinear (b, ys, xz)
+            y = DequantizeLinear (p, ys, xz)
+        }""",
+        xs=scalar(0.36),
+        ys=scalar(0.06),
+        xz=scalar(120, np.uint8),
+        six=scalar(6.0),
+    )
+    graph, result = rewritten(model, AffineConvolutions())
+    assert kinds(graph) == ["DequantizeLinear"]
+    feed = {"q": np.random.default_rng(0).integers(0, 256, (4, 4, 16, 16)).astype(np.uint8)}
+    np.testing.assert_array_equal(run(result, feed), run(model.SerializeToString(), feed))
+
+
 def test_affine_ops_that_stay() -> None:
     """An op along another axis, another element type of the result, a value with a second reader, a division by x."""
     constants = {

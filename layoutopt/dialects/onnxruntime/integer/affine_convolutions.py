@@ -3,6 +3,8 @@
 before: q -> DequantizeLinear -> Sub(mean) -> QuantizeLinear -> p          (N, H, W, C), mean of C numbers
 after:  q -> QLinearConv(one weight per channel, a bias per channel) -> p
 
+Ops that change no integer, since the two scales differ by the same factor as the numbers, are removed.
+
 The convolution computes round(((q - zero) * weight + bias) * scale) with a weight of 8 bits. Its parameters are accepted only
 if it returns the same integer as the original ops for each of the 256 integers in every channel: `channel_parameters`.
 """
@@ -151,9 +153,15 @@ def _rewrite(graph: Graph, quantizer: Op) -> None:
     channels = shape[-1] if shape is not None else None
     if before is None or after is None or x is None or x.shape != shape or not isinstance(channels, int):
         return
-    if before.dtype is not after.dtype or not _is_faster(y, [dequantizer, *ops, quantizer]):
+    if before.dtype is not after.dtype:
         return
-    found = channel_parameters(before, steps, after, channels)
+    if _keeps_integers(before, steps, after) and not graph.is_output(y):
+        graph.replace_uses(y, x)
+        graph.remove_if_dead(quantizer)
+        return
+    found = (
+        channel_parameters(before, steps, after, channels) if _is_faster(y, [dequantizer, *ops, quantizer]) else None
+    )
     if found is None:
         return
     arrays = {
@@ -172,6 +180,14 @@ def _rewrite(graph: Graph, quantizer: Op) -> None:
     op = Op("QLinearConv", inputs, (result,), domain="com.microsoft", version=1, attributes=attributes)
     graph.add_op(op, quantizer)
     graph.replace_value(y, result)
+
+
+def _keeps_integers(before: Quantization, steps: list[AffineStep], after: Quantization) -> bool:
+    """Whether every integer is quantised to itself: a division by 6 changes the scale only."""
+    numbers = before.dequantize(before.integers[:, None])
+    for step in steps:
+        numbers = step(numbers)
+    return bool((after.quantize(numbers) == before.integers[:, None]).all())
 
 
 def _chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]] | None:
