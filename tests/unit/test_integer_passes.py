@@ -22,6 +22,7 @@ from layoutopt.dialects.onnxruntime.integer.affine_convolutions import (
 )
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
+from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes, reversed_groups
 from layoutopt.dialects.onnxruntime.integer.widen_rows import WidenRows
 from layoutopt.ir.dtype import Array, DType
 from layoutopt.ir.graph import Graph
@@ -259,8 +260,41 @@ def test_rows_stay_short_where_constants_may_not_grow() -> None:
     assert not any(value.name.startswith("c/columns") for value in graph.values)
 
 
+@pytest.mark.parametrize(
+    ("shape", "perm", "extents"),
+    [
+        ((1, 144, 256, 4), (0, 3, 2, 1), (144, 256, 4)),
+        ((1, 12, 12, 256, 1, 4), (0, 4, 5, 3, 1, 2), (144, 256, 4)),
+        ((32, 64, 16), (2, 1, 0), (32, 64, 16)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_reversal_of_three_groups_of_axes_is_split(
+    shape: tuple[int, ...], perm: tuple[int, ...], extents: tuple[int, int, int], dtype: str
+) -> None:
+    assert reversed_groups(shape, perm) == extents
+    result_shape = [shape[axis] for axis in perm]
+    model = model_of(
+        f"agraph ({dtype}{list(shape)} q) => ({dtype}{result_shape} p) {{ p = Transpose <perm = {list(perm)}> (q) }}"
+    )
+    graph, result = rewritten(model, SplitTransposes())
+    assert kinds(graph).count("Transpose") == 2
+    feed = {"q": np.random.default_rng(0).integers(0, 128, shape).astype(dtype)}
+    for optimised in (False, True):
+        np.testing.assert_array_equal(run(result, feed, optimised=optimised)[0], feed["q"].transpose(perm))
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm"),
+    [((8, 16, 32), (0, 2, 1)), ((8, 16, 32), (1, 2, 0)), ((8, 1, 32), (2, 1, 0)), ((2, 3, 4, 5), (3, 2, 1, 0))],
+)
+def test_transposes_that_are_no_reversal_of_three_groups(shape: tuple[int, ...], perm: tuple[int, ...]) -> None:
+    assert reversed_groups(shape, perm) is None
+
+
 def test_the_costs_have_every_op_that_the_passes_look_up() -> None:
     needed = {"QLinearAdd", "QLinearMul", "QLinearConv", "DequantizeLinear", "QuantizeLinear", "Reshape", "Tile"}
+    needed |= {"Transpose, reversed", "Transpose, split"}
     needed |= {"Add", "Sub", "Mul", "Div"}
     assert needed <= kernel_costs().keys()
 
