@@ -21,6 +21,7 @@ from layoutopt.dialects.onnxruntime.integer.affine_convolutions import (
     channel_parameters,
 )
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
+from layoutopt.dialects.onnxruntime.integer.pad_colours import PadColours
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
 from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes, reversed_groups
 from layoutopt.dialects.onnxruntime.integer.widen_rows import WidenRows
@@ -290,6 +291,32 @@ def test_a_reversal_of_three_groups_of_axes_is_split(
 )
 def test_transposes_that_are_no_reversal_of_three_groups(shape: tuple[int, ...], perm: tuple[int, ...]) -> None:
     assert reversed_groups(shape, perm) is None
+
+
+COLOURS = """agraph (uint8[2,{channels},9,9] q) => (uint8[2,5,5,8] p) {{
+    t = Transpose <perm = [0, 2, 3, 1]> (q)
+    p = com.microsoft.QLinearConv <channels_last = 1, kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>
+        (t, xs, xz, w, xs, wz, ys, xz)
+}}"""
+
+
+@pytest.mark.parametrize(("channels", "zero", "padded"), [(3, 0, True), (3, 5, False), (4, 0, False)])
+def test_images_of_three_channels_get_a_fourth(channels: int, zero: int, padded: bool) -> None:
+    random = np.random.default_rng(0)
+    model = model_of(
+        COLOURS.format(channels=channels),
+        xs=scalar(0.02),
+        ys=scalar(1.3),
+        xz=scalar(11, np.uint8),
+        wz=scalar(zero, np.int8),
+        w=random.integers(-64, 64, (8, channels, 3, 3)).astype(np.int8),
+    )
+    graph, result = rewritten(model, PadColours())
+    assert kinds(graph) == (["Pad"] if padded else []) + ["Transpose", "QLinearConv"]
+    feed = {"q": random.integers(0, 256, (2, channels, 9, 9)).astype(np.uint8)}
+    for optimised in (False, True):
+        expected = run(model.SerializeToString(), feed, optimised=optimised)
+        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
 
 
 def test_the_costs_have_every_op_that_the_passes_look_up() -> None:

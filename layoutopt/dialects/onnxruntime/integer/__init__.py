@@ -6,6 +6,7 @@ that these may read; measured costs (`costs.toml`) decide where a rewrite is mad
 
 from layoutopt.dialects.onnxruntime.integer.absorb_pads import AbsorbPads
 from layoutopt.dialects.onnxruntime.integer.affine_convolutions import AffineConvolutions
+from layoutopt.dialects.onnxruntime.integer.pad_colours import PadColours
 from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes
 from layoutopt.dialects.onnxruntime.integer.widen_rows import WidenRows
 from layoutopt.passes import RemoveDead, ShareConstants
@@ -16,6 +17,7 @@ INTEGER_PASSES: tuple[Pass, ...] = (
     AffineConvolutions(),
     WidenRows(),
     SplitTransposes(),
+    PadColours(),
     ShareConstants(),
     RemoveDead(),
 )
