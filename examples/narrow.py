@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -82,8 +83,8 @@ class _Noise(CalibrationDataReader):
         return next(self._feeds, None)
 
 
-def quantized(path: Path, *, per_channel: bool, folder: Path) -> Path:
-    """The model in QDQ form, quantised by onnxruntime."""
+def quantized(path: Path, *, per_channel: bool, folder: Path, **options: Any) -> Path:
+    """The model in QDQ form, quantised by onnxruntime; `options` are further ones of its `quantize_static`."""
     target = folder / f"{path.stem}_{'per_channel' if per_channel else 'per_tensor'}.onnx"
     source = folder / f"{path.stem}_lively.onnx"
     onnx.save(lively(onnx.load(path)), source)
@@ -95,6 +96,7 @@ def quantized(path: Path, *, per_channel: bool, folder: Path) -> Path:
         per_channel=per_channel,
         activation_type=QuantType.QUInt8 if per_channel else QuantType.QInt8,
         weight_type=QuantType.QInt8,
+        **options,
     )
     return target
 

@@ -55,6 +55,7 @@ class PassContext:
         sizes: how large symbolic dimensions are taken to be.
         counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
+        has_baked_passes: whether the dialect has passes on quantised models after baking.
         plan: what the planner decided, once it has.
         least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: what did not apply, and why.
@@ -80,6 +81,7 @@ class PassContext:
     sizes: Sizes = NO_SIZES
     counts_moves: bool = False
     keeps_qdq_groups: bool = False
+    has_baked_passes: bool = False
     plan: Plan | None = None
     least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)

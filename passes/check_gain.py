@@ -7,12 +7,17 @@ after:  the same; if nothing was gained, the pipeline ends here, unless sessions
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
+from layoutopt.ops.interfaces.numerics import is_quantized
+from layoutopt.ops.region_ops import region_tree
 from layoutopt.passes.base import Pass, PassContext
 
 
 @dataclass(frozen=True, slots=True)
 class CheckGain(Pass):
-    """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced."""
+    """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced.
+
+    A quantised model that has passes after baking is judged behind these.
+    """
 
     name = "check-gain"
     is_reason = False
@@ -20,12 +25,23 @@ class CheckGain(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Set the reason for which the model stays as it is."""
-        plan = context.plan
-        if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
-            return
-        context.unchanged = "no other formats are estimated to be faster"
-        if plan is not None and plan.stopped:
-            context.unchanged = f"the time limit ended planning ({plan.stopped}) before a faster plan was found"
+        if not (context.has_baked_passes and has_quantized_ops(graph)):
+            context.unchanged = reason_to_keep(context)
 
 
-__all__ = ["CheckGain"]
+def has_quantized_ops(graph: Graph) -> bool:
+    """Whether an op of the graph, at any depth, computes on integers of few bits or converts to or from them."""
+    return any(is_quantized(op) for each in region_tree(graph) for op in each.ops)
+
+
+def reason_to_keep(context: PassContext) -> str:
+    """The reason for which a model stays as it is; empty if plan, rewrites, pins or fast sessions are a reason to rewrite it."""
+    plan = context.plan
+    if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
+        return ""
+    if plan is not None and plan.stopped:
+        return f"the time limit ended planning ({plan.stopped}) before a faster plan was found"
+    return "no other formats are estimated to be faster"
+
+
+__all__ = ["CheckGain", "has_quantized_ops", "reason_to_keep"]

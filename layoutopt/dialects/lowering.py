@@ -31,6 +31,7 @@ class Dialect(ABC):
         is_for_cuda: whether it has operators of onnxruntime with kernels on CUDA alone.
         keeps_qdq_groups: whether QDQ groups stay as they are, because the runtime's own kernels for them are faster.
         passes: the passes on the lowered graph, in this order.
+        baked_passes: the passes on the graph of a quantised model after the runtime's own optimisations, in this order.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Dialect(ABC):
     is_for_cuda: bool = False
     keeps_qdq_groups: bool = False
     passes: tuple[Pass, ...] = (EqualizeMatmulRanks(), *COMPACT)
+    baked_passes: tuple[Pass, ...] = ()
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -139,6 +139,7 @@ class Job:
             evaluate_extents=inference.evaluate_extents,
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
+            has_baked_passes=bool(dialect.baked_passes),
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",

@@ -1,13 +1,16 @@
 """The stage `rewrite` of a job: passes, emission, baking and verification."""
 
+from dataclasses import replace
+
 import onnx_ir
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.ir.graph import Graph
-from layoutopt.passes.base import Note
+from layoutopt.passes.base import Note, Pipeline
+from layoutopt.passes.check_gain import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -48,6 +51,9 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
     if emitted is None:
         return None
     final = _baked(job, emitted)
+    context.unchanged = reason_to_keep(context)
+    if context.unchanged:
+        return None
     if job.options.verify:
         final = _verified(job, gate, source, graph, emitted, final)
     if final is not emitted:
@@ -91,12 +97,29 @@ def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
     try:
         # A model without blocks has no block-size check, so baking must not add blocks. Kernels for other blocks must not run.
         is_native_block = block == blocked_channels()
-        return bake(model, packs=is_native_block, folds=is_native_block or not block)
+        return _after_baking(job, bake(model, packs=is_native_block, folds=is_native_block or not block))
     except ModelError as error:
         if is_loadable(job.given):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
         job.context.notes.append(Note("bake", error.where, error.what))  # the model may have an op of another library
         return model
+
+
+def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
+    """The baked model after the dialect's passes on quantised models; the baked model itself if they change nothing.
+
+    Raises:
+        ModelError: the types of the baked model cannot be inferred.
+    """
+    assert job.context.lowered is not None
+    if not job.dialect.baked_passes or not has_quantized_ops(job.context.lowered):
+        return baked
+    graph = inference.lift(baked)
+    context = replace(job.context, lowered=None)
+    results = Pipeline(job.dialect.baked_passes).run(graph, context, job.watch)
+    job.passes += results
+    job.context.is_rewritten = context.is_rewritten
+    return onnx_io.emit(graph) if any(each.changed for each in results) else baked
 
 
 def _verified(

@@ -193,6 +193,7 @@ def test_case(path: Path, update_golden: bool) -> None:
         inference.infer_again,
         frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
+        has_baked_passes=dialect is not None and bool(dialect.baked_passes),
         defer=defer,
         sessions=case.sessions,
     )

@@ -10,6 +10,7 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
     arrays        how blocked arrays are declared, and who writes which op
     convolution, pooling, elementwise, pieces, reorder, resize, group_norm    the writers, op by op
     passes        the passes on the lowered graph
+    integer       the passes on the baked graph of a quantised model
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from layoutopt.dialects.onnxruntime import (  # noqa: F401  (they register write
 )
 from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN, WRITERS, BlockedArrays
 from layoutopt.dialects.onnxruntime.elementwise import elementwise
+from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES
 from layoutopt.dialects.onnxruntime.kernels import kernels
 from layoutopt.dialects.onnxruntime.passes import PASSES
 from layoutopt.dialects.onnxruntime.reorder import reorder
@@ -56,6 +58,7 @@ class OnnxRuntime(Dialect):
     is_native = True
     keeps_qdq_groups = True
     passes = (EqualizeMatmulRanks(), *PASSES, *COMPACT)
+    baked_passes = INTEGER_PASSES
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -1,0 +1,145 @@
+"""Merges image columns and channels, so that an integer op runs over a few long broadcast rows in place of many short ones.
+
+before: QLinearMul((N, 112, 112, 16), (1, 1, 1, 16))                                12544 rows of 16 elements
+after:  QLinearMul((N, 112, 112 * 16), (1, 1, 112 * 16))                            112 rows of 1792 elements
+
+onnxruntime calls the vector kernel once per row. The operand that is broadcast is repeated for the columns: ahead of time if it
+is a constant, by a Tile otherwise. The same integers meet, so the results are equal.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from layoutopt.cost.size_growth import PassBudget
+from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
+from layoutopt.ir.deferred import stored_bytes
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.passes.base import Pass, PassContext
+
+_OPS = {"com.microsoft::QLinearAdd": (0, 3), "com.microsoft::QLinearMul": (0, 3)}
+"""The inputs that are tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An op with an operand that has one number per channel.
+
+    Attributes:
+        op: the op.
+        image: the index of the operand of the result's shape (..., columns, channels).
+        channels: the index of the operand of shape (..., 1, channels).
+        shape: the shape of the result.
+    """
+
+    op: Op
+    image: int
+    channels: int
+    shape: tuple[int, ...]
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """The shape of the result with columns and channels as one axis."""
+        return (*self.shape[:-2], self.shape[-2] * self.shape[-1])
+
+    @property
+    def added_bytes(self) -> int:
+        """The growth of a constant operand that is repeated for every column."""
+        other = self.op.inputs[self.channels]
+        return other.data.nbytes * (self.shape[-2] - 1) if other is not None and other.data is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WidenRows(Pass):
+    """Merge columns and channels of images where an operand per channel is broadcast over them."""
+
+    name = "widen-rows"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """In order of the ops, so that a chain of them has Reshapes at its ends only."""
+        budget = PassBudget(context.growth, self.name, context.growth.limit - stored_bytes(graph.regions()))
+        for op in graph.ops:
+            site = _site(op)
+            seconds = 0.0 if site is None else _saved_seconds(graph, site)
+            if site is not None and seconds > 0 and budget.request(op.name or op.kind, site.added_bytes, seconds):
+                _rewrite(graph, site)
+
+
+def _site(op: Op) -> Site | None:
+    y = op.outputs[0] if op.kind in _OPS else None
+    shape = y.static_shape if y is not None else None
+    if shape is None or len(shape) < 3 or shape[-2] == 1:
+        return None
+    for image, channels in (_OPS[op.kind], _OPS[op.kind][::-1]):
+        x, other = op.inputs[image], op.inputs[channels]
+        if x is None or other is None or x.static_shape != shape or other.static_shape is None:
+            continue
+        # A shape of fewer axes is one with extents of 1 in front.
+        if (1, *other.static_shape)[-2:] == (1, shape[-1]) and shape[-1] > 1:
+            return Site(op, image, channels, shape)
+    return None
+
+
+def _saved_seconds(graph: Graph, site: Site) -> float:
+    """The estimated time that fewer rows save, minus that of a Reshape on either side, and of a Tile."""
+    costs = kernel_costs()
+    other, x = site.op.inputs[site.channels], site.op.inputs[site.image]
+    assert other is not None and x is not None
+    saved = costs[site.op.op_type].row * prod(site.shape[:-2]) * (site.shape[-2] - 1)
+    reshapes = 1 if _merged_source(graph, x, site) is not None else 2
+    added = reshapes * costs["Reshape"].seconds()
+    if not other.is_constant:
+        added += costs["Tile"].seconds() + costs["Reshape"].seconds()
+    return saved - added
+
+
+def _merged_source(graph: Graph, x: Value, site: Site) -> Value | None:
+    """The value of merged shape that a Reshape of an earlier rewrite splits."""
+    producer = graph.producer(x)
+    source = producer.inputs[0] if producer is not None and producer.kind == "Reshape" else None
+    return source if source is not None and source.static_shape == site.merged else None
+
+
+def _rewrite(graph: Graph, site: Site) -> None:
+    op = site.op
+    x, other, y = op.inputs[site.image], op.inputs[site.channels], op.outputs[0]
+    assert x is not None and other is not None and y is not None and isinstance(y.type, TensorType)
+    merged = _merged_source(graph, x, site) or _reshape(graph, x, site.merged, near=op, is_before=True)
+    inputs = list(op.inputs)
+    inputs[site.image], inputs[site.channels] = merged, _repeated(graph, other, site)
+    result = graph.new_value(f"{y.name}/merged", TensorType(y.type.dtype, site.merged))
+    copy = graph.add_copy(op, (result,), tuple(inputs), name=op.name)
+    graph.replace_value(y, _reshape(graph, result, site.shape, near=copy))
+
+
+def _repeated(graph: Graph, other: Value, site: Site) -> Value:
+    """The operand per channel, once for every column."""
+    columns, channels = site.shape[-2:]
+    assert isinstance(other.type, TensorType) and other.static_shape is not None
+    if other.data is not None:
+        array = other.data.numpy()
+        repeated = np.tile(array.reshape(*array.shape[:-2], channels), columns)
+        return _constant(graph, f"{other.name}/columns", repeated)
+    shape = (*(1,) * (len(site.shape) - len(other.static_shape)), *other.static_shape)
+    source = other if shape == other.static_shape else _reshape(graph, other, shape, near=site.op, is_before=True)
+    repeats = _constant(graph, f"{other.name}/repeats", np.array([*(1,) * (len(shape) - 2), columns, 1], np.int64))
+    tiled = graph.new_value(f"{other.name}/columns", TensorType(other.type.dtype, (*shape[:-2], columns, channels)))
+    tile = Op("Tile", (source, repeats), (tiled,), version=graph.opsets[""])
+    graph.add_op(tile, graph.producer(source))
+    return _reshape(graph, tiled, (*shape[:-2], columns * channels), near=tile)
+
+
+def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], *, near: Op, is_before: bool = False) -> Value:
+    """A value in another shape."""
+    assert isinstance(x.type, TensorType)
+    target = _constant(graph, f"{x.name}/shape", np.array(shape, np.int64))
+    result = graph.new_value(f"{x.name}/reshaped", TensorType(x.type.dtype, shape))
+    anchor = graph.producer(x) if is_before else near
+    graph.add_op(Op("Reshape", (x, target), (result,), version=graph.opsets[""]), anchor)
+    return result
+
+
+def _constant(graph: Graph, stem: str, array: Array) -> Value:
+    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))
