@@ -35,7 +35,7 @@ def has_quantized_ops(graph: Graph) -> bool:
 
 
 def reason_to_keep(context: PassContext) -> str:
-    """The reason for which a model stays as it is; empty if plan, rewrites, pins or fast sessions are a reason to rewrite it."""
+    """The reason for which a model stays as it is; empty if plan, rewrite, pin or fast sessions are a reason for it."""
     plan = context.plan
     if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
         return ""
