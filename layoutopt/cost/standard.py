@@ -82,7 +82,8 @@ class StandardOperators(CostModelWrapper, EmulatingCostModel):
             return native
         inner = self._model.kernel_seconds(op, canonical_signature(op))
         run, absorbed = self._conversions(op, signature)
-        return inner + INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
+        moved = INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
+        return inner + self._short_reads(op, signature) + moved
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of the Transpose and the Reshapes that a conversion is written as."""
