@@ -101,6 +101,7 @@ class RuntimeSpec(SpecModel):
         dialects: the dialects of files that it runs, the default first.
         kernels: "standard" if the runtime has only kernels for operands in canonical format; "target" if it has all kernels of
             the target.
+        is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
         kernel: kernels in other formats that a file can name, besides "standard" ones.
         absorbs: the Transposes that the runtime folds into products.
     """
@@ -112,6 +113,7 @@ class RuntimeSpec(SpecModel):
     runs_in: Text
     dialects: Annotated[Texts, Field(min_length=1)]
     kernels: Literal["standard", "target"]
+    is_emulated: bool = False
     kernel: Annotated[tuple[NamedKernel, ...], BeforeValidator(as_rows)] = ()
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()
 

@@ -42,9 +42,15 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         raise_if_refused(job.given, job.dims, ModelError(what, where=where))
         context.unchanged = "its shapes contradict each other"
         return None
-    dialect = job.dialect
     gate = EquivalenceGate(
-        job.name, job.path, context.pins, samples, dialect.is_native, dialect.is_for_cuda, CutCandidates.of(graph)
+        job.name,
+        job.path,
+        context.pins,
+        samples,
+        is_native=job.dialect.is_native,
+        is_for_cuda=job.dialect.is_for_cuda,
+        is_emulated=job.runtime.is_emulated,
+        candidates=CutCandidates.of(graph),
     )
     job.passes = job.pipeline.run(graph, context, job.watch)
     emitted = None if context.unchanged else _emitted(job, source)

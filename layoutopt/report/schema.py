@@ -223,7 +223,9 @@ class Report(ReportModel):
     moved_before: DataMovementReport | None = Field(
         default=None, description="data movement of the original; null if nothing was rewritten or verified"
     )
-    moved_after: DataMovementReport | None = Field(default=None, description="data movement of the result")
+    moved_after: DataMovementReport | None = Field(
+        default=None, description="data movement of the result; null where onnxruntime does not run its kernels"
+    )
     ops: list[OpReport]
     casts: list[CastReport]
     portable: PortableReport | None = Field(

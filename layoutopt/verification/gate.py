@@ -112,6 +112,7 @@ class EquivalenceGate:
         inputs: generator of test inputs.
         is_native: whether the result is written for onnxruntime with its optimisations.
         is_for_cuda: whether the result may have operators with kernels on CUDA alone, which run by definition.
+        is_emulated: whether onnxruntime emulates the formats of the result, so that its data movement there is not measured.
         candidates: the values at which the original can be cut.
     """
 
@@ -121,6 +122,7 @@ class EquivalenceGate:
     inputs: SampleInputs
     is_native: bool
     is_for_cuda: bool
+    is_emulated: bool
     candidates: CutCandidates = field(repr=False)
 
     def judge(
@@ -154,9 +156,13 @@ class EquivalenceGate:
             models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
             verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
             verdict = replace(verdict, defined_block=defined_block(block))
-            if verdict.status == "passed" and not verdict.defined_block and not self.is_for_cuda:
-                before, after = (executed_data_movement(each, self.inputs) for each in (first, third))
-                verdict = replace(verdict, moved_before=before, moved_after=after)
+            if verdict.status == "passed":
+                is_run = not (verdict.defined_block or self.is_for_cuda or self.is_emulated)
+                verdict = replace(
+                    verdict,
+                    moved_before=executed_data_movement(first, self.inputs),
+                    moved_after=executed_data_movement(third, self.inputs) if is_run else None,
+                )
         if verdict.status == "failed":
             raise VerificationError(
                 f"the rewritten model computes something else: {verdict.reason}",

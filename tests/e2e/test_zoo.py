@@ -108,5 +108,5 @@ MOST_MOVES = {
 
 @pytest.mark.parametrize(("network", "most"), MOST_MOVES.items())
 def test_few_activations_are_moved_on_a_gpu(network: str, most: int, tmp_path: Path) -> None:
-    report = optimized(network, tmp_path, "gpu-hopper", verify=False)
+    report = optimized(network, tmp_path, "gpu-hopper", "functions", verify=False)
     assert report.after.casts + report.after.transposes <= most
