@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.formats.shapes import static_shape
@@ -26,7 +27,8 @@ class ObservedValue:
         rewritten: its name in the rewritten model.
         format: the format that the rewritten model stores it in.
         array: the shape that the rewritten model declares for the array, if it differs from one axis per part of the
-            format: onnxruntime's blocked kernels take four axes (N, C, H, W) for every block size.
+            format: onnxruntime's blocked kernels take four axes (N, C, H, W) for every block size, and an element-wise op
+            may have the shape behind a Reshape that was moved past it.
     """
 
     original: str
@@ -46,8 +48,16 @@ class ObservedValue:
         physical = static_shape(self.format.physical_shape(shape))
         if self.array is None or _agrees(self.array, physical):
             return physical
+        if (declared := _static_extents(self.array)) is not None and prod(declared) == prod(physical):
+            return declared
         batch, channels, *image, block = physical
         return (batch, channels * block, *(1,) * (len(self.array) - 2 - len(image)), *image)
+
+
+def _static_extents(shape: Shape) -> tuple[int, ...] | None:
+    """The extents of a shape; None if one is symbolic."""
+    known = tuple(dim for dim in shape if isinstance(dim, int))
+    return known if len(known) == len(shape) else None
 
 
 def _agrees(declared: Shape, shape: tuple[int, ...]) -> bool:

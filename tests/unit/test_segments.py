@@ -194,3 +194,12 @@ def test_segments_do_not_clear_a_model_that_cannot_be_run(monkeypatch: pytest.Mo
     monkeypatch.setattr(gate, "verify_models", lambda *_, **__: Verification("failed", "it cannot be run"))
     with pytest.raises(VerificationError, match="it cannot be run"):
         layoutopt.optimize(cut(), "ascend-910b")
+
+
+def test_an_array_has_the_shape_that_the_rewritten_model_declares() -> None:
+    """A Reshape that was moved past an element-wise op leaves the bytes of the format under another shape."""
+    tensor = np.arange(2 * 16 * 3 * 5, dtype=np.float32).reshape(2, 16, 3, 5)
+    observed = ObservedValue("a", "b", Format.parse("NCHW8c"), (2, 2, 15, 8))
+    array = observed.packed(tensor)
+    assert array.shape == (2, 2, 15, 8)
+    np.testing.assert_array_equal(observed.unpacked(array, tensor.shape), tensor)
