@@ -32,7 +32,7 @@ def main(target: str = "gpu-hopper", *networks: str) -> None:
             proof = layoutopt.optimize(path, target, runtime="compiler", verify=False, count_moves=True).report.plan
         assert report.plan is not None and proof is not None
         before, after, moved = report.before, report.after, report.moved_before
-        executed = "" if moved is None else sum(moved.ops.values())
+        executed = "" if moved is None else moved.count
         print(
             f"| {network} | {before.casts + before.transposes} | {executed} | {after.casts + after.transposes} "
             f"| {proof.least_moves} "

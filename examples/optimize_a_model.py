@@ -29,7 +29,7 @@ def main(network: str = "keras_mobilenetv3s", target: str = "cpu", output: str =
             print(f"  measured on this CPU   {measured(original, Path(output))}")
     before, after, verification = report.moved_before, report.moved_after, report.verification
     if before is not None and after is not None:
-        counts = f"{sum(before.ops.values())} -> {sum(after.ops.values())} Transposes and reorders"
+        counts = f"{before.count} -> {after.count} Transposes and reorders"
         sizes = f"{before.nbytes / 1e6:.2f} MB -> {after.nbytes / 1e6:.2f} MB"
         print(f"  data movement          {counts} that onnxruntime executes, {sizes}")
     if report.plan is not None:

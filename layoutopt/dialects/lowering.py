@@ -28,7 +28,6 @@ class Dialect(ABC):
     Attributes:
         name: the name of the dialect.
         is_native: whether only onnxruntime runs the result, on one kind of machine.
-        is_for_cuda: whether it has operators of onnxruntime with kernels on CUDA alone.
         keeps_qdq_groups: whether QDQ groups stay as they are, because the runtime's own kernels for them are faster.
         passes: the passes on the lowered graph, in this order.
         baked_passes: the passes on the graph of a quantised model after the runtime's own optimisations, in this order.
@@ -36,7 +35,6 @@ class Dialect(ABC):
 
     name: str
     is_native: bool = False
-    is_for_cuda: bool = False
     keeps_qdq_groups: bool = False
     passes: tuple[Pass, ...] = (EqualizeMatmulRanks(), *COMPACT)
     baked_passes: tuple[Pass, ...] = ()

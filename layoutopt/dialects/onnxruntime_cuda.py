@@ -20,7 +20,6 @@ class OnnxRuntimeCuda(Standard):
     """Conv in NHWC  -->  com.microsoft.NhwcConv, with filters (O, H, W, I)."""
 
     name = "onnxruntime-cuda"
-    is_for_cuda = True
 
     def native(self, op: Op, builder: OpBuilder) -> bool:
         """Convolutions of images (N, H, W, C) with constant filters (O, H, W, I), in float32 and float16.

@@ -60,7 +60,7 @@ def make_portable(
         elif job.context.pins:  # a branch takes inputs in pinned formats, for which there is no generator
             references = (stored(source, "original"),) * 2
         else:
-            references = with_definitions(stored(native, "native"), block), stored(standard, "standard")
+            references = with_definitions(stored(native, "native")), stored(standard, "standard")
         model = portable(native, standard, block)
         onnx_io.check(model)
         if references is not None:

@@ -48,7 +48,6 @@ def rewrite(job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs
         context.pins,
         samples,
         is_native=job.dialect.is_native,
-        is_for_cuda=job.dialect.is_for_cuda,
         is_emulated=job.runtime.is_emulated,
         candidates=CutCandidates.of(graph),
     )

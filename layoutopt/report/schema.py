@@ -199,6 +199,11 @@ class DataMovementReport(ReportModel):
     ops: dict[str, int] = Field(description="executions by op type: Transpose, ReorderInput, ReorderOutput")
     nbytes: int = Field(description="bytes that they read and write")
 
+    @property
+    def count(self) -> int:
+        """The number of executions."""
+        return sum(self.ops.values())
+
 
 class Report(ReportModel):
     """The results of one run of `optimize`."""

@@ -29,7 +29,7 @@ from layoutopt.verification.gate import CutCandidates, Models, compare, runnable
 from layoutopt.verification.model_edits import add_outputs, computed_names
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, run_original
-from layoutopt.verification.other_blocks import defined_block, is_for_cuda, with_definitions
+from layoutopt.verification.other_blocks import defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import LARGE, Runnable
 from layoutopt.verification.verdict import Verification
@@ -71,8 +71,7 @@ def verify_files(
         first = _mappable(original, folder / "original.onnx", candidates.has_float16)
         second = _mappable(rewritten, folder / "rewritten.onnx", candidates.has_float16)
         blocks = [packed_block(op.name for op in graph.ops) for graph in graphs]
-        pairs = zip((first, second), blocks, strict=True)
-        first, second = (with_definitions(each, block, is_for_cuda=is_for_cuda(each)) for each, block in pairs)
+        first, second = with_definitions(first), with_definitions(second)
         names = candidates.before_saturation
         saturated = matching_values(first, second, names, request) if names else []
         models = Models(

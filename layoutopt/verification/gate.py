@@ -10,7 +10,6 @@ loaded at a time.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -111,7 +110,6 @@ class EquivalenceGate:
         pins: formats of its inputs and outputs in the rewritten model.
         inputs: generator of test inputs.
         is_native: whether the result is written for onnxruntime with its optimisations.
-        is_for_cuda: whether the result may have operators with kernels on CUDA alone, which run by definition.
         is_emulated: whether onnxruntime emulates the formats of the result, so that its data movement there is not measured.
         candidates: the values at which the original can be cut.
     """
@@ -121,7 +119,6 @@ class EquivalenceGate:
     pins: Mapping[str, Format]
     inputs: SampleInputs
     is_native: bool
-    is_for_cuda: bool
     is_emulated: bool
     candidates: CutCandidates = field(repr=False)
 
@@ -148,16 +145,18 @@ class EquivalenceGate:
             path = self.path if is_file else None
             first = Runnable.of(path, half) if path else runnable(original, folder / "original.onnx", half)
             block = packed_block(node.name or "" for node in emitted.graph)
-            define = partial(with_definitions, block=block, is_for_cuda=self.is_for_cuda)
-            second = define(runnable(emitted, folder / "emitted.onnx", half))
-            third = second if final is emitted else define(runnable(final, folder / "final.onnx", half))
+            written = runnable(emitted, folder / "emitted.onnx", half)
+            second = with_definitions(written)
+            if final is not emitted:
+                written = runnable(final, folder / "final.onnx", half)
+            third = second if final is emitted else with_definitions(written)
             saturated = locate_values(planned, lowered, list(self.candidates.before_saturation))
             names = self.candidates.names
             models = Models(first, second, third, saturated, lambda: locate_values(planned, lowered, names))
             verdict = compare(models, self.candidates, request, only_optimised=self.is_native)
             verdict = replace(verdict, defined_block=defined_block(block))
             if verdict.status == "passed":
-                is_run = not (verdict.defined_block or self.is_for_cuda or self.is_emulated)
+                is_run = third is written and not self.is_emulated
                 verdict = replace(
                     verdict,
                     moved_before=executed_data_movement(first, self.inputs),

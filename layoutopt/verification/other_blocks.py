@@ -17,21 +17,18 @@ def defined_block(block: int | None) -> int:
     return 0 if block is None or block == blocked_channels() else block
 
 
-def with_definitions(model: Runnable, block: int | None, *, is_for_cuda: bool = False) -> Runnable:
-    """The model with definitions of its native operators; the model itself if the kernels of this machine run it.
-
-    Args:
-        model: the model.
-        block: channels per block that it is packed for; None without blocks.
-        is_for_cuda: whether it has operators with kernels on CUDA alone.
-    """
-    if is_for_cuda:
+def with_definitions(model: Runnable) -> Runnable:
+    """The model with definitions of its native operators; the model itself if the kernels of this machine run it."""
+    try:
         message = model.message()
+    except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
+        return model
+    if lacks_kernels(message):
         define_cuda_ops(message)
         return model.edited(message)
+    block = packed_block(node.name for node in message.graph.node)
     if block is None or not defined_block(block):
         return model
-    message = model.message()
     if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(DEFINITIONS):
         return model  # of another version of layoutopt; its block-size check refuses to run
     define_native_ops(message, block)
@@ -46,12 +43,4 @@ def block_of(model: Runnable) -> int | None:
         return None
 
 
-def is_for_cuda(model: Runnable) -> bool:
-    """Whether a model has operators with kernels on CUDA alone; False for a model that cannot be read."""
-    try:
-        return lacks_kernels(model.message())
-    except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
-        return False
-
-
-__all__ = ["block_of", "defined_block", "is_for_cuda", "with_definitions"]
+__all__ = ["block_of", "defined_block", "with_definitions"]

@@ -31,7 +31,7 @@ from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.numeric_profile import NumericProfile, numeric_profile
 from layoutopt.verification.observed_values import ObservedValue
 from layoutopt.verification.original_runs import RUN_ERRORS, Run, load_and_run, misdeclared_outputs, one_line
-from layoutopt.verification.other_blocks import block_of, defined_block, is_for_cuda, with_definitions
+from layoutopt.verification.other_blocks import block_of, defined_block, with_definitions
 from layoutopt.verification.request import Request
 from layoutopt.verification.rounding_spread import RoundingSpread, measure_spread, perturbed_copy
 from layoutopt.verification.runnable import Runnable, Source
@@ -98,10 +98,7 @@ def verify_models(
         if isinstance(original, Runnable) and isinstance(rewritten, Runnable):
             return _compare(models, request, plain=plain, only_optimised=only_optimised)
         blocks = tuple(block_of(each) for each in models)
-        models = (
-            with_definitions(models[0], blocks[0], is_for_cuda=is_for_cuda(models[0])),
-            with_definitions(models[1], blocks[1], is_for_cuda=is_for_cuda(models[1])),
-        )
+        models = with_definitions(models[0]), with_definitions(models[1])
         verdict = _compare(models, request, plain=plain, only_optimised=only_optimised)
         return replace(verdict, defined_block=max(map(defined_block, blocks)))
 

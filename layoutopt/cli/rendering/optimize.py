@@ -146,8 +146,8 @@ def _movement(report: Report) -> list[tuple[str, Text]]:
         return []
     if after is None:
         aside = ("  Transposes and reorders of the original in onnxruntime, after its own optimiser", "dim")
-        return [("data movement", styled_line(f"{sum(before.ops.values())}, {size(before.nbytes)}", aside))]
-    counts = _change(sum(before.ops.values()), sum(after.ops.values()))
+        return [("data movement", styled_line(f"{before.count}, {size(before.nbytes)}", aside))]
+    counts = _change(before.count, after.count)
     sizes = f", {size(before.nbytes)} → {size(after.nbytes)}"
     aside = ("  Transposes and reorders of one run in onnxruntime, after its own optimiser", "dim")
     return [("data movement", styled_line(counts, sizes, aside))]
