@@ -24,8 +24,8 @@ from layoutopt.ir.constant_sharing import representatives
 from layoutopt.ir.types import Data, TensorType
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR
 from layoutopt.onnx_io.sidecar import inherit, inherit_type
+from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
-from layoutopt.runtime.native_definitions import placeholder
 
 NAME = "native kernels run on machines with blocks of {} channels"
 """The name of the node that finds out the block size."""

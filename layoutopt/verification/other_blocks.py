@@ -1,14 +1,13 @@
 """Models with native operators of another machine: they run here with each such operator replaced by its definition.
 
-The definitions are exact (`runtime.native_definitions`), so a comparison covers formats, packed weights and attributes. It does
+The definitions are exact (`runtime.definitions`), so a comparison covers formats, packed weights and attributes. It does
 not cover the kernels of the other machine.
 """
 
 from layoutopt.dialects.onnxruntime.passes.check_block_size import packed_block
 from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.runtime.definitions import BLOCKED, CUDA, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
-from layoutopt.runtime.native_definitions import DEFINITIONS, define_native_ops
-from layoutopt.runtime.nhwc_definitions import define_cuda_ops, lacks_kernels
 from layoutopt.verification.runnable import Runnable
 
 
@@ -23,15 +22,15 @@ def with_definitions(model: Runnable) -> Runnable:
         message = model.message()
     except Exception:  # not a valid ModelProto: loading it in onnxruntime reports the error
         return model
-    if lacks_kernels(message):
-        define_cuda_ops(message)
+    if CUDA.is_used_in(message):
+        define(message, CUDA)
         return model.edited(message)
     block = packed_block(node.name for node in message.graph.node)
     if block is None or not defined_block(block):
         return model
-    if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(DEFINITIONS):
+    if not {node.op_type for node in nodes(message) if node.domain == BLOCKED_DOMAIN} <= set(BLOCKED.definitions):
         return model  # of another version of layoutopt; its block-size check refuses to run
-    define_native_ops(message, block)
+    define(message, BLOCKED, block)
     return model.edited(message)
 
 

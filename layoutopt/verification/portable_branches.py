@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import onnx
 
 from layoutopt.onnx_io.reader.lossless import nodes
+from layoutopt.runtime.definitions import BLOCKED, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
-from layoutopt.runtime.native_definitions import DEFINED_DOMAIN, define_native_ops
 from layoutopt.runtime.portable import portable_block
 from layoutopt.verification.request import Request
 from layoutopt.verification.runnable import Runnable
@@ -62,7 +62,7 @@ def _ways(model: Runnable) -> Iterator[tuple[str, Runnable, bool]]:
         yield "where blocks have another size", model.edited(_swapped(model.message())), False
     else:
         message = model.message()
-        define_native_ops(message, block)
+        define(message, BLOCKED, block)
         yield f"where blocks have {block} channels", model.edited(message), True
     yield "where there are no blocks", model.edited(without_native_schemas(model.message())), False
 
@@ -78,7 +78,7 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
     """The message as a runtime without blocked operators reads it: it uses the functions of these names in the model."""
     for part in (*nodes(message), *message.functions, *message.opset_import):
         if part.domain == BLOCKED_DOMAIN:
-            part.domain = DEFINED_DOMAIN
+            part.domain = BLOCKED.defined_domain
     return message
 
 

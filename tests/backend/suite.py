@@ -29,7 +29,7 @@ from layoutopt.backend import Prepared
 from layoutopt.cost_models.registry import HOST, host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
-from layoutopt.runtime.nhwc_definitions import define_cuda_ops
+from layoutopt.runtime.definitions import CUDA, define
 
 Way: TypeAlias = tuple[str | RandomTarget, str | None]
 Outcome: TypeAlias = Literal["passes", "fails", "cannot be loaded"]
@@ -239,7 +239,7 @@ def judge(case: Case, way: Way, before: Outcome) -> Verdict:
         return verdict(before if is_same else "crashed", False, result.report.reason)
     if is_foreign and any(NAME.split("{")[0] in node.name for node in result.proto.graph.node):
         return verdict(None, True, "packed for another machine")
-    define_cuda_ops(result.proto)  # onnxruntime has no kernels for them on the CPU
+    define(result.proto, CUDA)  # onnxruntime has no kernels for them on the CPU
     after, detail = outcome(result.proto, case)
     return verdict(after, True, detail)
 

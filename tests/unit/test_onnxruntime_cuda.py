@@ -15,7 +15,7 @@ import layoutopt
 from layoutopt.cost_models import find_runtime, load_target
 from layoutopt.dialects.onnxruntime_cuda import NHWC_CONV
 from layoutopt.formats import lookup
-from layoutopt.runtime.nhwc_definitions import DEFINED_DOMAIN, define_cuda_ops, lacks_kernels
+from layoutopt.runtime.definitions import CUDA, define
 from layoutopt.verification import verify_models
 
 WAY = {"target": "gpu-hopper", "runtime": "onnxruntime-cuda"}
@@ -94,7 +94,7 @@ def test_the_definition_finds_a_wrong_filter() -> None:
     """Verification runs what is written: another order of the filter's axes is another result."""
     original = pair(np.float32, (64, 1, 3, 3), group=64)
     result = layoutopt.optimize(original, pins=PINS, **WAY).proto
-    assert lacks_kernels(result)
+    assert CUDA.is_used_in(result)
     pins = {name: lookup(format) for name, format in PINS.items()}
     verify = partial(verify_models, original.SerializeToString(), pins=pins)
     assert verify(rewritten=result.SerializeToString()).status == "passed"
@@ -107,9 +107,9 @@ def test_the_definition_finds_a_wrong_filter() -> None:
 def test_a_model_without_such_operators_is_not_changed() -> None:
     model = pair(np.float32, (64, 64, 3, 3))
     content = model.SerializeToString()
-    define_cuda_ops(model)
-    assert model.SerializeToString() == content and not lacks_kernels(model)
-    assert DEFINED_DOMAIN not in {opset.domain for opset in model.opset_import}
+    define(model, CUDA)
+    assert model.SerializeToString() == content and not CUDA.is_used_in(model)
+    assert CUDA.defined_domain not in {opset.domain for opset in model.opset_import}
 
 
 def test_a_network_has_transposes_at_its_ends_only() -> None:
