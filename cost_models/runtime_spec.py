@@ -30,6 +30,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from layoutopt.cost import Absorbed, CostModel, MultiTargetCostModel, StandardOperators
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import (
+    Count,
     DTypeNames,
     Families,
     KernelSpec,
@@ -72,6 +73,9 @@ class NamedKernel(SpecModel):
         ops: op types; by default all of the family.
         dtypes: element types of the first operand.
         formats: the formats of operands, as in target files.
+        rank: the number of axes of x; by default any.
+        group_multiple: a divisor of the number of channels per group.
+        max_group: the largest number of channels per group.
         source: where this was measured or read.
     """
 
@@ -79,6 +83,9 @@ class NamedKernel(SpecModel):
     ops: Texts | None = None
     dtypes: DTypeNames
     formats: dict[Role, Template]
+    rank: Count | None = None
+    group_multiple: Count | None = None
+    max_group: Count | None = None
     source: Text
 
     def part_of(self, kernel: KernelSpec) -> KernelSpec | None:
@@ -88,7 +95,9 @@ class NamedKernel(SpecModel):
         ops = kernel.ops if self.ops is None else tuple(each for each in kernel.ops or self.ops if each in self.ops)
         if not dtypes or not families or ops == () or kernel.formats != self.formats:
             return None
-        return kernel.model_copy(update={"dtypes": dtypes, "family": families, "ops": ops})
+        limits = {"rank": self.rank, "group_multiple": self.group_multiple, "max_group": self.max_group}
+        given = {key: count for key, count in limits.items() if count is not None}
+        return kernel.model_copy(update={"dtypes": dtypes, "family": families, "ops": ops, **given})
 
 
 class RuntimeSpec(SpecModel):

@@ -10,6 +10,7 @@ Every distinct call gets a function of its own, with its attributes as numbers. 
     body                         records the nodes of a definition
     blocked                      com.microsoft.nchwc, which exists with the block size of the machine
     channels_last_convolution    com.microsoft::NhwcConv, which exists on CUDA
+    channels_last_normalization  com.microsoft::GroupNorm and SkipGroupNorm, which exist on CUDA
 """
 
 from collections.abc import Mapping
@@ -19,8 +20,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from layoutopt.onnx_io.reader.lossless import nodes
-from layoutopt.runtime.definitions import blocked, channels_last_convolution
+from layoutopt.onnx_io.reader.lossless import graphs, nodes
+from layoutopt.runtime.definitions import blocked, channels_last_convolution, channels_last_normalization
 from layoutopt.runtime.definitions.blocked import placeholder
 from layoutopt.runtime.definitions.body import Body, Definition
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
@@ -52,7 +53,11 @@ class Family:
 BLOCKED = Family(BLOCKED_DOMAIN, "layoutopt.nchwc", blocked.DEFINITIONS)
 """Operators for blocks of channels; onnxruntime has them for the block size of the machine."""
 
-CUDA = Family("com.microsoft", "layoutopt.cuda", channels_last_convolution.DEFINITIONS)
+CUDA = Family(
+    "com.microsoft",
+    "layoutopt.cuda",
+    {**channels_last_convolution.DEFINITIONS, **channels_last_normalization.DEFINITIONS},
+)
 """Operators for channels-last images, which onnxruntime has on CUDA alone."""
 
 
@@ -65,13 +70,16 @@ def define(message: onnx.ModelProto, family: Family, block: int = 1) -> None:
         block: channels per block, for `BLOCKED`.
     """
     opset = next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
+    types = _element_types(message) if family.is_used_in(message) else {}
     functions: dict[tuple[Any, ...], onnx.FunctionProto] = {}
     for node in nodes(message):
         if family.has(node):
             _drop_omitted(node)
-            key = _signature(node)
+            known = {f"x{index}": types[name] for index, name in enumerate(node.input) if name in types}
+            key = (*_signature(node), tuple(known.items()))
             if key not in functions:
-                functions[key] = _definition(node, family, Body(opset, block), f"{node.op_type}_{len(functions)}")
+                body = Body(opset, block, known)
+                functions[key] = _definition(node, family, body, f"{node.op_type}_{len(functions)}")
             node.domain, node.op_type = family.defined_domain, functions[key].name
     message.functions.extend(functions.values())
     if functions:
@@ -86,6 +94,12 @@ def _definition(node: onnx.NodeProto, family: Family, body: Body, name: str) -> 
     inputs = [f"x{index}" for index in range(len(names))]
     imports = [helper.make_opsetid("", body.opset)]
     return helper.make_function(family.defined_domain, name, inputs, results, body.nodes, imports)
+
+
+def _element_types(message: onnx.ModelProto) -> dict[str, int]:
+    """The element types that the graphs of a model declare."""
+    values = (value for graph in graphs(message) for value in (*graph.input, *graph.value_info, *graph.output))
+    return {value.name: value.type.tensor_type.elem_type for value in values if value.type.HasField("tensor_type")}
 
 
 def _signature(node: onnx.NodeProto) -> tuple[Any, ...]:

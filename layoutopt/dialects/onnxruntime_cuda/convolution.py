@@ -1,0 +1,37 @@
+"""Convolutions as `com.microsoft::NhwcConv`.
+
+before: Conv, x and y in NHWC, w constant
+after:  com.microsoft.NhwcConv, w stored as (O, H, W, I)
+"""
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.onnxruntime_cuda.images import (
+    DOMAIN,
+    DTYPES,
+    channels_last,
+    image,
+    image_type,
+    is_channels_last,
+)
+from layoutopt.ir.types import Op, Slot
+from layoutopt.ops import X, Y
+
+NHWC_CONV = "NhwcConv"
+_W = Slot("in", 1)
+
+
+def convolution(op: Op, builder: OpBuilder) -> bool:
+    """Convolutions of images (N, H, W, C) with constant filters (O, H, W, I), in float32 and float16."""
+    x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
+    if x is None or w is None or y is None or not w.is_constant or x.dtype not in DTYPES or x.rank != 4:
+        return False
+    if not all(is_channels_last(builder, slot, value) for slot, value in ((X, x), (_W, w), (Y, y))):
+        return False
+    bias = builder.raw(2) if len(op.inputs) > 2 else None
+    inputs = [image(builder, x), builder.constant_in(w, channels_last(4)), *([bias] if bias is not None else [])]
+    (result,) = builder.op(NHWC_CONV, inputs, [image_type(y)], op.attributes, DOMAIN)
+    builder.set_output(0, result)
+    return True
+
+
+__all__ = ["NHWC_CONV", "convolution"]

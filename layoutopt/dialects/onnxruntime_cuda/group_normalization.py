@@ -1,0 +1,69 @@
+"""Group normalisations as `com.microsoft::GroupNorm`.
+
+before: GroupNormalization, or the pseudo-op for the ops of an exporter, x and y in NHWC
+after:  com.microsoft.GroupNorm, scale and bias per channel in float32
+
+A thread of the kernel computes two channels, which are in one group; a block computes whole groups, at most 512 channels.
+"""
+
+import numpy as np
+
+from layoutopt.dialects.builder import OpBuilder
+from layoutopt.dialects.onnxruntime_cuda.images import DOMAIN, DTYPES, image, image_type, is_channels_last
+from layoutopt.dialects.promotion import code_of
+from layoutopt.ir.types import DType, Op, TensorType, Value
+from layoutopt.ops import X, Y
+
+GROUP_NORM = "GroupNorm"
+_CHANNELS_OF_A_THREAD = 2
+_CHANNELS_OF_A_BLOCK = 512
+
+
+def group_normalization(op: Op, builder: OpBuilder) -> bool:
+    """Normalisations of images (N, H, W, C), of signals and of volumes in float32 and float16, for groups of the kernel."""
+    x, y, groups = op.inputs[0], op.outputs[0], op.integer("num_groups")
+    if x is None or y is None or x.shape is None or x.dtype not in DTYPES:
+        return False
+    if not is_channels_last(builder, X, x) or not is_channels_last(builder, Y, y):
+        return False
+    channels, epsilon = x.shape[1], op.attributes.get("epsilon", 1e-5)
+    if not isinstance(channels, int) or not has_kernel(channels, groups):
+        return False
+    scale, bias = (_per_channel(op, builder, index, channels, groups) for index in (1, 2))
+    if scale is None or bias is None:
+        return False
+    attributes = {"epsilon": epsilon, "groups": groups, "activation": 0, "channels_last": 1}
+    (result,) = builder.op(GROUP_NORM, [image(builder, x), scale, bias], [image_type(y)], attributes, DOMAIN)
+    builder.set_output(0, result)
+    return True
+
+
+def has_kernel(channels: int, groups: int) -> bool:
+    """Whether the kernel supports a number of channels in a number of groups."""
+    if groups <= 0 or channels % groups:
+        return False
+    size = channels // groups
+    return size % _CHANNELS_OF_A_THREAD == 0 and size <= _CHANNELS_OF_A_BLOCK
+
+
+def _per_channel(op: Op, builder: OpBuilder, index: int, channels: int, groups: int) -> Value | None:
+    """Scale or bias, input `index`, in float32 with a number per channel; before opset 21 the op has one per group."""
+    numbers = op.constant(index)
+    if numbers is not None:
+        each = np.repeat(numbers, channels // numbers.size) if numbers.size in (groups, channels) else None
+        return None if each is None else builder.constant(each.astype(np.float32), "channels")
+    value = builder.raw(index)
+    if value is None or value.dtype is None or value.shape not in ((groups,), (channels,)):
+        return None
+    if value.shape != (channels,):
+        repeats = builder.constant(np.asarray([1, channels // groups], dtype=np.int64), "repeats")
+        type = TensorType(value.dtype, (groups, channels // groups))
+        (repeated,) = builder.op("Tile", [builder.reshape(value, (groups, 1)), repeats], [type])
+        value = builder.reshape(repeated, (channels,))
+    if value.dtype is DType.FLOAT32:
+        return value
+    (wide,) = builder.op("Cast", [value], [TensorType(DType.FLOAT32, (channels,))], {"to": code_of(DType.FLOAT32)})
+    return wide
+
+
+__all__ = ["GROUP_NORM", "group_normalization", "has_kernel"]
