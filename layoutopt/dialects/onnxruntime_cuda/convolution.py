@@ -25,11 +25,15 @@ def convolution(op: Op, builder: OpBuilder) -> bool:
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
     if x is None or w is None or y is None or not w.is_constant or x.dtype not in DTYPES or x.rank != 4:
         return False
-    if not all(is_channels_last(builder, slot, value) for slot, value in ((X, x), (_W, w), (Y, y))):
+    if w.static_shape is None or not all(
+        is_channels_last(builder, slot, value) for slot, value in ((X, x), (_W, w), (Y, y))
+    ):
         return False
     bias = builder.raw(2) if len(op.inputs) > 2 else None
     inputs = [image(builder, x), builder.constant_in(w, channels_last(4)), *([bias] if bias is not None else [])]
-    (result,) = builder.op(NHWC_CONV, inputs, [image_type(y)], op.attributes, DOMAIN)
+    # Without the attribute, onnxruntime 1.32 infers shapes as for filters (O, I, H, W).
+    attributes = {**op.attributes, "kernel_shape": w.static_shape[2:]}
+    (result,) = builder.op(NHWC_CONV, inputs, [image_type(y)], attributes, DOMAIN)
     builder.set_output(0, result)
     return True
 

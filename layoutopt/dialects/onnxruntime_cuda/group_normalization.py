@@ -27,9 +27,11 @@ def group_normalization(op: Op, builder: OpBuilder) -> bool:
     if not is_channels_last(builder, X, x) or not is_channels_last(builder, Y, y):
         return False
     channels, epsilon = x.shape[1], op.attributes.get("epsilon", 1e-5)
-    if not isinstance(channels, int) or not has_kernel(channels, groups):
+    if not isinstance(channels, int) or not has_kernel(channels, groups) or 0 in x.shape:
         return False
-    scale, bias = (_per_channel(op, builder, index, channels, groups) for index in (1, 2))
+    if not isinstance(epsilon, float | int) or epsilon < 0:
+        return False
+    scale, bias = (_parameter(op, builder, index, channels) for index in (1, 2))
     if scale is None or bias is None:
         return False
     attributes = {"epsilon": epsilon, "groups": groups, "activation": 0, "channels_last": 1}
@@ -46,22 +48,14 @@ def has_kernel(channels: int, groups: int) -> bool:
     return size % _CHANNELS_OF_A_THREAD == 0 and size <= _CHANNELS_OF_A_BLOCK
 
 
-def _per_channel(op: Op, builder: OpBuilder, index: int, channels: int, groups: int) -> Value | None:
-    """Scale or bias, input `index`, in float32 with a number per channel; before opset 21 the op has one per group."""
+def _parameter(op: Op, builder: OpBuilder, index: int, channels: int) -> Value | None:
+    """Scale or bias, input `index`, in float32; None if it has no number per channel, as before opset 21."""
     numbers = op.constant(index)
     if numbers is not None:
-        each = np.repeat(numbers, channels // numbers.size) if numbers.size in (groups, channels) else None
-        return None if each is None else builder.constant(each.astype(np.float32), "channels")
+        return builder.constant(numbers.astype(np.float32), "channels") if numbers.shape == (channels,) else None
     value = builder.raw(index)
-    if value is None or value.dtype is None or value.shape not in ((groups,), (channels,)):
-        return None
-    if value.shape != (channels,):
-        repeats = builder.constant(np.asarray([1, channels // groups], dtype=np.int64), "repeats")
-        type = TensorType(value.dtype, (groups, channels // groups))
-        (repeated,) = builder.op("Tile", [builder.reshape(value, (groups, 1)), repeats], [type])
-        value = builder.reshape(repeated, (channels,))
-    if value.dtype is DType.FLOAT32:
-        return value
+    if value is None or value.shape != (channels,) or value.dtype is DType.FLOAT32:
+        return value if value is not None and value.shape == (channels,) else None
     (wide,) = builder.op("Cast", [value], [TensorType(DType.FLOAT32, (channels,))], {"to": code_of(DType.FLOAT32)})
     return wide
 

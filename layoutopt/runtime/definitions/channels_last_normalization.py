@@ -27,11 +27,10 @@ def _skip_group_norm(body: Body, inputs: Sequence[str], attributes: Attributes) 
     """The normalised sum, and the sum, made in (N, H * W, 1, C): the skip is (N, H, W, C), (N, 1, 1, C) or (N, C)."""
     x, gamma, beta, skip, *bias = inputs
     batch, _, _, channels = body.extents(x)
-    rows = [body.shaped(each, batch, body.ints(-1, 1), channels) for each in (x, skip)]
-    total = body("Add", *rows)
-    for each in bias:
-        total = body("Add", total, each)
-    total = body("Reshape", total, body("Shape", x))
+    image, residual = (body.shaped(each, batch, body.ints(-1, 1), channels) for each in (x, skip))
+    for each in (*bias, residual):
+        image = body("Add", image, each)
+    total = body("Reshape", image, body("Shape", x))
     return _normalised(body, total, gamma, beta, attributes), total
 
 
