@@ -133,6 +133,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             or (kernel.ops is not None and op.op_type not in kernel.ops)
             or (kernel.variant is not None and variant not in kernel.variant)
             or not _is_applicable(kernel, op, rule.groups(op), value.shape)
+            or not all(_is_constant(op, roles.get(role)) for role in kernel.constant)
         ):
             continue
         row = _bind_row(spec, kernel, op, rule, roles)
@@ -209,6 +210,12 @@ def _bind_row(
         formats[slot] = format
     keys = {slot: format.key(shapes[slot]) for slot, format in formats.items()}
     return BoundKernel(kernel, dtype, roles, shapes, formats, keys, op, rule)
+
+
+def _is_constant(op: Op, slot: Slot | None) -> bool:
+    """Whether the op has a constant at a slot."""
+    value = op.operand(slot) if slot is not None else None
+    return value is not None and value.is_constant
 
 
 def has_operand(op: Op, slot: Slot) -> bool:

@@ -35,6 +35,7 @@ from layoutopt.cost_models.spec import (
     Families,
     KernelSpec,
     Role,
+    Roles,
     SpecModel,
     Template,
     Text,
@@ -76,6 +77,7 @@ class NamedKernel(SpecModel):
         rank: the number of axes of x; by default any.
         group_multiple: a divisor of the number of channels per group.
         max_group: the largest number of channels per group.
+        constant: the operands that have to be constant.
         source: where this was measured or read.
     """
 
@@ -86,6 +88,7 @@ class NamedKernel(SpecModel):
     rank: Count | None = None
     group_multiple: Count | None = None
     max_group: Count | None = None
+    constant: Roles = ()
     source: Text
 
     def part_of(self, kernel: KernelSpec) -> KernelSpec | None:
@@ -95,8 +98,8 @@ class NamedKernel(SpecModel):
         ops = kernel.ops if self.ops is None else tuple(each for each in kernel.ops or self.ops if each in self.ops)
         if not dtypes or not families or ops == () or kernel.formats != self.formats:
             return None
-        limits = {"rank": self.rank, "group_multiple": self.group_multiple, "max_group": self.max_group}
-        given = {key: count for key, count in limits.items() if count is not None}
+        limits = {key: getattr(self, key) for key in ("rank", "group_multiple", "max_group", "constant")}
+        given = {key: limit for key, limit in limits.items() if limit}
         return kernel.model_copy(update={"dtypes": dtypes, "family": families, "ops": ops, **given})
 
 

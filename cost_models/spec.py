@@ -97,6 +97,7 @@ DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
 Template = Annotated[str, AfterValidator(_template)]
 Role = Annotated[str, AfterValidator(_role)]
+Roles = Annotated[tuple[Role, ...], BeforeValidator(_as_tuple)]
 Strided = Annotated[bool | str, AfterValidator(_strided)]
 
 
@@ -232,6 +233,7 @@ class KernelSpec(SpecModel):
         rank: the number of axes of x.
         group_multiple: a divisor of the number of channels per group.
         max_group: the largest number of channels per group.
+        constant: the operands that have to be constant.
         overhead: the constant overhead; by default that of the target.
         overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
     """
@@ -255,6 +257,7 @@ class KernelSpec(SpecModel):
     rank: Count | None = None
     group_multiple: Count | None = None
     max_group: Count | None = None
+    constant: Roles = ()
     overhead: Duration | None = None
     overlaps: bool = True
 
@@ -354,6 +357,7 @@ __all__ = [
     "Memory",
     "Rate",
     "Role",
+    "Roles",
     "Sourced",
     "SpecModel",
     "TargetSpec",
