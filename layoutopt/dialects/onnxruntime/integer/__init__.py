@@ -8,6 +8,7 @@ from layoutopt.dialects.onnxruntime.integer.absorb_pads import AbsorbPads
 from layoutopt.dialects.onnxruntime.integer.affine_convolutions import AffineConvolutions
 from layoutopt.dialects.onnxruntime.integer.pad_colours import PadColours
 from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes
+from layoutopt.dialects.onnxruntime.integer.tabulate import Tabulate
 from layoutopt.dialects.onnxruntime.integer.widen_rows import WidenRows
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass
@@ -15,6 +16,7 @@ from layoutopt.passes.base import Pass
 INTEGER_PASSES: tuple[Pass, ...] = (
     AbsorbPads(),
     AffineConvolutions(),
+    Tabulate(),
     WidenRows(),
     SplitTransposes(),
     PadColours(),
