@@ -32,7 +32,7 @@ from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.bench.op_profile import read_profile
 from layoutopt.runtime.session import inference_session
 
-NETWORKS = ("keras_mobilenetv3s", "efficientnet_b0", "mobilevit", "mobilenetv2", "resnet50")
+NETWORKS = ("keras_mobilenetv3s", "swiftformer", "efficientnet_b0", "mobilevit", "mobilenetv2", "mobilenetv1", "resnet50")
 PAIRS, WARM_UP = 80, 3
 SHAPES = ((112, 16), (56, 16), (56, 72), (28, 88), (14, 240))
 

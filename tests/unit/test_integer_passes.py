@@ -21,6 +21,7 @@ from layoutopt.dialects.onnxruntime.integer.affine_convolutions import (
     channel_parameters,
 )
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
+from layoutopt.dialects.onnxruntime.integer.matmul_convolutions import MatmulConvolutions
 from layoutopt.dialects.onnxruntime.integer.pad_colours import PadColours
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
 from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes, reversed_groups
@@ -362,3 +363,100 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     assert not again.report.changed
     plain = model_of("agraph (float[1,8] x) => (float[1,8] y) { y = Sub (x, m) }", m=np.ones(8, np.float32))
     assert not any(each.name == "affine-convolutions" for each in layoutopt.optimize(plain, "cpu").report.passes)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_constant_that_is_stored_as_integers_is_one_of_an_affine_op(dtype: str) -> None:
+    """A model quantised per tensor, whose activations are uint8 and constants int8."""
+    random, channels = np.random.default_rng(5), 24
+    model = affine_model(
+        "w = DequantizeLinear (k, ks, kz)\n b = Mul (a, w)",
+        dtype,
+        channels,
+        xs=scalar(0.0231),
+        xz=scalar(11, dtype),
+        ys=scalar(0.0237),
+        yz=scalar(3, dtype),
+        k=random.integers(-128, 128, (1, 1, 1, channels)).astype(np.int8),
+        ks=scalar(0.0147),
+        kz=scalar(-64, np.int8),
+    )
+    graph, result = rewritten(model, AffineConvolutions())
+    assert "QLinearConv" in kinds(graph)
+    assert "Mul" not in kinds(graph)
+    feed = {"q": np.tile(np.arange(256).astype(dtype).reshape(1, 16, 16, 1), channels)}
+    np.testing.assert_array_equal(run(result, feed), run(model.SerializeToString(), feed))
+
+
+PRODUCT = """agraph ({dtype}{shape} q) => ({dtype}{result} p) {{
+    p = QLinearMatMul (q, xs, xz, w, ws, wz, ys, xz)
+}}"""
+
+
+def product_model(
+    shape: tuple[int, ...], channels: tuple[int, int], dtype: str = "uint8", zero: int = 0, per_channel: bool = True
+) -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    count = channels[1] if per_channel else 1
+    return model_of(
+        PRODUCT.format(dtype=dtype, shape=list(shape), result=[*shape[:-1], channels[1]]),
+        xs=scalar(0.02),
+        ys=scalar(0.9),
+        xz=scalar(11, dtype),
+        w=random.integers(-128, 128, channels).astype(np.int8),
+        ws=random.uniform(0.5, 1.5, count).astype(np.float32),
+        wz=np.full(count, zero, np.int8),
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 8), (4, 9, 8), (7, 8), (2, 3, 5, 8)])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_product_becomes_a_convolution(shape: tuple[int, ...], per_channel: bool) -> None:
+    model = product_model(shape, (8, 24), per_channel=per_channel)
+    graph, result = rewritten(model, MatmulConvolutions())
+    assert [kind for kind in kinds(graph) if kind != "Reshape"] == ["QLinearConv"]
+    feed = {"q": np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)}
+    for optimised in (False, True):
+        expected = run(model.SerializeToString(), feed, optimised=optimised)
+        np.testing.assert_array_equal(run(result, feed, optimised=optimised), expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        product_model((4, 9, 6), (6, 24)),
+        product_model((4, 9, 8), (8, 20)),
+        product_model((4, 9, 8), (8, 24), dtype="int8"),
+        product_model((4, 9, 8), (8, 24), zero=5),
+        product_model((3, 8), (8, 24)),
+    ],
+    ids=["inputs", "outputs", "signed", "zero point", "few rows"],
+)
+def test_products_that_stay(model: onnx.ModelProto) -> None:
+    graph, _ = rewritten(model, MatmulConvolutions())
+    assert kinds(graph) == ["QLinearMatMul"]
+
+
+MEAN = """agraph (uint8[1,{image}] q) => (uint8[1,1,1,8] p) {{
+    a = DequantizeLinear (q, xs, xz)
+    m = ReduceMean <keepdims = 0> (a, axes)
+    v = Reshape (m, shape)
+    p = QuantizeLinear (v, xs, xz)
+}}"""
+
+
+@pytest.mark.parametrize(("image", "axes"), [("12,14,8", (1, 2)), ("8,12,14", (-2, -1))])
+def test_a_mean_that_is_reshaped_before_it_is_quantised_is_computed_on_integers(
+    image: str, axes: tuple[int, ...]
+) -> None:
+    model = model_of(
+        MEAN.format(image=image),
+        xs=scalar(0.0231),
+        xz=scalar(11, np.uint8),
+        axes=np.array(axes, np.int64),
+        shape=np.array([1, 1, 1, -1], np.int64),
+    )
+    result = layoutopt.optimize(model, "cpu")
+    assert "QLinearGlobalAveragePool" in [node.op_type for node in result.proto.graph.node]
+    feed = {"q": np.random.default_rng(0).integers(0, 256, (1, *map(int, image.split(",")))).astype(np.uint8)}
+    np.testing.assert_array_equal(run(result.proto.SerializeToString(), feed), run(model.SerializeToString(), feed))

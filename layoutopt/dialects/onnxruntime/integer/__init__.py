@@ -6,6 +6,7 @@ that these may read; measured costs (`costs.toml`) decide where a rewrite is mad
 
 from layoutopt.dialects.onnxruntime.integer.absorb_pads import AbsorbPads
 from layoutopt.dialects.onnxruntime.integer.affine_convolutions import AffineConvolutions
+from layoutopt.dialects.onnxruntime.integer.matmul_convolutions import MatmulConvolutions
 from layoutopt.dialects.onnxruntime.integer.pad_colours import PadColours
 from layoutopt.dialects.onnxruntime.integer.split_transposes import SplitTransposes
 from layoutopt.dialects.onnxruntime.integer.tabulate import Tabulate
@@ -17,6 +18,7 @@ INTEGER_PASSES: tuple[Pass, ...] = (
     AbsorbPads(),
     AffineConvolutions(),
     Tabulate(),
+    MatmulConvolutions(),
     WidenRows(),
     SplitTransposes(),
     PadColours(),

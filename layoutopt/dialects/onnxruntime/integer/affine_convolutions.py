@@ -201,7 +201,7 @@ def _chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]]
             return None
         if is_dequantizer(producer):
             return (producer, steps[::-1], ops[::-1]) if steps else None
-        step = _affine_step(producer) if graph.has_one_use(value) else None
+        step = _affine_step(graph, producer) if graph.has_one_use(value) else None
         if step is None:
             return None
         steps.append(step)
@@ -210,19 +210,33 @@ def _chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]]
     return None
 
 
-def _affine_step(op: Op) -> AffineStep | None:
+def _affine_step(graph: Graph, op: Op) -> AffineStep | None:
     """An op as an affine function per channel, with channels last; None if it is none."""
     y = op.outputs[0]
     if op.kind not in _OPS or y is None or y.dtype is not DType.FLOAT32:
         return None
     for index in (1, 0):
-        constant, x = op.constant(index), op.inputs[1 - index]
+        constant, x = _numbers(graph, op.inputs[index]), op.inputs[1 - index]
         if constant is None or x is None or x.shape is None or x.shape != y.shape or constant.ndim > len(x.shape):
             continue
         is_last_axis_only = constant.size == 1 or (constant.ndim > 0 and constant.size == constant.shape[-1])
         if is_last_axis_only and not (op.kind == "Div" and index == 0):
             return AffineStep(op.kind, constant.reshape(-1), index == 0)
     return None
+
+
+def _numbers(graph: Graph, value: Value | None) -> Array | None:
+    """The elements of a constant, also of one that is stored as integers with one scale."""
+    if value is None or value.data is not None:
+        return None if value is None or value.data is None else value.data.numpy()
+    producer = graph.producer(value)
+    if producer is None or not is_dequantizer(producer):
+        return None
+    integers = producer.inputs[0]
+    stored = Quantization.of(producer, integers=None if integers is None else integers.dtype)
+    if stored is None or integers is None or integers.data is None:
+        return None
+    return stored.dequantize(integers.data.numpy().astype(np.int32))
 
 
 def _is_faster(y: Value, ops: list[Op]) -> bool:

@@ -1,0 +1,82 @@
+"""Writes an integer product with constant weights as a pointwise convolution, whose kernel rounds its sums at once.
+
+before: QLinearMatMul((4, 256, 144), weights (144, 432))
+after:  QLinearConv(channels_last)((4, 256, 144), weights (432, 144, 1))
+
+QLinearMatMul writes 32-bit sums to memory first: 1020 us against 905. QLinearConv has a kernel that does not, for weights of
+int8 with the zero point 0, activations of uint8, input channels in multiples of 4 and output channels in multiples of 8. Either
+computes the same sums of integers and multiplies them by the same float32 number, so the results are equal.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.passes.base import Pass, PassContext
+
+_INPUTS, _OUTPUTS, _FEWEST = 4, 8, 16
+_FEWEST_ROWS = 4  # the kernel computes so many at once
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulConvolutions(Pass):
+    """Write QLinearMatMuls with constant weights as pointwise QLinearConvs."""
+
+    name = "matmul-convolutions"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Look at every QLinearMatMul."""
+        for op in graph.ops:
+            if op.kind == "QLinearMatMul" and _has_kernel(op):
+                _rewrite(graph, op)
+
+
+def _has_kernel(op: Op) -> bool:
+    """Whether QLinearConv has its fast kernel for the operands."""
+    x, y, weights, zeros = op.inputs[0], op.outputs[0], op.constant(3), op.constant(5)
+    if x is None or y is None or weights is None or zeros is None or op.constant(2) is None or zeros.any():
+        return False
+    if x.dtype is not DType.UINT8 or y.dtype is not DType.UINT8 or weights.dtype != np.int8 or weights.ndim != 2:
+        return False
+    scales = op.constant(4)
+    if x.static_shape is None or len(x.static_shape) < 2 or scales is None or scales.size not in (1, weights.shape[1]):
+        return False
+    inputs, outputs = weights.shape
+    is_aligned = inputs % _INPUTS == 0 and outputs % _OUTPUTS == 0 and outputs >= _FEWEST
+    return is_aligned and prod(x.static_shape[:-1]) >= _FEWEST_ROWS
+
+
+def _rewrite(graph: Graph, op: Op) -> None:
+    x, y, weights, scales, zeros = op.inputs[0], op.outputs[0], op.constant(3), op.constant(4), op.constant(5)
+    assert x is not None and y is not None and x.static_shape is not None and y.static_shape is not None
+    assert weights is not None and scales is not None and zeros is not None
+    channels = weights.shape[1]
+    filters = _constant(graph, op.inputs[3], np.ascontiguousarray(weights.T).reshape(channels, -1, 1))
+    scale = _constant(graph, op.inputs[4], scales.reshape(-1) if scales.size > 1 else scales.reshape(()))
+    zero = _constant(graph, op.inputs[5], zeros.reshape(-1) if zeros.size == channels else np.zeros((), np.int8))
+    rows = (1, prod(x.static_shape[:-1]), x.static_shape[-1])
+    is_3d = len(x.static_shape) == len(rows) and x.static_shape[0] == 1
+    source = x if is_3d else _reshape(graph, x, rows, op)
+    inputs = (source, op.inputs[1], op.inputs[2], filters, scale, zero, op.inputs[6], op.inputs[7])
+    attributes: dict[str, Attribute] = {"channels_last": 1, "kernel_shape": (1,)}
+    result = graph.new_value(f"{y.name}/rows", TensorType(DType.UINT8, (*rows[:-1], channels)))
+    graph.opsets.setdefault("com.microsoft", 1)
+    kind = Op("QLinearConv", inputs, (result,), domain="com.microsoft", version=1, attributes=attributes, name=op.name)
+    graph.add_op(kind, op)
+    graph.replace_value(y, result if is_3d else _reshape(graph, result, y.static_shape, op))
+
+
+def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], near: Op) -> Value:
+    assert x.dtype is not None
+    result = graph.new_value(f"{x.name}/reshaped", TensorType(x.dtype, shape))
+    target = _constant(graph, x, np.array(shape, np.int64))
+    graph.add_op(Op("Reshape", (x, target), (result,), version=graph.opsets[""]), near)
+    return result
+
+
+def _constant(graph: Graph, near: Value | None, array: Array) -> Value:
+    stem = f"{near.name}/convolution" if near is not None else "convolution"
+    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))
