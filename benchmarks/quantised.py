@@ -4,7 +4,7 @@
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
     python benchmarks/quantised.py kernels            the times behind layoutopt/dialects/onnxruntime/integer/costs.toml
 
-The networks are quantised by onnxruntime: QDQ form, weights per channel, activations per tensor, calibrated on two random
+Networks may be those of examples/zoo/deployed, too. They are quantised by onnxruntime: QDQ form, weights per channel, activations per tensor, calibrated on two random
 inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for CPUs without VNNI: their kernels saturate sums of
 two products of 8 bits. The last op stays in floating point, so that outputs are not rounded to a constant, and so does
 AveragePool, of which QLinearAveragePool returns zeros where the kernel is larger than the image (efficientnet_b0). Every ratio
@@ -32,7 +32,15 @@ from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.bench.op_profile import read_profile
 from layoutopt.runtime.session import inference_session
 
-NETWORKS = ("keras_mobilenetv3s", "swiftformer", "efficientnet_b0", "mobilevit", "mobilenetv2", "mobilenetv1", "resnet50")
+NETWORKS = (
+    "keras_mobilenetv3s",
+    "swiftformer",
+    "efficientnet_b0",
+    "mobilevit",
+    "mobilenetv2",
+    "mobilenetv1",
+    "resnet50",
+)
 PAIRS, WARM_UP = 80, 3
 SHAPES = ((112, 16), (56, 16), (56, 72), (28, 88), (14, 240))
 
@@ -48,8 +56,10 @@ def feed_of(session: Any, seed: int) -> Feed:
 
 def forms(network: str, folder: Path) -> tuple[Path, Path, layoutopt.Report]:
     """The quantised network, the result of `optimize`, and its report."""
-    source = zoo.save(network, folder)
-    graph = onnx.load(source).graph
+    source = folder / f"{network}.onnx"
+    model = zoo.filled(onnx.load(next(zoo.FOLDER.rglob(f"{network}.onnx"))))
+    onnx.save(model, source)
+    graph = model.graph
     outputs = {each.name for each in graph.output}
     kept = [node.name for node in graph.node if not outputs.isdisjoint(node.output) or node.op_type == "AveragePool"]
     path = quantized(source, per_channel=True, folder=folder, reduce_range=True, nodes_to_exclude=kept)
