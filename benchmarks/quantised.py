@@ -4,11 +4,12 @@
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
     python benchmarks/quantised.py kernels            the times behind layoutopt/dialects/onnxruntime/integer/costs.toml
 
-Networks may be those of examples/zoo/deployed, too. They are quantised by onnxruntime: QDQ form, weights per channel, activations per tensor, calibrated on two random
-inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for CPUs without VNNI: their kernels saturate sums of
-two products of 8 bits. The last op stays in floating point, so that outputs are not rounded to a constant, and so does
-AveragePool, of which QLinearAveragePool returns zeros where the kernel is larger than the image (efficientnet_b0). Every ratio
-is the median of pairs of runs, the two models in turns; `spread` has its quartiles. Times are those of the thread on its core.
+Networks may be those of examples/zoo/deployed, too. They are quantised by onnxruntime: QDQ form, weights per channel,
+activations per tensor, calibrated on two random inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for
+CPUs without VNNI: their kernels saturate sums of two products of 8 bits. The last op stays in floating point, so that outputs
+are not rounded to a constant, and so does AveragePool, of which QLinearAveragePool returns zeros where the kernel is larger
+than the image (efficientnet_b0). Every ratio is the median of pairs of runs, the two models in turns; `spread` has its
+quartiles. Times are those of the thread on its core.
 """
 
 import json
@@ -43,6 +44,11 @@ NETWORKS = (
 )
 PAIRS, WARM_UP = 80, 3
 SHAPES = ((112, 16), (56, 16), (56, 72), (28, 88), (14, 240))
+UNARY = {
+    **dict.fromkeys(("Erf", "Exp", "HardSigmoid", "Sigmoid", "Tanh"), ""),
+    "Gelu": "com.microsoft",
+    "QuickGelu": "com.microsoft",
+}
 
 Feed = Mapping[str, np.ndarray]
 
@@ -141,6 +147,9 @@ def kernels() -> None:
             "weights": np.full((channels, 1, 1, 1), 100, np.int8),
             "scales": np.full(channels, 0.01, np.float32),
             "zeros": np.zeros(channels, np.int8),
+            "low": np.array(0, np.float32),
+            "high": np.array(6, np.float32),
+            "table": np.arange(256).astype(np.uint8),
         }
         flat = image.reshape(1, size, size * channels)
         floats = image.astype(np.float32)
@@ -161,13 +170,18 @@ def kernels() -> None:
                 ),
                 image,
             ),
+            "QLinearSigmoid": (("QLinearSigmoid", "x s z s z", "com.microsoft", {}), image),
+            **{op: ((op, "x", domain, {}), floats) for op, domain in UNARY.items()},
+            "Clip": (("Clip", "x low high", "", {}), floats),
+            "Cast": (("Cast", "x", "", {"to": TensorProto.INT32}), image),
+            "GatherElements": (("GatherElements", "table x", "", {}), image.reshape(-1).astype(np.int32)),
         }
         for label, ((op, inputs, domain, attributes), x) in nodes.items():
             node = helper.make_node(op, inputs.split(), ["y"], domain=domain, **attributes)
             used = {name: array for name, array in constants.items() if name in node.input}
-            seconds = alone(
-                node, x, used, TensorProto.FLOAT if op in ("DequantizeLinear", "Sub") else TensorProto.UINT8
-            )
+            is_float = op in ("DequantizeLinear", "Sub", "Clip", *UNARY)
+            narrow = TensorProto.INT32 if op == "Cast" else TensorProto.UINT8
+            seconds = alone(node, x, used, TensorProto.FLOAT if is_float else narrow)
             print(f"{size} x {size} x {channels}  {label:24} {seconds * 1e6:7.1f} us")
 
 
