@@ -22,10 +22,10 @@ from layoutopt.cost_models.spec import Count, KernelSpec, TargetSpec
 from layoutopt.formats import Dim, Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, X, estimated_volume
-from layoutopt.ops.interfaces.contraction_modes import ContractionOp, Kind
+from layoutopt.ops.interfaces.contraction_modes import AxisKind, ContractionOp
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 
-_INNERMOST: dict[tuple[str, str], Kind] = {
+_INNERMOST: dict[tuple[str, str], AxisKind] = {
     ("a", "M"): "rows",
     ("a", "N"): "summed",
     ("b", "M"): "summed",
@@ -80,7 +80,7 @@ class BoundKernel:
     def _supports_strides(self, formats: Formats) -> bool:
         """Whether the kernel has strides for all modes of the operands, and stride 1 for the axes that it requires."""
         modes = self.rule.modes(self.op, formats) if isinstance(self.rule, ContractionOp) else None
-        if modes is None or not modes.contiguous:
+        if modes is None or not modes.is_contiguous:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
             return self.kernel.strided == "pointers" and modes.is_batched

@@ -13,7 +13,7 @@ from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.cast import storage_name
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops.region_ops import boundary, region_rule, region_tree
+from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import Deadline, Plan, PlanRequest, least_moves, make_plan
 
@@ -64,7 +64,7 @@ class AssignFormats(Pass):
                 index: Storage(format) for index, output in enumerate(graph.outputs) if output is value
             }
         kept = {value for value in pins if graph.is_output(value)}
-        for each in region_tree(graph):
+        for each in regions_with_rule(graph):
             for op in each.ops:
                 assign(each, op, context.plan.signatures[op], kept)
             each.stage = "assigned"
@@ -95,7 +95,7 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
             _store(graph, value, storage, keeps_name=value in kept)
     if region_rule(op) is None:
         return
-    for port, storage in boundary(op, signature).items():
+    for port, storage in port_storages(op, signature).items():
         body = op.bodies[port.body]
         if port.slot.side == "in":
             _store(body, body.inputs[port.slot.index], storage, keeps_name=False)

@@ -19,7 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Data, Op, Value
 from layoutopt.ir.verify import violations
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.planner import Plan
 
 Mode: TypeAlias = Literal["inference", "training"]
@@ -194,7 +194,7 @@ class Pipeline:
 
 def _run(step: Pass, graph: Graph, context: PassContext) -> None:
     """Run one pass; an exception gets a note with the names of the pass and of the graph."""
-    for each in [graph] if step.is_whole else reversed(region_tree(graph)):
+    for each in [graph] if step.is_whole else reversed(regions_with_rule(graph)):
         try:
             step.run(each, context)
         except Exception as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ops.interfaces.numerics import is_quantized
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -31,7 +31,7 @@ class CheckGain(Pass):
 
 def has_quantized_ops(graph: Graph) -> bool:
     """Whether an op of the graph, at any depth, computes on integers of few bits or converts to or from them."""
-    return any(is_quantized(op) for each in region_tree(graph) for op in each.ops)
+    return any(is_quantized(op) for each in regions_with_rule(graph) for op in each.ops)
 
 
 def reason_to_keep(context: PassContext) -> str:

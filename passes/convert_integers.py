@@ -17,7 +17,7 @@ from layoutopt.ir.cast import moves, name_with_format, storage_name
 from layoutopt.ir.def_use import Use
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Storage, Value
-from layoutopt.ops import X, Y, clean_signature, is_dequantizer, is_quantizer
+from layoutopt.ops import X, Y, is_dequantizer, is_quantizer, zero_padding_signature
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.passes.insert_casts import satisfies
 
@@ -45,7 +45,7 @@ def _dequantize_per_storage(graph: Graph, qdq_op: Op) -> None:
         return
     uses, outputs = _unmet(graph, value)
     for required in dict.fromkeys([*(required for _, required in uses), *(required for _, required in outputs)]):
-        signature = clean_signature(qdq_op, Y, required.format)
+        signature = zero_padding_signature(qdq_op, Y, required.format)
         storage = signature.outputs[0] if signature is not None else None
         if signature is None or storage is None or storage.padding > required.padding:
             continue
@@ -92,7 +92,7 @@ def _quantize_output(graph: Graph, qdq_op: Op) -> None:
     required = graph.output_storage(graph.output_positions(value)[0])
     if required is None or not moves(value, required):
         return
-    signature = clean_signature(qdq_op, X, required.format)
+    signature = zero_padding_signature(qdq_op, X, required.format)
     if signature is not None:
         _set_signature(graph, result, signature)
 

@@ -66,7 +66,7 @@ class FoldAffines(Pass):
             axis = None if axis is None else axes[axis]
             value = before
             values.append(value)
-        return _absorb(graph, op, producer, affine.moved(axis), "out", values[1:], budget)
+        return _absorb(graph, op, producer, affine.with_axis(axis), "out", values[1:], budget)
 
     def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
         """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
@@ -89,7 +89,7 @@ class FoldAffines(Pass):
             assert after is not None
             value = after
             values.append(value)
-        return _absorb(graph, op, use.op, affine.moved(axis), "in", values[1:], budget)
+        return _absorb(graph, op, use.op, affine.with_axis(axis), "in", values[1:], budget)
 
 
 def _affine(op: Op) -> Affine | None:

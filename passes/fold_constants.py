@@ -61,7 +61,7 @@ class FoldConstants(Pass):
         """Put bodies that certainly run once in the place of their ops. Returns whether there were some."""
         found = False
         while certain := [
-            (op, name) for op in graph.ops if (rule := region_rule(op)) and (name := rule.certain_body(op))
+            (op, name) for op in graph.ops if (rule := region_rule(op)) and (name := rule.unconditional_body(op))
         ]:
             for op, name in certain:
                 inline_region(graph, op, name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import LinearMap, rule_of, sum_of
+from layoutopt.ops import LinearMap, rule_of, sum_op
 from layoutopt.ops.interfaces.concatenation import ConcatenationOp
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of
 from layoutopt.ops.interfaces.resampling import averaged_axes_of
@@ -120,14 +120,14 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         return _NOT_LESS_WORK
     summands = []
     for branch in moved:
-        part = apply_map(graph, op, map.of_pieces([(branch.start, branch.stop)]), branch.source)
+        part = apply_map(graph, op, map.of_ranges([(branch.start, branch.stop)]), branch.source)
         assert part is not None, "a piece of a map is a map"
         summands.append(rebuild_chain(graph, (*branch.chain, *reversed(views)), part))
     if rest:
         values = [branch.value for branch in rest]
         value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, at)
         ranges = [(branch.start, branch.stop) for branch in rest]
-        part = apply_map(graph, op, map.of_pieces(ranges), rebuild_chain(graph, views[::-1], value))
+        part = apply_map(graph, op, map.of_ranges(ranges), rebuild_chain(graph, views[::-1], value))
         assert part is not None, "some pieces of a map are a map"
         # Last, because the kernel of this map may add the sum of the other maps to its result.
         summands.append(part)
@@ -135,7 +135,7 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     for each in summands[1:]:
         assert y.shape is not None
         result = graph.new_value(f"{y.name}__sum", y.type)
-        graph.add_op(sum_of(total, each, result, version), op)
+        graph.add_op(sum_op(total, each, result, version), op)
         total = result
     graph.replace_value(y, total)
     return ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
-from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_of
+from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_op
 from layoutopt.ops.interfaces.linear_map import with_linear_map
 from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
 
@@ -130,7 +130,7 @@ def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -
     change = graph.new_value(f"{old.name}__change", TensorType(old.dtype, (len(differences),)), data=data)
     result = graph.new_value(f"{old.name}__moved", old.type)
     result.elements = elements
-    graph.add_op(sum_of(old, change, result, op.version), op)
+    graph.add_op(sum_op(old, change, result, op.version), op)
     return result
 
 

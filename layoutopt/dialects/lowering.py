@@ -18,7 +18,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Slot, TensorType, Value
 from layoutopt.ops import LayoutRule, X, Y, canonical_signature, estimated_volume, is_canonical, physical_type, rule_of
-from layoutopt.ops.region_ops import ControlFlow, region_rule, region_tree
+from layoutopt.ops.region_ops import ControlFlow, region_rule, regions_with_rule
 from layoutopt.passes.base import Pass
 
 
@@ -68,7 +68,7 @@ class Dialect(ABC):
         main.metadata = dict(graph.metadata)
         scanned = _scanned(graph)
         bodies: dict[Graph, Graph] = {}
-        for body in reversed(region_tree(graph)[1:]):  # the innermost before those around it
+        for body in reversed(regions_with_rule(graph)[1:]):  # the innermost before those around it
             target = Graph(body.name, origin=body.origin, root=main)
             bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
         callers = [Slot("in", index) for index in range(len(graph.inputs))]
@@ -223,7 +223,7 @@ def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
 def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
     """The inputs of bodies that are slices of arrays outside, and the outputs that are stacked into such arrays."""
     found: dict[Graph, list[Slot]] = {}
-    for op in (op for each in region_tree(graph) for op in each.ops):
+    for op in (op for each in regions_with_rule(graph) for op in each.ops):
         rule = region_rule(op)
         for value in rule.boundary_values(op) if rule is not None else ():
             if any(port.scan_axes for port in value.ports):

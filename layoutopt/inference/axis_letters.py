@@ -28,7 +28,7 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.contraction import Contraction
 from layoutopt.ops.interfaces.axis_letters import AxisLetters
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 
 _LEAST_RANK = 3
 _OF_FEATURE_MAPS = frozenset("NCDHW")
@@ -46,10 +46,10 @@ def infer_axis_letters(graph: Graph) -> None:
     Letters that were inferred before stay and are propagated to new values, so that a value keeps its letters in all passes.
     """
     propagation = _LetterPropagation()
-    for each in region_tree(graph):
+    for each in regions_with_rule(graph):
         for value in each.values:
             propagation.assign(value, value.axis_letters or "")
-    for each in region_tree(graph):
+    for each in regions_with_rule(graph):
         for op in each.ops:
             propagation.link(op)
             for operand, letters in _assigned(each, op):
@@ -57,7 +57,7 @@ def infer_axis_letters(graph: Graph) -> None:
     propagation.run()
     propagation.assign_contracted()
     propagation.run()
-    for each in region_tree(graph):
+    for each in regions_with_rule(graph):
         for value in each.values:
             if value.axis_letters is None and value.rank is not None:
                 value.axis_letters = _completed([propagation.letters.get((value, axis)) for axis in range(value.rank)])

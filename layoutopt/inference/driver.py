@@ -26,7 +26,7 @@ from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 from layoutopt.onnx_io.onnx_messages import model_error
 from layoutopt.ops.region_ops import ControlFlow, region_rule
-from layoutopt.ops.shape_functions import MOST, Elements, Node, Operand, array_of, as_elements
+from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
 
 _ATTEMPTS = 8  # at an induction; in each, an extent less is known of the state of a loop
 _VISITS = 1000  # of bodies; past that nothing is assumed, as loops in loops multiply
@@ -185,7 +185,7 @@ class Inference:
         if not isinstance(type, TensorType) or type.shape is None or type.dtype not in _FOLLOWED:
             return None
         sizes = tuple(dim for dim in type.shape if isinstance(dim, int))
-        return sizes if len(sizes) == len(type.shape) and prod(sizes) <= MOST else None
+        return sizes if len(sizes) == len(type.shape) and prod(sizes) <= MAX_ELEMENTS else None
 
     def _take(self, op: Op, found: Sequence[Found]) -> None:
         """Give the outputs of an op their types."""
@@ -326,7 +326,7 @@ def _constant(value: Value) -> Operand:
     array = small_array(value.data.numpy())
     if array is None:
         return Operand(value.type)
-    return Operand(value.type, as_elements(array) if array.size <= MOST else None, array)
+    return Operand(value.type, as_elements(array) if array.size <= MAX_ELEMENTS else None, array)
 
 
 def _as_dims(elements: Elements) -> tuple[Dim | None, ...]:

@@ -102,12 +102,12 @@ class Boundary:
         ]
         batch = next((shape[each.scan_axes[0]] for shape, each in shapes if shape is not None), None)
         if boundary_value.is_loop_state or len(port.scan_axes) != 1:
-            return [batch, self._length()][: len(port.scan_axes)]
-        return [self._length()]
+            return [batch, self._trip_count()][: len(port.scan_axes)]
+        return [self._trip_count()]
 
-    def _length(self) -> Dim | None:
+    def _trip_count(self) -> Dim | None:
         """The number of iterations."""
-        return self.rule.length(self.op, lambda value: _shape(self.type_of(value)))
+        return self.rule.trip_count(self.op, lambda value: _shape(self.type_of(value)))
 
     def _is_captured(self, port: RegionPort) -> bool:
         return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured

@@ -8,6 +8,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     center_crop,
     concat_split,
     control_flow,
+    cumulative,
     deformable,
     depth_to_space,
     einsum,
@@ -28,11 +29,10 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     quantization,
     recurrent,
     resize,
-    running,
+    reverse_sequence,
     sampling,
     selection,
-    sequences,
-    shape_of,
+    shape_op,
     skip_normalization,
     slice,
     spectrum,
@@ -45,10 +45,10 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
 from layoutopt.ops.base import Builder, LayoutRule, register, rule_of, rules
 from layoutopt.ops.copying import is_copy, is_type_conversion
 from layoutopt.ops.interfaces.affine import Affine, Side, rounded
-from layoutopt.ops.interfaces.linear_map import LinearMap, sum_of
+from layoutopt.ops.interfaces.linear_map import LinearMap, sum_op
 from layoutopt.ops.interfaces.numerics import discontinuous_inputs
 from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
-from layoutopt.ops.padding_state import clean_signature, has_padding, with_padding_states
+from layoutopt.ops.padding_state import has_padding, with_padding_states, zero_padding_signature
 from layoutopt.ops.quantization import (
     QdqGroups,
     find_qdq_groups,
@@ -73,7 +73,7 @@ from layoutopt.ops.signatures import (
     physical_type,
     signature_of,
 )
-from layoutopt.ops.transposable import has_untransposable_type, untransposable
+from layoutopt.ops.transposable import has_untransposable_type, untransposable_reason
 from layoutopt.ops.view import View
 
 __all__ = [
@@ -91,7 +91,6 @@ __all__ = [
     "Y",
     "canonical_signature",
     "canonical_storage",
-    "clean_signature",
     "discontinuous_inputs",
     "estimated_extent",
     "estimated_volume",
@@ -113,9 +112,10 @@ __all__ = [
     "rule_of",
     "rules",
     "signature_of",
-    "sum_of",
+    "sum_op",
     "unresolved",
-    "untransposable",
+    "untransposable_reason",
     "with_padding_states",
     "with_unified_formats",
+    "zero_padding_signature",
 ]

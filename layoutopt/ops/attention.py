@@ -25,7 +25,7 @@ from layoutopt.ops.signatures import (
 
 
 @register
-class Attention(LayoutRule, AxisLetters):
+class MultiHeadAttention(LayoutRule, AxisLetters):
     """Canonical formats only."""
 
     family = "attention"
@@ -44,7 +44,7 @@ class Attention(LayoutRule, AxisLetters):
         return letters_by_rank(op, dict.fromkeys((*(Slot("in", index) for index in range(3)), Y), ("NSC",)))
 
     def flops(self, op: Op) -> float:
-        """Two per element of q and of y, and key."""
+        """Two per key for every element of q and of y."""
         q, k, y = op.inputs[0], op.inputs[1] if len(op.inputs) > 1 else None, op.outputs[0]
         shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
         if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):

@@ -37,7 +37,7 @@ class Reduction(AxiswiseRule):
     is_always_agnostic = True
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """The transfer along axes that are not reduced."""
+        """The transfer function of axes that are not reduced."""
         if kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
             return PADDING_KEPT
         if kind == "ReduceLogSumExp":
@@ -45,7 +45,7 @@ class Reduction(AxiswiseRule):
         text = "padding of reduced axes must be zero" if kind in _SUMS else ""
         return PaddingTransfer(Padding.ANY if kind == "ReduceLogSum" else Padding.ZERO, Padding.ANY, Padding.ANY, text)
 
-    def reduced(self, op: Op) -> tuple[int, ...] | None:
+    def reduced_axes(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are reduced; None if they are computed."""
         x = op.inputs[0]
         if x is None or x.rank is None:
@@ -66,34 +66,37 @@ class Reduction(AxiswiseRule):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes of the input are iteration axes; the output has those that remain."""
-        reduced = self.reduced(op)
-        if reduced is None:
+        reduced_axes = self.reduced_axes(op)
+        if reduced_axes is None:
             return Inapplicable("the reduced axes are computed")
-        every = tuple(range(rank_of(op.inputs[0])))
-        return {X: every, Y: every if self.keeps_axes(op) else tuple(axis for axis in every if axis not in reduced)}
+        all_axes = tuple(range(rank_of(op.inputs[0])))
+        return {
+            X: all_axes,
+            Y: all_axes if self.keeps_axes(op) else tuple(axis for axis in all_axes if axis not in reduced_axes),
+        }
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The projection, if padding of reduced axes adds nothing to the result."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
-        reduced = self.reduced(op) or ()
-        blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced)
+        reduced_axes = self.reduced_axes(op) or ()
+        blocked = set(signature.inputs[0].format.blocked_axes) & set(reduced_axes)
         if blocked and has_padding(op.inputs[0], signature.inputs[0]) and op.op_type not in _SUMS:
             return Inapplicable("the reduction would read the padding")
         return signature
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Padding elements of reduced axes have to be zero; those of other axes are reduced among themselves."""
+        """The transfer of the other axes, whose padding is reduced separately; padding of reduced axes must be zero."""
         x = signature.inputs[0]
-        if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced(op) or ()):
+        if x is not None and inputs[0] and set(x.format.blocked_axes) & set(self.reduced_axes(op) or ()):
             return None
         return super().transfer_padding(op, signature, inputs)
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
         x, target = build.input(0), present_type(build.output_type(0))
-        dims = positions(build.format(X), self.reduced(op) or ())
+        dims = positions(build.format(X), self.reduced_axes(op) or ())
         shape = tuple(dim for position, dim in enumerate(shape_of(x)) if position not in dims)
         attributes: dict[str, Attribute] = {**op.attributes, "keepdims": 0}
         inputs: list[Value | None] = [x]
@@ -138,7 +141,7 @@ class OneAxis(AxiswiseRule):
 
 @register
 class Softmax(OneAxis, SaturatingOp):
-    """Softmax, LogSoftmax, Hardmax. Before opset 13 they work along all axes from `axis` on, flattened."""
+    """Softmax, LogSoftmax, Hardmax. Before opset 13 they normalise over all axes from `axis` on together."""
 
     family = "softmax"
     ops = ("Softmax", "LogSoftmax", "Hardmax")
@@ -151,7 +154,7 @@ class Softmax(OneAxis, SaturatingOp):
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
         if op.version < 13 and any(dim != 1 for dim in shape_of(op.inputs[0])[self.axis(op) + 1 :]):
-            return Inapplicable("before opset 13 it works along several axes")
+            return Inapplicable("before opset 13 it normalises over several axes")
         return super().axes(op)
 
     @override

@@ -65,12 +65,12 @@ class AxiswiseRule(LayoutRule):
         return self.missing_rank(op) or self.axes(op)
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason why an iteration axis cannot be blocked; empty if it can be."""
+        """The reason why an iteration axis cannot be blocked; empty if it can be blocked."""
         del op, axis, order
         return ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The projection of the most informative known format onto all operands, if the other known formats agree."""
+        """The projections of the known format of the largest operand onto all operands, if the other known formats agree."""
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
             return axes
@@ -78,15 +78,15 @@ class AxiswiseRule(LayoutRule):
             (value := op.operand(slot)) is None or value.rank not in (None, len(each)) for slot, each in axes.items()
         ):
             return Inapplicable("an operand does not have the rank that the op requires")
-        lead = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
-        if lead is None:
+        source = next((slot for slot in sorted(known, key=lambda slot: self._weight(op, slot)) if slot in axes), None)
+        if source is None:
             return Inapplicable("no operand with a known format takes part")
-        value = op.operand(lead)
-        if value is None or value.shape is None or not known[lead].fits(value.shape):
-            return Inapplicable(f"{format_text(op, lead, known[lead])} does not fit {lead}")
-        if any(value.shape[axis] == 1 for axis in known[lead].blocked_axes):
-            return Inapplicable(f"{format_text(op, lead, known[lead])} blocks an axis of {lead} that has one element")
-        order = IterationOrder.of(known[lead], axes[lead])
+        value, format = op.operand(source), known[source]
+        if value is None or value.shape is None or not format.fits(value.shape):
+            return Inapplicable(f"{format_text(op, source, format)} does not fit {source}")
+        if any(value.shape[axis] == 1 for axis in format.blocked_axes):
+            return Inapplicable(f"{format_text(op, source, format)} blocks an axis of {source} that has one element")
+        order = IterationOrder.of(format, axes[source])
         for part in order.parts:
             if part.block and (reason := self.unblockable_reason(op, part.axis, order)):
                 return Inapplicable(reason)
@@ -100,8 +100,8 @@ class AxiswiseRule(LayoutRule):
             if not own.fits(operand.shape) or not formats[slot].fits(operand.shape):
                 return Inapplicable(f"{format_text(op, slot, formats[slot])} does not fit {slot}")
             if not own.same_bytes(formats[slot], operand.shape):
-                given = format_text(op, lead, known[lead])
-                return Inapplicable(f"{format_text(op, slot, own)} on {slot} is incompatible with {given} on {lead}")
+                given = format_text(op, source, format)
+                return Inapplicable(f"{format_text(op, slot, own)} on {slot} is incompatible with {given} on {source}")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
@@ -116,15 +116,15 @@ class AxiswiseRule(LayoutRule):
         noncanonical = [slot for slot in formats if slot in axes and not formats[slot].is_canonical]
         if not noncanonical:
             return formats
-        lead = min(noncanonical, key=lambda slot: self._weight(op, slot))
-        order = IterationOrder.of(formats[lead], axes[lead])
+        source = min(noncanonical, key=lambda slot: self._weight(op, slot))
+        order = IterationOrder.of(formats[source], axes[source])
         for slot in formats:
             value = op.operand(slot)
             if slot in axes and value is not None and value.shape is not None:
                 formats[slot] = order.project(axes[slot], value.shape)
         return formats
 
-    def aligned_classes(self, op: Op) -> Mapping[Slot, Hashable]:
+    def classes_by_axes(self, op: Op) -> Mapping[Slot, Hashable]:
         """The operand classes of a rule that does not override `complete`: equal iteration axes, and equal extents of 1.
 
         The projection of a known format depends on nothing else of the operand that has it.
@@ -149,7 +149,7 @@ class AxiswiseRule(LayoutRule):
         return (-len(shape), -estimated_volume(shape), slot)
 
 
-def aligned(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
+def aligned_input(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
     """Physical input `index`, reshaped with extents of 1 so that it broadcasts against the physical first output."""
     value, slot, logical = build.input(index), Slot("in", index), op.inputs[index]
     if value is None or value.shape is None or slot not in axes or logical is None or logical.shape is None:

@@ -4,7 +4,7 @@ A rule declares which formats are *legal*. It sees neither cost nor target: cost
 A rule answers five questions about an op:
 
     signature            which formats do the other operands have, if these operands have these formats?
-    transfer_padding     which state has the padding of the outputs, given the padding states of the inputs?
+    transfer_padding     which padding states do the outputs have for given padding states of the inputs?
     is_layout_agnostic   is the lowered op one op of the same type, at most with other attributes?
     lower                which ops compute the result on physical arrays?
     flops                how many operations does the op perform?

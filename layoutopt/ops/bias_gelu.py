@@ -1,4 +1,4 @@
-"""Fused bias and GELU of onnxruntime: the bias runs along the last axis."""
+"""onnxruntime's fused GELU of a sum with a bias along the last axis."""
 
 from typing_extensions import override
 
@@ -30,7 +30,7 @@ class BiasGelu(Elementwise):
     )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The transfer for the states that meet; two finite ones add up to any."""
+        """The transfer for the states that x and the bias contribute; the sum of two finite states is any."""
         states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
         has_one_addend = states.count(Padding.ZERO) >= len(states) - 1
         return super().transfer_padding(op, signature, states) if has_one_addend else (Padding.ANY,)

@@ -30,7 +30,7 @@ class CacheUpdate(OneAxis):
         return axes if isinstance(axes, Inapplicable) else {**axes, _UPDATE: axes[X]}
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the axis of the op nor the batch can be blocked."""
+        """The reason why the axis of the op and the batch cannot be blocked; empty for other axes."""
         return "the batch cannot be blocked" if axis == 0 else super().unblockable_reason(op, axis, order)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

@@ -23,14 +23,14 @@ class CenterCrop(AxiswiseRule):
     padding = PADDING_KEPT
     is_always_agnostic = True
 
-    def chosen(self, op: Op) -> tuple[int, ...]:
+    def cropped_axes(self, op: Op) -> tuple[int, ...]:
         """The axes whose extents are given; all by default."""
         rank = rank_of(op.inputs[0])
         return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Axes that are cut or padded cannot be blocked."""
-        return "an axis that is cut or padded cannot be blocked" if axis in self.chosen(op) else ""
+        """The reason why an axis that is cut or padded cannot be blocked; empty for other axes."""
+        return "an axis that is cut or padded cannot be blocked" if axis in self.cropped_axes(op) else ""
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op with extents for all physical axes.
@@ -39,16 +39,18 @@ class CenterCrop(AxiswiseRule):
         axes.
         """
         x, extents = build.input(0), present(build.input(1))
-        order, chosen = build.format(X).parts, self.chosen(op)
+        order, cropped_axes = build.format(X).parts, self.cropped_axes(op)
         if extents.dtype is not DType.INT64:
             (extents,) = build.op("Cast", [extents], [TensorType(DType.INT64, shape_of(extents))], {"to": _INT64})
-        if len(chosen) < len(order):
+        if len(cropped_axes) < len(order):
             (own,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(order),))])
-            both = TensorType(DType.INT64, (len(chosen) + len(order),))
+            both = TensorType(DType.INT64, (len(cropped_axes) + len(order),))
             (extents,) = build.op("Concat", [extents, own], [both], {"axis": 0})
-        sources = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(chosen)}
-        taken = build.constant(np.asarray([sources.get(at, len(chosen) + at) for at in range(len(order))]), "places")
-        (target_shape,) = build.op("Gather", [extents, taken], [TensorType(DType.INT64, (len(order),))])
+        sources = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(cropped_axes)}
+        indices = build.constant(
+            np.asarray([sources.get(at, len(cropped_axes) + at) for at in range(len(order))]), "places"
+        )
+        (target_shape,) = build.op("Gather", [extents, indices], [TensorType(DType.INT64, (len(order),))])
         attributes = {name: value for name, value in op.attributes.items() if name != "axes"}
         (result,) = build.op(op.op_type, [x, target_shape], [build.output_type(0)], attributes)
         build.set_output(0, result)

@@ -22,38 +22,38 @@ class CollapsedBatch:
     Attributes:
         outside: the collapsed parts in memory order, as parts of iteration axes.
         formats: the formats of the operands with the collapsed axes in canonical order.
-        is_whole: whether every operand has all collapsed axes or none of them, so that a kernel may traverse them in any order.
+        has_uniform_batch: whether every operand has all collapsed axes or none; a kernel may then traverse them in any order.
     """
 
-    outside: tuple[Part, ...]
+    collapsed: tuple[Part, ...]
     formats: OperandFormats
-    is_whole: bool
+    has_uniform_batch: bool
 
     def shape(self, axes: Sequence[int], shape: Shape) -> Shape:
         """The shape of an operand's array: the extents of the collapsed parts, 1 where it lacks them, and of the matrix."""
         extents = dict(zip(axes, shape, strict=True))
-        own = {part.axis for part in self.outside}.intersection(axes)
-        blocks = {axis: prod(part.block for part in self.outside if part.axis == axis and part.block) for axis in own}
-        held = {axis: quotient(extents[axis], blocks[axis]) for axis in own if extents[axis] != 1}
+        own = {part.axis for part in self.collapsed}.intersection(axes)
+        blocks = {axis: prod(part.block for part in self.collapsed if part.axis == axis and part.block) for axis in own}
+        stored = {axis: quotient(extents[axis], blocks[axis]) for axis in own if extents[axis] != 1}
         matrix = tuple(dim for axis, dim in zip(axes[-2:], shape[-2:], strict=True) if axis not in own)
-        if not held:
+        if not stored:
             return matrix
-        return (*((part.block or held[part.axis]) if part.axis in held else 1 for part in self.outside), *matrix)
+        return (*((part.block or stored[part.axis]) if part.axis in stored else 1 for part in self.collapsed), *matrix)
 
 
 def collapse_batch(
-    axes: Axes, formats: OperandFormats, shapes: Mapping[Slot, Shape], outside: Collection[int]
+    axes: Axes, formats: OperandFormats, shapes: Mapping[Slot, Shape], collapsed: Collection[int]
 ) -> CollapsedBatch | None:
-    """The product without the axes `outside`; None if they are not outermost, in one order, in all operands."""
+    """The product without the axes `collapsed`; None if they are not outermost, in the same order, in all operands."""
     orders: dict[Slot, list[Part]] = {}
     inner: dict[Slot, Format] = {}
     for slot, shape in shapes.items():
         format, own = formats[slot], axes[slot]
-        if any(own[axis] in outside for axis in format.blocked_axes) and format.has_padding(shape):
+        if any(own[axis] in collapsed for axis in format.blocked_axes) and format.has_padding(shape):
             return None
         parts = [part for part in format.parts if shape[part.axis] != 1 or format.block(part.axis) > 1]
-        count = sum(own[part.axis] in outside for part in parts)
-        if any(own[part.axis] not in outside for part in parts[:count]):
+        count = sum(own[part.axis] in collapsed for part in parts)
+        if any(own[part.axis] not in collapsed for part in parts[:count]):
             return None
         orders[slot] = [Part(own[part.axis], part.block, part.step) for part in parts[:count]]
         kept = {part.axis for part in parts[count:]}
@@ -62,8 +62,8 @@ def collapse_batch(
         )
     longest = max(orders.values(), key=len)
     for slot, shape in shapes.items():
-        held = {axis for axis, dim in zip(axes[slot], shape, strict=True) if dim != 1}
-        if orders[slot] != [part for part in longest if part.axis in held]:
+        stored = {axis for axis, dim in zip(axes[slot], shape, strict=True) if dim != 1}
+        if orders[slot] != [part for part in longest if part.axis in stored]:
             return None
     return CollapsedBatch(tuple(longest), inner, all(order in ([], longest) for order in orders.values()))
 

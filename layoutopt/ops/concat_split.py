@@ -1,4 +1,4 @@
-"""Concat and Split: pieces along one axis, cut at block boundaries if it is blocked. Only the last piece may have padding."""
+"""Concat and Split along one axis, at block boundaries if it is blocked. Only the last piece may have padding."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -21,7 +21,7 @@ def block_of(order: IterationOrder, axis: int) -> int:
     return int(np.prod([part.block for part in order.parts if part.axis == axis and part.block] or [1]))
 
 
-def unaligned(extents: Sequence[Dim | None], block: int) -> str:
+def misalignment(extents: Sequence[Dim | None], block: int) -> str:
     """The reason why pieces of an axis cannot be blocked; empty if every piece but the last fills its blocks."""
     if any(not isinstance(dim, int) or dim <= 1 for dim in extents):
         return "a piece of the blocked axis has one element or an unknown extent"
@@ -30,18 +30,18 @@ def unaligned(extents: Sequence[Dim | None], block: int) -> str:
     return ""
 
 
-def outer_position(format: Format, axis: int) -> int:
+def outermost_position(format: Format, axis: int) -> int:
     """The position of the outermost part of an axis in the physical array."""
     return next(position for position, part in enumerate(format.parts) if part.axis == axis and not part.block)
 
 
-def pieces_along(values: Sequence[Value | None], axis: int) -> list[Dim | None]:
+def extents_along(values: Sequence[Value | None], axis: int) -> list[Dim | None]:
     """The extents of several tensors along an axis; None where unknown."""
     return [value.shape[axis] if value is not None and value.shape is not None else None for value in values]
 
 
-class Pieces(OneAxis):
-    """One tensor on one side, its pieces along an axis on the other."""
+class ConcatOrSplit(OneAxis):
+    """The layout of Concat and Split: a tensor and its pieces along an axis."""
 
     family = "rearrangement"
     formats = "any; the axis may be blocked if every piece but the last fills its blocks"
@@ -53,29 +53,33 @@ class Pieces(OneAxis):
         raise NotImplementedError
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The concatenated axis can be blocked only if every piece but the last fills its blocks."""
-        return unaligned(pieces_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
+        """The reason why the concatenated axis cannot be blocked: a piece other than the last does not fill its blocks."""
+        return (
+            misalignment(extents_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
+        )
 
     @override
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        return self.aligned_classes(op)
+        return self.classes_by_axes(op)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the outermost part of the axis."""
-        position = outer_position(build.format(op.slots()[0]), self.axis(op))
-        inputs, attributes = self.physical(op, build, position)
+        position = outermost_position(build.format(op.slots()[0]), self.axis(op))
+        inputs, attributes = self.physical_operands(op, build, position)
         types = [build.output_type(index) for index in range(len(op.outputs))]
         indices = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
             build.set_output(index, result)
 
-    def physical(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
+    def physical_operands(
+        self, op: Op, build: Builder, position: int
+    ) -> tuple[list[Value | None], dict[str, Attribute]]:
         """Inputs and attributes of the op along physical axis `position`."""
         return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": position}
 
 
 @register
-class Concat(Pieces, ConcatenationOp):
+class Concat(ConcatOrSplit, ConcatenationOp):
     """Concatenation of pieces."""
 
     ops = ("Concat",)
@@ -102,7 +106,7 @@ class Concat(Pieces, ConcatenationOp):
 
 
 @register
-class Split(Pieces):
+class Split(ConcatOrSplit):
     """A tensor split into pieces."""
 
     ops = ("Split",)
@@ -124,9 +128,11 @@ class Split(Pieces):
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else states * len(op.outputs)
 
-    def physical(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
-        """Lengths are counted in blocks."""
-        inputs, attributes = super().physical(op, build, position)
+    def physical_operands(
+        self, op: Op, build: Builder, position: int
+    ) -> tuple[list[Value | None], dict[str, Attribute]]:
+        """Inputs and attributes of the op along physical axis `position`, with lengths in blocks."""
+        inputs, attributes = super().physical_operands(op, build, position)
         block = build.format(X).block(self.axis(op))
         if block == 1:
             return inputs, attributes

@@ -1,4 +1,4 @@
-"""Contractions: two tensors are multiplied and summed over the axes that only they share."""
+"""Contractions: products of two tensors, summed over the axes that both have and the result has not."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
@@ -9,12 +9,24 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import LayoutRule
-from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, Kind, kind_of, modes_of
+from layoutopt.ops.interfaces.contraction_modes import (
+    A,
+    AxisKind,
+    B,
+    ContractionModes,
+    ContractionOp,
+    kind_of,
+    modes_of,
+)
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, format_text, signature_of
 
-_MATRICES: dict[Slot, tuple[Kind, Kind]] = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
+_MATRICES: dict[Slot, tuple[AxisKind, AxisKind]] = {
+    A: ("rows", "summed"),
+    B: ("summed", "columns"),
+    Y: ("rows", "columns"),
+}
 
 
 class Contraction(LayoutRule, ContractionOp):
@@ -40,8 +52,8 @@ class Contraction(LayoutRule, ContractionOp):
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the other operands.
 
-        If one operand is a matrix without shared batches, the result follows the format of the other operand. A constant
-        matrix has its axes in the order of the other operand.
+        If one operand is a matrix without shared batches, the result takes the order of axes of the other operand, and so does
+        the matrix if it is a constant.
         """
         axes = self.axes(op)
         if isinstance(axes, Inapplicable):
@@ -51,12 +63,16 @@ class Contraction(LayoutRule, ContractionOp):
         matrix = self._matrix(op, axes, shapes)
         if matrix is not None:
             data = A if matrix == B else B
-            lead = next((slot for slot in (data, Y) if slot in known), None)
-            if lead is not None and known[lead].fits(shapes[lead]) and not known[lead].has_padding(shapes[lead]):
+            source = next((slot for slot in (data, Y) if slot in known), None)
+            if (
+                source is not None
+                and known[source].fits(shapes[source])
+                and not known[source].has_padding(shapes[source])
+            ):
                 constant = op.inputs[matrix.index]
                 slots = (data, Y, matrix) if constant is not None and constant.is_constant else (data, Y)
                 others = [slot for slot in slots if slot not in known]
-                formats |= {slot: following(known[lead], lead, slot, axes, shapes[slot]) for slot in others}
+                formats |= {slot: aligned_format(known[source], source, slot, axes, shapes[slot]) for slot in others}
         signature = signature_of(op, formats)
         if isinstance(signature, Inapplicable):
             return signature
@@ -106,7 +122,7 @@ class Contraction(LayoutRule, ContractionOp):
         return modes_of(axes, formats, shapes) if all(slot in formats for slot in shapes) else None
 
 
-def following(format: Format, source: Slot, target: Slot, axes: Axes, shape: Shape) -> Format:
+def aligned_format(format: Format, source: Slot, target: Slot, axes: Axes, shape: Shape) -> Format:
     """The format of operand `target` with its axes in the positions that they have in operand `source`.
 
     Axes missing from `source` take the position of the first source axis missing from `target`, so that columns of the result
@@ -134,4 +150,4 @@ def _shapes(op: Op) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-__all__ = ["A", "B", "Contraction", "following"]
+__all__ = ["A", "B", "Contraction", "aligned_format"]

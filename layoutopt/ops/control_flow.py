@@ -4,9 +4,9 @@
     Loop   state    <-  the initial state and the result of the body; read by the body and by readers of the final state
            output   <-  the result of the body, all iterations along a new first axis
     Scan   element  <-  the sequence without the scanned axis
-    all    capture  <-  a value of the graph around that a region reads
+    all    capture  <-  a value of the enclosing graph that a region reads
 
-Branches of an If are expected to run every other time. The number of iterations of a loop with a computed end is a guess.
+Branches of an If are expected to run every other time. The trip count of a loop is a guess if it is computed.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from layoutopt.formats import Dim
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
 from layoutopt.ops.base import register
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, ShapeOf, operand, own_shape
+from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, ShapeLookup, declared_shape, operand
 from layoutopt.ops.signatures import estimated_extent
 
-TRIPS = 10.0  # expected iterations of a loop with a computed end; a guess
-MOST_TRIPS = 1e4  # more iterations change no plan, and costs have to stay in one range
-_BATCHED = 8  # Scan has a batch axis up to this opset
+DEFAULT_TRIP_COUNT = 10.0  # expected iterations of a loop with a computed trip count; a guess
+MAX_TRIP_COUNT = 1e4  # larger counts change no plan, and the solver requires costs in one range
+_LAST_BATCHED_OPSET = 8  # Scan has a batch axis up to this opset
 
 
-def _entry(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
+def _input_value(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
     """An operand of the op that is an input of regions, given as pairs of region and input index."""
     return BoundaryValue((RegionPort(slot),), tuple(RegionPort(Slot("in", index), body) for body, index in bodies))
 
@@ -35,7 +35,7 @@ def _captures(op: Op) -> list[BoundaryValue]:
     found = []
     for offset in range(op.captured):
         inner = ((name, len(body.inputs) - op.captured + offset) for name, body in op.bodies.items())
-        found.append(_entry(Slot("in", op.own_inputs + offset), *inner))
+        found.append(_input_value(Slot("in", op.own_inputs + offset), *inner))
     return found
 
 
@@ -52,8 +52,8 @@ class If(ControlFlow):
 
     ops = ("If",)
 
-    def is_sound(self, op: Op) -> bool:
-        """Two branches with as many results as the op."""
+    def is_well_formed(self, op: Op) -> bool:
+        """Whether there are two branches with as many results as the op."""
         bodies = op.bodies.values()
         alike = all((len(body.inputs), len(body.outputs)) == (op.captured, len(op.outputs)) for body in bodies)
         return set(op.bodies) == {"then_branch", "else_branch"} and op.own_inputs == 1 and alike
@@ -69,11 +69,11 @@ class If(ControlFlow):
         return [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True), *_captures(op), *results]
 
     @override
-    def runs(self, op: Op) -> dict[str, float]:
+    def runs_per_body(self, op: Op) -> dict[str, float]:
         return dict.fromkeys(op.bodies, 0.5)
 
-    def certain_body(self, op: Op) -> str:
-        """The branch of a constant condition."""
+    def unconditional_body(self, op: Op) -> str:
+        """The branch that a constant condition selects; empty if the condition is computed."""
         condition = op.constant(0)
         if condition is None or condition.size != 1:
             return ""
@@ -92,8 +92,8 @@ class Loop(ControlFlow):
 
     ops = ("Loop",)
 
-    def is_sound(self, op: Op) -> bool:
-        """The body has as many states among its results as among its inputs."""
+    def is_well_formed(self, op: Op) -> bool:
+        """Whether the body has as many states among its results as among its inputs."""
         body = op.bodies.get("body")
         if body is None or len(op.bodies) > 1 or op.own_inputs < 2:
             return False
@@ -102,7 +102,7 @@ class Loop(ControlFlow):
         return enough and len(body.inputs) == 2 + states + op.captured and None not in op.inputs[2:]
 
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """Counters and conditions are canonical; states keep one storage through all iterations."""
+        """The boundary values: counter and condition are canonical, a state has one storage in all iterations."""
         body, states = op.bodies["body"], op.own_inputs - 2
         found = [BoundaryValue((RegionPort(Slot("in", index)),), (), is_fixed=True) for index in range(2)]
         found += [BoundaryValue((), (RegionPort(Slot("in", index), "body"),), is_fixed=True) for index in range(2)]
@@ -117,24 +117,24 @@ class Loop(ControlFlow):
             found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
-    def runs(self, op: Op) -> dict[str, float]:
-        """M if the condition stays true and M is constant, else a guess of at most M."""
+    def runs_per_body(self, op: Op) -> dict[str, float]:
+        """The trip count M if the condition stays true and M is constant, else a guess of at most M."""
         limit = op.constant(0)
         if limit is None or limit.size != 1:
-            return {"body": TRIPS}
-        trips = min(max(float(limit.reshape(-1)[0]), 0.0), MOST_TRIPS)
-        return {"body": trips if self._runs_to_the_end(op) else min(trips, TRIPS)}
+            return {"body": DEFAULT_TRIP_COUNT}
+        trips = min(max(float(limit.reshape(-1)[0]), 0.0), MAX_TRIP_COUNT)
+        return {"body": trips if self._is_counted_loop(op) else min(trips, DEFAULT_TRIP_COUNT)}
 
-    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
-        """M, if the condition stays true and M is constant."""
+    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
+        """The trip count M, if the condition stays true and M is constant; else None."""
         del shape_of
         limit = op.constant(0)
-        if limit is None or limit.size != 1 or not self._runs_to_the_end(op):
+        if limit is None or limit.size != 1 or not self._is_counted_loop(op):
             return None
         return max(int(limit.reshape(-1)[0]), 0)
 
-    def _runs_to_the_end(self, op: Op) -> bool:
-        """Whether the condition stays true."""
+    def _is_counted_loop(self, op: Op) -> bool:
+        """Whether the condition stays true, so that the loop ends after M iterations."""
         body = op.bodies["body"]
         value = body.outputs[0]
         while (producer := body.producer(value)) is not None:
@@ -159,8 +159,8 @@ class Scan(ControlFlow):
 
     ops = ("Scan",)
 
-    def is_sound(self, op: Op) -> bool:
-        """The body has as many states among its results as among its inputs, and no operand is absent."""
+    def is_well_formed(self, op: Op) -> bool:
+        """Whether the body has as many states among its results as among its inputs, and no operand is absent."""
         body = op.bodies.get("body")
         if body is None or len(op.bodies) > 1:
             return False
@@ -171,7 +171,7 @@ class Scan(ControlFlow):
 
     def _extents(self, op: Op) -> tuple[int, int, int]:
         """The index of the first state among the inputs, the number of states, and the number of sequences."""
-        first, sequences = int(op.version <= _BATCHED), op.integer("num_scan_inputs")
+        first, sequences = int(op.version <= _LAST_BATCHED_OPSET), op.integer("num_scan_inputs")
         return first, op.own_inputs - first - sequences, sequences
 
     def _lists(self, op: Op) -> list[tuple[str, int]]:
@@ -180,7 +180,7 @@ class Scan(ControlFlow):
 
     def _axes(self, op: Op, name: str, count: int) -> list[int] | None:
         """The scanned axes; None if one is unknown."""
-        if op.version <= _BATCHED:
+        if op.version <= _LAST_BATCHED_OPSET:
             return [1] * count
         axes = op.integers(name, (0,) * count)
         if len(axes) != count:
@@ -198,8 +198,8 @@ class Scan(ControlFlow):
         return [axis + (rank or 0) if axis < 0 else axis for rank, axis in zip(ranks, axes, strict=True)]
 
     def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """States keep one storage; a sequence may have any format in which the scanned axis is outermost."""
-        batched = op.version <= _BATCHED
+        """The boundary values: a state has one storage, a sequence any format in which the scanned axis is outermost."""
+        batched = op.version <= _LAST_BATCHED_OPSET
         first, states, sequences = self._extents(op)
         batch = (0,) if batched else ()
         found = [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True)] if batched else []
@@ -215,16 +215,16 @@ class Scan(ControlFlow):
             found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,)))
         return [*found, *_captures(op)]
 
-    def runs(self, op: Op) -> dict[str, float]:
+    def runs_per_body(self, op: Op) -> dict[str, float]:
         """The extent of the scanned axis, times the batch."""
-        length, batches = self.length(op), 1
+        length, batches = self.trip_count(op), 1
         first = operand(op, RegionPort(Slot("in", self._extents(op)[0])))
-        if op.version <= _BATCHED and first is not None and first.shape:
+        if op.version <= _LAST_BATCHED_OPSET and first is not None and first.shape:
             batches = estimated_extent(first.shape[0])
-        return {"body": min(float(length) * batches, MOST_TRIPS) if isinstance(length, int) else TRIPS}
+        return {"body": min(float(length) * batches, MAX_TRIP_COUNT) if isinstance(length, int) else DEFAULT_TRIP_COUNT}
 
     @override
-    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
+    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
         first, states, sequences = self._extents(op)
         axes = self._axes(op, "scan_input_axes", sequences) or []
         scanned = zip(op.inputs[first + states : op.own_inputs], axes, strict=False)
@@ -233,9 +233,9 @@ class Scan(ControlFlow):
         return next((each for each in found if isinstance(each, int)), found[0] if found else None)
 
     def physical_attributes(self, op: Op, signature: Signature) -> Mapping[str, Attribute]:
-        """Scanned axes of operands in other than canonical formats are outermost."""
+        """The attributes with scan axis 0 for operands in other than canonical formats, whose scanned axes are outermost."""
         attributes = dict(op.attributes)
-        if op.version <= _BATCHED:
+        if op.version <= _LAST_BATCHED_OPSET:
             return attributes
         _, states, _ = self._extents(op)
         first = {"scan_input_axes": self._extents(op)[0] + states, "scan_output_axes": states}

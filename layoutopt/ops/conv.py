@@ -3,8 +3,8 @@
     x (N, C, *spatial)   w (O, C/groups, *kernel)   b (O)   ->   y (N, O, *spatial)          Conv
                          w (C, O/groups, *kernel)                                            ConvTranspose
 
-Each operand has a format of its own: a kernel whose input and output formats differ is a free cast. Padding of x meets zero
-weights, so it may be anything finite. Padding of y is the sum of zero weights and a zero bias, so it is zero.
+Each operand has a format of its own: a kernel whose input and output formats differ is a conversion at no cost. Padding of x is
+multiplied by zero weights, so it may be any finite number. Padding of y is the sum of such products and a zero bias: zero.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,12 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Attribute, Op, Padding, Signature, Slot, TensorType
 from layoutopt.ops.base import Builder, LayoutRule
 from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
-from layoutopt.ops.interfaces.channel_permutation import Channels, PermutableChannels, permuted, unpermuted
+from layoutopt.ops.interfaces.channel_permutation import (
+    Channels,
+    PermutableChannels,
+    with_channel_permutation,
+    without_channel_permutation,
+)
 from layoutopt.ops.operands import padded_output, present, shape_of
 from layoutopt.ops.padding_state import has_padding
 from layoutopt.ops.padding_transfer import PaddingTransfer
@@ -52,15 +57,15 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         return dict.fromkeys((X, Slot("in", self.weight), Y), 0)
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats; an unknown operand follows x, the bias follows the output channels."""
+        """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
         weight = Slot("in", self.weight)
         x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
-        lead = known.get(X) or known.get(Y)
-        if lead is None or len(x) != len(w):
+        source = known.get(X) or known.get(Y)
+        if source is None or len(x) != len(w):
             return Inapplicable("neither the format of the input nor of the output is given")
         if any(not isinstance(dim, int) for dim in (x[1], y[1], *w[:2])):
             return Inapplicable("the number of channels is unknown")
-        formats = {X: lead, Y: lead, weight: self._weight_format(lead, w), **known}
+        formats = {X: source, Y: source, weight: self._weight_format(source, w), **known}
         for slot, format in formats.items():
             if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
                 return Inapplicable("only channels can be blocked")
@@ -88,16 +93,16 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
             if value.shape
         )
 
-    def _weight_format(self, lead: Format, shape: Shape) -> Format:
+    def _weight_format(self, source: Format, shape: Shape) -> Format:
         """Channels and kernel axes in the order of x, both channel axes blocked as those of x unless of extent 1."""
-        parts = [part for part in lead.parts if not part.block or shape[part.axis] != 1]
+        parts = [part for part in source.parts if not part.block or shape[part.axis] != 1]
         blocks = [
-            Part(0, part.block, part.step) for part in lead.parts if part.block and part.axis == 1 and shape[0] != 1
+            Part(0, part.block, part.step) for part in source.parts if part.block and part.axis == 1 and shape[0] != 1
         ]
         return Format((*parts, *blocks))
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Finite padding of x meets zero weights, so the padding of filters and parameters has to be zero."""
+        """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
         return None if any(inputs[1:]) else super().transfer_padding(op, signature, inputs)
 
     @override
@@ -110,7 +115,7 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
 
     def channels(self, op: Op) -> list[Channels]:
         """The groups of axes that are the same channels and that kernels may have in any order."""
-        weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.along_channels(op)]
+        weight, numbers = Slot("in", self.weight), [(Slot("in", index), 0) for index in self.per_channel_inputs(op)]
         in_axis, out_axis = self.weight_axes
         if self.variant(op) == "depthwise":
             return [[(X, 1), (weight, 0), (Y, 1), *numbers]]
@@ -122,13 +127,13 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         """Channels of x or y in the order of one operand, with the filter permuted the same way."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
         known = {each: own for each, own in base.items() if each in kept}
-        found = (permuted(op, known, slot, format, group) for group in self.channels(op))
+        found = (with_channel_permutation(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         for group in self.channels(op):
-            formats = unpermuted(op, formats, group)
+            formats = without_channel_permutation(op, formats, group)
         return formats
 
     def variant(self, op: Op) -> str:
@@ -172,15 +177,15 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
             x = build.resize_axis(x, 1, in_channels * (groups if in_axis else 1))
             out_channels = filters * (1 if in_axis else groups)
         inputs[0], inputs[self.weight] = x, w
-        for index in self.along_channels(op):
+        for index in self.per_channel_inputs(op):
             numbers = inputs[index]
             inputs[index] = numbers and build.resize_axis(numbers, 0, out_channels)
         type = TensorType(y_type.dtype, (y_shape[0], out_channels, *y_shape[2:]))
         (y,) = build.op(op.op_type, inputs, [type], attributes)
         build.set_padded_output(0, build.resize_axis(y, 1, estimated_extent(y_shape[1])))
 
-    def along_channels(self, op: Op) -> tuple[int, ...]:
-        """The inputs that have one number per channel of the result."""
+    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
+        """The inputs with one number per channel of the result."""
         return (2,) if len(op.inputs) > 2 else ()
 
     weight_axes = (1, 0)

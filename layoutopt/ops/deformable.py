@@ -43,7 +43,7 @@ class DeformableConvolution(AxiswiseRule, AxisLetters):
         return feature_map_letters(op, X, Y)
 
     def flops(self, op: Op) -> float:
-        """Two per weight and position of the output, and the interpolation of what they meet."""
+        """Ten per weight and position of the output: a multiply-add, and the interpolation of four elements."""
         w, y = op.inputs[1], op.outputs[0]
         if w is None or y is None or w.shape is None or y.shape is None:
             return 0.0

@@ -25,20 +25,20 @@ class DepthToSpace(View, AxisLetters):
 
     ops = ("DepthToSpace",)
 
-    def forward(self, op: Op, format: Format) -> Format | None:
-        """Propagated through the split, the permutation and the merge."""
+    def output_format(self, op: Op, format: Format) -> Format | None:
+        """The format propagated through the split, the permutation and the merge."""
         x, y = self._shapes(op)
         pieces, perm = self._pieces(op, x)
         return _through(format, x, pieces, perm, y)
 
     @override
-    def backward(self, op: Op, format: Format) -> Format | None:
+    def input_format(self, op: Op, format: Format) -> Format | None:
         x, y = self._shapes(op)
         pieces, perm = self._pieces(op, x)
         return _through(format, y, tuple(pieces[axis] for axis in perm), tuple(map(perm.index, range(len(perm)))), x)
 
     def same_axis(self, op: Op, axis: int) -> int | None:
-        """The batch; channels and spatial axes are mixed, whatever their extents."""
+        """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
         del op
         return axis if axis == 0 else None
 
@@ -50,7 +50,7 @@ class DepthToSpace(View, AxisLetters):
         return shape_of(op.inputs[0]), shape_of(op.outputs[0])
 
     def _pieces(self, op: Op, x: Shape) -> tuple[Shape, tuple[int, ...]]:
-        """The shape into which x is cut, and the order in which the result has the pieces."""
+        """The six extents that x is split into, and their order in the result."""
         batch, channels, height, width = x
         block = op.integer("blocksize", 1)
         depth = channels // (block * block)

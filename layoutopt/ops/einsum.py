@@ -20,7 +20,7 @@ from layoutopt.ir.types import Op, Signature, TensorType, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.contraction import A, B, Contraction
-from layoutopt.ops.interfaces.contraction_modes import Digit, digits_of
+from layoutopt.ops.interfaces.contraction_modes import AxisDigit, digits_of
 from layoutopt.ops.operands import present, present_type, shape_of
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, estimated_extent, is_canonical
 
@@ -68,7 +68,7 @@ class Einsum(Contraction):
             return Inapplicable("the blocks of two operands do not divide each other, or need more than 52 letters")
         return signature
 
-    def _digits(self, op: Op, formats: OperandFormats) -> list[list[Digit]] | None:
+    def _digits(self, op: Op, formats: OperandFormats) -> list[list[AxisDigit]] | None:
         axes = self.axes(op)
         assert not isinstance(axes, Inapplicable)
         shapes = {slot: value.shape or () for slot in (A, B, Y) if (value := op.operand(slot)) is not None}
@@ -118,7 +118,7 @@ def permutation(op: Op) -> tuple[int, ...] | None:
     return tuple(terms[0].index(name) for name in terms[1])
 
 
-def _extents(row: Sequence[Digit], rows: Sequence[Sequence[Digit]], axes: Sequence[int], shape: Shape) -> Shape:
+def _extents(row: Sequence[AxisDigit], rows: Sequence[Sequence[AxisDigit]], axes: Sequence[int], shape: Shape) -> Shape:
     """The extents of the digits of an operand."""
     dims = dict(zip(axes, shape, strict=True))
     cuts = {digit for each in rows for digit in each}

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.ir.types import Op, Padding, Signature, Slot
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, aligned_input
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.broadcasting import PureBroadcast
@@ -41,7 +41,7 @@ class Elementwise(AxiswiseRule):
         """The same op on the physical arrays, operands reshaped where they broadcast."""
         axes = self.axes(op)
         assert not isinstance(axes, Inapplicable)
-        lower_directly(op, build, inputs=[aligned(build, op, index, axes) for index in range(len(op.inputs))])
+        lower_directly(op, build, inputs=[aligned_input(build, op, index, axes) for index in range(len(op.inputs))])
 
 
 @register
@@ -55,7 +55,7 @@ class Expand(Elementwise, PureBroadcast):
     ranks = MappingProxyType({X: 0, Y: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """The tensor takes part, the shape does not. Extents that the tensor is broadcast along have to be known."""
+        """The axes of tensor and result; the shape operand has none. Extents that x is broadcast along have to be known."""
         x, y = shape_of(op.inputs[0]), shape_of(op.outputs[0])
         own = (1,) * (len(y) - len(x)) + x
         if any(not isinstance(after, int) and before != after for before, after in zip(own, y, strict=True)):
@@ -63,7 +63,7 @@ class Expand(Elementwise, PureBroadcast):
         return {X: tuple(range(len(y) - len(x), len(y))), Y: tuple(range(len(y)))}
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The state of x, and its elements where they are broadcast over a block."""
+        """The transfer of the larger state of x and, where x is broadcast over a block, of its elements."""
         return super().transfer_padding(op, signature, (broadcast_padding(op, signature, 0, inputs[0]),))
 
     @override
@@ -72,7 +72,7 @@ class Expand(Elementwise, PureBroadcast):
         assert not isinstance(axes, Inapplicable)
         extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # 1 keeps a symbolic extent
         shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
-        (result,) = build.op("Expand", [aligned(build, op, 0, axes), shape], [target])
+        (result,) = build.op("Expand", [aligned_input(build, op, 0, axes), shape], [target])
         build.set_output(0, result)
 
 

@@ -13,7 +13,7 @@ from layoutopt.ops.interfaces.linear_map import LinearMap, LinearMapOp
 from layoutopt.ops.interfaces.pads import PadFolding, Pads
 
 
-class ZeroPadding(Convolution, PadFolding):
+class PadFoldingConvolution(Convolution, PadFolding):
     """A convolution with pads of zeros around its image."""
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
@@ -30,7 +30,7 @@ class ZeroPadding(Convolution, PadFolding):
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
 
 
-class ScalableConvolution(Convolution, AffineFolding):
+class AffineFoldingConvolution(Convolution, AffineFolding):
     """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
@@ -46,7 +46,7 @@ class ScalableConvolution(Convolution, AffineFolding):
             return {1: w * _along(scale, self._weight_axis(op, "out"), w.ndim), **_bias(op, b * scale + shift)}
         scale, shift = affine.along(self._channels(op, w, "in"))
         axis = self._weight_axis(op, "in")
-        if affine.only_scales:
+        if affine.is_scale_only:
             return {1: w * _along(scale, axis, w.ndim)}
         pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
         if self.family != "convolution" or pads:
@@ -65,7 +65,7 @@ class ScalableConvolution(Convolution, AffineFolding):
 
 
 @register
-class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
+class Conv(PadFoldingConvolution, AffineFoldingConvolution, LinearMapOp):
     """The op of the standard domain."""
 
     ops: ClassVar[tuple[str, ...]] = ("Conv",)
@@ -94,8 +94,8 @@ class Conv(ZeroPadding, ScalableConvolution, LinearMapOp):
 
 
 @register
-class ConvTranspose(TransposedConvolution, ScalableConvolution):
-    """The op of the standard domain. Its pads crop the result, so it folds none."""
+class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
+    """The op of the standard domain. Its pads crop the result, so it folds no pads."""
 
     ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
@@ -118,4 +118,4 @@ def _along(numbers: Array, axis: int, rank: int) -> Array:
     return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
 
 
-__all__ = ["Conv", "ConvTranspose", "ScalableConvolution", "ZeroPadding"]
+__all__ = ["AffineFoldingConvolution", "Conv", "ConvTranspose", "PadFoldingConvolution"]

@@ -1,4 +1,4 @@
-"""Activations that onnxruntime has fused into the op before: attributes with the name and the parameters."""
+"""Activations that onnxruntime has fused into the preceding op: attributes with the name and the parameters."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _KEEP = frozenset({"", "HardSwish", "Relu", "Tanh"})  # |f(x)| is at most |x|
 _BOUNDED = frozenset({"HardSigmoid", "Sigmoid"})
 
 
-def activated(op: Op, state: Padding) -> Padding:
+def padding_after_activation(op: Op, state: Padding) -> Padding:
     """The padding state after the fused activation of an op, for padding of the given state before it."""
     kind = str(op.attributes.get("activation", ""))
     if kind in _KEEP:
@@ -28,4 +28,4 @@ def activated(op: Op, state: Padding) -> Padding:
     return Padding.ANY
 
 
-__all__ = ["activated"]
+__all__ = ["padding_after_activation"]

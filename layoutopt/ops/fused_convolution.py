@@ -1,4 +1,4 @@
-"""Fused convolutions of onnxruntime: a convolution with the residual and the activation behind it.
+"""Fused convolutions of onnxruntime: a convolution with a residual and an activation.
 
     y = activation(Conv(x, w, b) + sum)
 
@@ -13,8 +13,8 @@ from typing_extensions import override
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage
 from layoutopt.ops.base import register
 from layoutopt.ops.conv import TransposedConvolution
-from layoutopt.ops.float_conv import ScalableConvolution, ZeroPadding
-from layoutopt.ops.fused_activation import activated
+from layoutopt.ops.float_conv import AffineFoldingConvolution, PadFoldingConvolution
+from layoutopt.ops.fused_activation import padding_after_activation
 from layoutopt.ops.interfaces.affine import Affine, Side
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y
@@ -23,7 +23,7 @@ _SUM = Slot("in", 3)
 
 
 @register
-class FusedConvolution(ZeroPadding, ScalableConvolution):
+class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
     """FusedConv: a convolution whose sum has the format of y."""
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
@@ -51,7 +51,7 @@ class FusedConvolution(ZeroPadding, ScalableConvolution):
         """The activation of zero, or of the padding of the sum."""
         states = super().transfer_padding(op, signature, inputs[:3])
         added = inputs[3] if len(inputs) > 3 else Padding.ZERO
-        return None if states is None else (activated(op, max(states[0], added)),)
+        return None if states is None else (padding_after_activation(op, max(states[0], added)),)
 
     @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
@@ -65,7 +65,7 @@ class PaddedTransposedConvolution(TransposedConvolution):
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::ConvTransposeWithDynamicPads",)
 
     @override
-    def along_channels(self, op: Op) -> tuple[int, ...]:
+    def per_channel_inputs(self, op: Op) -> tuple[int, ...]:
         return (3,) if len(op.inputs) > 3 else ()
 
 

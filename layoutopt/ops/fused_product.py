@@ -1,4 +1,4 @@
-"""Fused matrix products of onnxruntime: with a transposition before the product, a factor or an activation behind it.
+"""Fused matrix products of onnxruntime: transposed operands, a factor, an activation.
 
     FusedMatMul   y = alpha * a' b'          ' swaps the last two axes of an operand, if its attribute is set
     FusedGemm     y = activation(alpha * a' b' + beta * c)
@@ -11,15 +11,15 @@ from typing_extensions import override
 from layoutopt.ir.types import Array, Op, Padding, Signature
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import register
-from layoutopt.ops.fused_activation import activated
+from layoutopt.ops.fused_activation import padding_after_activation
 from layoutopt.ops.interfaces.affine import Affine, Side
-from layoutopt.ops.matmul import ScalableBiasedProduct, ScalableProduct
+from layoutopt.ops.matmul import AffineFoldingProduct, ScaleFoldingProduct
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, is_canonical
 
 
 @register
-class FusedMatMul(ScalableProduct):
+class FusedMatMul(ScaleFoldingProduct):
     """A product with a factor and transpositions as attributes."""
 
     ops = ("com.microsoft::FusedMatMul",)
@@ -43,8 +43,8 @@ class TransposeMatMul(FusedMatMul):
 
 
 @register
-class FusedGemm(ScalableBiasedProduct):
-    """FusedGemm: nothing behind the activation can be folded into it."""
+class FusedGemm(AffineFoldingProduct):
+    """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
 
     ops = ("com.microsoft::FusedGemm",)
     padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "the activation of zero and the bias")
@@ -52,7 +52,7 @@ class FusedGemm(ScalableBiasedProduct):
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The activation of the padding that Gemm leaves."""
         states = super().transfer_padding(op, signature, inputs)
-        return None if states is None else (activated(op, states[0]),)
+        return None if states is None else (padding_after_activation(op, states[0]),)
 
     @override
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:

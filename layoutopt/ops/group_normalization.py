@@ -23,13 +23,13 @@ from layoutopt.ops.base import Builder, register
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, Side, float_constant
 from layoutopt.ops.operands import padded_output, present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_REFUSED
-from layoutopt.ops.pool import Spatial
+from layoutopt.ops.pool import SpatialRule
 from layoutopt.ops.signatures import Inapplicable, estimated_volume
 
 KIND = "GroupNormalization"
 
 
-class GroupNormalizationRule(Spatial):
+class GroupNormalizationRule(SpatialRule):
     """The layout of both forms of the op. Scale and bias are vectors, which have one format without padding."""
 
     family = "normalization"

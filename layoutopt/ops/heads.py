@@ -30,14 +30,14 @@ from layoutopt.ops.signatures import (
     signature_of,
 )
 
-_SIDE_BY_SIDE = Format.plain((0, 2, 1, 3))
+_BSHD = Format.plain((0, 2, 1, 3))
 _HEADS = 1  # the axis
 
 
-class Heads(LayoutRule, AxisLetters):
+class MultiHeadRule(LayoutRule, AxisLetters):
     """An op that accepts (B, S, H*D) in place of (B, H, S, D)."""
 
-    headed: ClassVar[tuple[Slot, ...]]
+    operands_with_heads: ClassVar[tuple[Slot, ...]]
     """The operands with an axis of heads."""
 
     formats = "(B, H, S, D), or (B, S, H, D) for all operands with heads"
@@ -46,20 +46,20 @@ class Heads(LayoutRule, AxisLetters):
 
     @override
     def required_ranks(self, op: Op) -> Mapping[Slot, int]:
-        return dict.fromkeys(self.headed, 0)
+        return dict.fromkeys(self.operands_with_heads, 0)
 
     @override
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return letters_by_rank(op, dict.fromkeys(self.headed, ("NSC", "NHSD")))
+        return letters_by_rank(op, dict.fromkeys(self.operands_with_heads, ("NSC", "NHSD")))
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The order (B, S, H, D) on all operands with heads, if the known formats agree."""
-        shapes = [shape_of(op.operand(slot)) for slot in self.headed]
+        shapes = [shape_of(op.operand(slot)) for slot in self.operands_with_heads]
         if any(len(shape) != 4 for shape in shapes):
             return Inapplicable("the heads do not have an axis of their own")
         if not all(isinstance(shape[axis], int) for shape in shapes for axis in (1, 3)):
             return Inapplicable("the number of heads or their size is unknown")
-        signature = signature_of(op, dict.fromkeys(self.headed, _SIDE_BY_SIDE))
+        signature = signature_of(op, dict.fromkeys(self.operands_with_heads, _BSHD))
         if isinstance(signature, Inapplicable):
             return signature
         for slot, format in known.items():
@@ -77,52 +77,52 @@ class Heads(LayoutRule, AxisLetters):
         formats = super().physical_formats(op)
         if op.signature is None or is_canonical(op.signature):
             return formats
-        return {**formats, **dict.fromkeys(self.headed, _SIDE_BY_SIDE)}
+        return {**formats, **dict.fromkeys(self.operands_with_heads, _BSHD)}
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
         inputs = [build.input(index) for index in range(len(op.inputs))]
-        for index in (slot.index for slot in self.headed if slot.side == "in"):
-            inputs[index] = _joined(build, inputs[index])
+        for index in (slot.index for slot in self.operands_with_heads if slot.side == "in"):
+            inputs[index] = _with_merged_heads(build, inputs[index])
         types = [build.output_type(index) for index in range(len(op.outputs))]
         target = present_type(types[0])
         shape = shape_of(target)
         types[0] = TensorType(target.dtype, (*shape[:2], estimated_extent(shape[2]) * estimated_extent(shape[3])))
-        results = iter(build.op(op.op_type, inputs, types, {**op.attributes, **self.counts(op)}))
+        results = iter(build.op(op.op_type, inputs, types, {**op.attributes, **self.head_counts(op)}))
         build.set_output(0, build.reshape(next(results), shape))
         for index, type in enumerate(types[1:], 1):
             if type is not None:
                 build.set_output(index, next(results))
 
-    def counts(self, op: Op) -> Mapping[str, Attribute]:
+    def head_counts(self, op: Op) -> Mapping[str, Attribute]:
         """The attributes with the numbers of heads."""
-        return {"num_heads": _heads(op, X)}
+        return {"num_heads": _head_count(op, X)}
 
 
-def _heads(op: Op, slot: Slot) -> int:
+def _head_count(op: Op, slot: Slot) -> int:
     return estimated_extent(shape_of(op.operand(slot))[_HEADS])
 
 
-def _joined(build: Builder, value: Value | None) -> Value:
+def _with_merged_heads(build: Builder, value: Value | None) -> Value:
     """(B, S, H, D) as (B, S, H*D)."""
     batch, length, heads, size = shape_of(value)
     return build.reshape(present(value), (batch, length, estimated_extent(heads) * estimated_extent(size)))
 
 
 @register
-class Attention(Heads):
+class Attention(MultiHeadRule):
     """Attention of the standard domain; masks and caches stay canonical."""
 
     family = "attention"
     ops = ("Attention",)
-    headed = (Slot("in", 0), Slot("in", 1), Slot("in", 2), Slot("out", 0))
+    operands_with_heads = (Slot("in", 0), Slot("in", 1), Slot("in", 2), Slot("out", 0))
 
-    def counts(self, op: Op) -> Mapping[str, Attribute]:
+    def head_counts(self, op: Op) -> Mapping[str, Attribute]:
         """The numbers of heads of queries, and of keys and values."""
-        return {"q_num_heads": _heads(op, Slot("in", 0)), "kv_num_heads": _heads(op, Slot("in", 1))}
+        return {"q_num_heads": _head_count(op, Slot("in", 0)), "kv_num_heads": _head_count(op, Slot("in", 1))}
 
     def flops(self, op: Op) -> float:
-        """Two per element of q and of y, and key; 0 where heads have no axis of their own."""
+        """Two per key for every element of q and of y; 0 if a shape is unknown."""
         q, k, y = op.inputs[0], op.inputs[1], op.outputs[0]
         shapes = [value.shape for value in (q, k, y) if value is not None and value.shape is not None]
         if len(shapes) < 3:
@@ -131,12 +131,12 @@ class Attention(Heads):
 
 
 @register
-class RotaryEmbedding(Heads):
+class RotaryEmbedding(MultiHeadRule):
     """Rotation of pairs of elements of a head by an angle that depends on the position in the sequence."""
 
     family = "rotary_embedding"
     ops = ("RotaryEmbedding", "com.microsoft::RotaryEmbedding")
-    headed = (X, Y)
+    operands_with_heads = (X, Y)
 
 
 __all__ = ["Attention", "RotaryEmbedding"]

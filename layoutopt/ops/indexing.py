@@ -35,39 +35,39 @@ class Gather(OneAxis):
     ranks = MappingProxyType({X: 1, INDICES: 0})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """A scalar index drops the axis, a list keeps it."""
+        """The axes of x and y; a scalar index drops the indexed axis, a list keeps it."""
         if rank_of(op.inputs[1]) > 1:
             return Inapplicable("the indices have several axes")
-        every = tuple(range(rank_of(op.inputs[0])))
+        all_axes = tuple(range(rank_of(op.inputs[0])))
         is_list = rank_of(op.inputs[1]) == 1
-        return {X: every, Y: every if is_list else tuple(axis for axis in every if axis != self.axis(op))}
+        return {X: all_axes, Y: all_axes if is_list else tuple(axis for axis in all_axes if axis != self.axis(op))}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The signature by the iteration axes, or by propagation between input and output."""
-        shapes = self._with_one_index(op)
+        shapes = self._merged_shapes(op)
         if shapes is None:
             return super().complete(op, known)
-        lead = X if X in known else Y
-        if lead not in known:
+        source = X if X in known else Y
+        if source not in known:
             return Inapplicable("neither side is given")
-        formats = self._propagated(known[lead], lead, *shapes)
+        formats = self._propagated(known[source], source, *shapes)
         if formats is None:
-            return Inapplicable(f"{format_text(op, lead, known[lead])} does not propagate to the other side")
+            return Inapplicable(f"{format_text(op, source, known[source])} does not propagate to the other side")
         if formats[X].block(self.axis(op)) > 1:
             return Inapplicable("the indexed axis cannot be blocked")
         return signature_of(op, formats)
 
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
-        """Formats of one order on both sides, also where one of them is canonical for its shape."""
-        formats, shapes = super().physical_formats(op), self._with_one_index(op)
-        lead = next((slot for slot in (Y, X) if not formats[slot].is_canonical), None)
-        if shapes is None or lead is None:
+        """The formats of one order of axes on both sides, even where one of them is canonical for its shape."""
+        formats, shapes = super().physical_formats(op), self._merged_shapes(op)
+        source = next((slot for slot in (Y, X) if not formats[slot].is_canonical), None)
+        if shapes is None or source is None:
             return formats
-        return {**formats, **(self._propagated(formats[lead], lead, *shapes) or {})}
+        return {**formats, **(self._propagated(formats[source], source, *shapes) or {})}
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
-        if self._with_one_index(op) is None:
+        if self._merged_shapes(op) is None:
             super().lower(op, build)
             return
         x, indices, target = build.input(0), build.input(1), present_type(build.output_type(0))
@@ -77,7 +77,7 @@ class Gather(OneAxis):
         (result,) = build.op(op.op_type, [x, indices], [type], {**op.attributes, "axis": position})
         build.set_output(0, build.reshape(result, shape_of(target)))
 
-    def _with_one_index(self, op: Op) -> tuple[Shape, Shape] | None:
+    def _merged_shapes(self, op: Op) -> tuple[Shape, Shape] | None:
         """The shape of y with the index axes merged, and as it is; None for fewer than two index axes or unknown shapes."""
         x, indices, y = op.inputs[0], op.inputs[1], op.outputs[0]
         if x is None or not x.shape or indices is None or indices.shape is None or len(indices.shape) < 2:
@@ -87,8 +87,8 @@ class Gather(OneAxis):
         axis = self.axis(op)
         return (*x.shape[:axis], product(indices.shape), *x.shape[axis + 1 :]), y.shape
 
-    def _propagated(self, format: Format, side: Slot, single: Shape, y: Shape) -> dict[Slot, Format] | None:
-        before, after = (single, y) if side == X else (y, single)
+    def _propagated(self, format: Format, side: Slot, merged: Shape, y: Shape) -> dict[Slot, Format] | None:
+        before, after = (merged, y) if side == X else (y, merged)
         other = propagate_reshape(format, before, after) if format.fits(before) else None
         return None if other is None else {side: format, Y if side == X else X: other}
 
@@ -101,7 +101,7 @@ class _ElementsAlongAxis(OneAxis):
     ranks = MappingProxyType({X: 1, INDICES: 1})
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the indexed axis nor an axis whose extents differ in indices and data can be blocked."""
+        """The reason why the indexed axis, or one whose extents differ in indices and data, cannot be blocked."""
         if shape_of(op.inputs[0])[axis] != shape_of(op.inputs[1])[axis]:
             return "the indices have a part of a blocked axis only"
         return super().unblockable_reason(op, axis, order)
@@ -150,7 +150,7 @@ def is_reduction(op: Op) -> bool:
     return op.attributes.get("reduction", "none") != "none"
 
 
-class _IndexedInFront(AxiswiseRule):
+class _LeadingAxesIndexed(AxiswiseRule):
     """Tuples of indices into the first axes of an array; the other axes may have any format."""
 
     family = "rearrangement"
@@ -158,13 +158,13 @@ class _IndexedInFront(AxiswiseRule):
     padding = PADDING_KEPT
     is_always_agnostic = True
 
-    def whole_axes(self, op: Op) -> int | None:
+    def indexed_rank(self, op: Op) -> int | None:
         """The number of indexed axes of the array, batch axes included; None if unknown."""
         indices = op.inputs[1]
         depth = indices.shape[-1] if indices is not None and indices.shape else None
         return depth + op.integer("batch_dims") if isinstance(depth, int) else None
 
-    def in_front(self, op: Op, slot: Slot) -> int:
+    def leading_rank(self, op: Op, slot: Slot) -> int:
         """The number of axes of an operand that have to be outermost."""
         raise NotImplementedError
 
@@ -174,7 +174,7 @@ class _IndexedInFront(AxiswiseRule):
         if isinstance(axes, Inapplicable):
             return axes
         for slot, format in known.items():
-            count = self.in_front(op, slot) if slot in axes else 0
+            count = self.leading_rank(op, slot) if slot in axes else 0
             if format.parts[:count] != tuple(map(Part, range(count))) or any(a < count for a in format.blocked_axes):
                 return Inapplicable(f"the indexed axes are not outermost in {format_text(op, slot, format)}")
         return super().complete(op, known)
@@ -185,7 +185,7 @@ class _IndexedInFront(AxiswiseRule):
 
 
 @register
-class GatherND(_IndexedInFront):
+class GatherND(_LeadingAxesIndexed):
     """Slices selected by tuples of indices."""
 
     ops = ("GatherND",)
@@ -193,20 +193,20 @@ class GatherND(_IndexedInFront):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """The axes of the array behind the indexed ones are the last axes of the result."""
-        x, y, whole = rank_of(op.inputs[0]), rank_of(op.outputs[0]), self.whole_axes(op)
-        if whole is None:
+        x, y, indexed = rank_of(op.inputs[0]), rank_of(op.outputs[0]), self.indexed_rank(op)
+        if indexed is None:
             return Inapplicable("the number of indexed axes is unknown")
-        rest = range(whole, x)
+        rest = range(indexed, x)
         return {X: tuple(range(x)), Y: (*range(x, x + y - len(rest)), *rest)}
 
-    def in_front(self, op: Op, slot: Slot) -> int:
+    def leading_rank(self, op: Op, slot: Slot) -> int:
         """The indexed axes of the array; the axes of the index tuples in the result."""
-        whole = self.whole_axes(op) or 0
-        return whole if slot == X else rank_of(op.outputs[0]) - (rank_of(op.inputs[0]) - whole)
+        indexed = self.indexed_rank(op) or 0
+        return indexed if slot == X else rank_of(op.outputs[0]) - (rank_of(op.inputs[0]) - indexed)
 
 
 @register
-class ScatterND(_IndexedInFront):
+class ScatterND(_LeadingAxesIndexed):
     """Slices written by tuples of indices."""
 
     ops = ("ScatterND",)
@@ -215,16 +215,16 @@ class ScatterND(_IndexedInFront):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """Axes of array and result correspond; the updates have the axes behind the indexed ones."""
-        x, updates, whole = rank_of(op.inputs[0]), rank_of(op.inputs[2]), self.whole_axes(op)
-        if whole is None:
+        x, updates, indexed = rank_of(op.inputs[0]), rank_of(op.inputs[2]), self.indexed_rank(op)
+        if indexed is None:
             return Inapplicable("the number of indexed axes is unknown")
-        every, rest = tuple(range(x)), range(whole, x)
-        return {X: every, Y: every, UPDATES: (*range(x, x + updates - len(rest)), *rest)}
+        all_axes, rest = tuple(range(x)), range(indexed, x)
+        return {X: all_axes, Y: all_axes, UPDATES: (*range(x, x + updates - len(rest)), *rest)}
 
-    def in_front(self, op: Op, slot: Slot) -> int:
+    def leading_rank(self, op: Op, slot: Slot) -> int:
         """The indexed axes of the array; the axes of the index tuples in the updates."""
-        whole = self.whole_axes(op) or 0
-        return rank_of(op.inputs[2]) - (rank_of(op.inputs[0]) - whole) if slot == UPDATES else whole
+        indexed = self.indexed_rank(op) or 0
+        return rank_of(op.inputs[2]) - (rank_of(op.inputs[0]) - indexed) if slot == UPDATES else indexed
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
         """The larger state of array and updates; any after a reduction."""

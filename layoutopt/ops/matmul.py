@@ -10,13 +10,13 @@ from layoutopt.ops.interfaces.linear_map import LinearMap, LinearMapOp
 from layoutopt.ops.matrix_product import BiasedMatrixProduct, MatrixProduct, operand_axes
 
 
-class ScalableProduct(MatrixProduct, AffineFolding):
+class ScaleFoldingProduct(MatrixProduct, AffineFolding):
     """A product whose constant b absorbs scales."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
         """A scale along K of a, or along N of the result, is folded into b."""
         weight, x = float_constant(op, 1), op.inputs[0]
-        if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.only_scales:
+        if weight is None or weight.ndim != 2 or x is None or x.rank is None or not affine.is_scale_only:
             return None
         (k, n), rank = operand_axes(op, "transB", 2), x.rank
         if affine.axis not in (None, rank - 1) or op.integer("transA"):
@@ -27,7 +27,7 @@ class ScalableProduct(MatrixProduct, AffineFolding):
 
 
 @register
-class MatMul(ScalableProduct, LinearMapOp):
+class MatMul(ScaleFoldingProduct, LinearMapOp):
     """A batch of products."""
 
     ops = ("MatMul",)
@@ -46,7 +46,7 @@ class MatMul(ScalableProduct, LinearMapOp):
         return None if map.shift.any() else {1: map.matrix.T}
 
 
-class ScalableBiasedProduct(BiasedMatrixProduct, AffineFolding):
+class AffineFoldingProduct(BiasedMatrixProduct, AffineFolding):
     """A product whose constant b and bias absorb affine maps."""
 
     def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
@@ -66,7 +66,7 @@ class ScalableBiasedProduct(BiasedMatrixProduct, AffineFolding):
 
 
 @register
-class Gemm(ScalableBiasedProduct, LinearMapOp):
+class Gemm(AffineFoldingProduct, LinearMapOp):
     """One product with a bias."""
 
     ops = ("Gemm",)
@@ -102,4 +102,4 @@ def _matrix_axis(op: Op) -> int | None:
     return x.rank - 1
 
 
-__all__ = ["Gemm", "MatMul", "ScalableBiasedProduct", "ScalableProduct"]
+__all__ = ["AffineFoldingProduct", "Gemm", "MatMul", "ScaleFoldingProduct"]

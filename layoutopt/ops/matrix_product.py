@@ -60,10 +60,10 @@ class MatrixProduct(Contraction, KernelFormats):
 
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         """The formats with collapsed axes in canonical order."""
-        core = self._core(op, formats)
-        return {**formats, **core.formats} if core is not None and core.is_whole else formats
+        collapsed = self._collapsed(op, formats)
+        return {**formats, **collapsed.formats} if collapsed is not None and collapsed.has_uniform_batch else formats
 
-    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
+    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """The product without its batches, and without its rows if b is one matrix; None if these are not outermost."""
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable):
@@ -71,19 +71,19 @@ class MatrixProduct(Contraction, KernelFormats):
         shapes = {slot: value.shape or () for slot in axes if (value := op.operand(slot)) is not None}
         batches = range(len(axes[Y]) - 2)
         if all(dim == 1 for dim in shapes[B][:-2]):
-            core = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
-            if core is not None:
-                return core
+            collapsed = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
+            if collapsed is not None:
+                return collapsed
         return collapse_batch(axes, formats, shapes, batches)
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
         """Whether the matrices are canonical after batches are collapsed."""
         known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
-        core = self._core(op, known)
-        return core is not None and all(format.is_canonical for format in core.formats.values())
+        collapsed = self._collapsed(op, known)
+        return collapsed is not None and all(format.is_canonical for format in collapsed.formats.values())
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Padding of rows and columns stays there; padding of K is summed, so it must be finite and meet zeros."""
+        """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""
         if any(inputs[2:]):
             return None
         summed, outside = False, False
@@ -104,48 +104,48 @@ class MatrixProduct(Contraction, KernelFormats):
         """The same op on the collapsed arrays, or the canonical op on padded matrices of equal extents."""
         signature = chosen_signature(op)
         if self.is_layout_agnostic(op, signature) and not is_canonical(signature):
-            self._lower_core(op, build)
+            self._lower_collapsed(op, build)
             return
         a, b, y_type = present(build.padded(0)), present(build.padded(1)), padded_output(op)
-        a, b = _of_even_rank(build, *self._match(op, build, a, b, shape_of(y_type)))
+        a, b = _with_equal_ranks(build, *self._with_matching_extents(op, build, a, b, shape_of(y_type)))
         c = build.padded(2) if len(op.inputs) > 2 else None
         inputs: list[Value | None] = [a, b]
         if c is not None:
-            inputs.append(self._match_bias(op, build, c, shape_of(y_type)))
+            inputs.append(self._matching_bias(op, build, c, shape_of(y_type)))
         types: list[TensorType | None] = [y_type]
         (result,) = build.op(op.op_type, inputs, types, op.attributes)
         build.set_padded_output(0, result)
 
-    def _lower_core(self, op: Op, build: Builder) -> None:
+    def _lower_collapsed(self, op: Op, build: Builder) -> None:
         """The product of the physical arrays, with extents of 1 where an operand lacks a collapsed axis."""
         formats = {slot: build.format(slot) for slot in (A, B, Y)}
-        core, axes, target = self._core(op, formats), self.axes(op), present_type(build.output_type(0))
-        assert core is not None and not isinstance(axes, Inapplicable)
+        collapsed, axes, target = self._collapsed(op, formats), self.axes(op), present_type(build.output_type(0))
+        assert collapsed is not None and not isinstance(axes, Inapplicable)
         operands: list[Value | None] = []
         for slot in (A, B):
-            shape = core.shape(axes[slot], shape_of(op.operand(slot)))
+            shape = collapsed.shape(axes[slot], shape_of(op.operand(slot)))
             operands.append(build.reshape(present(build.input(slot.index)), shape))
-        type = TensorType(target.dtype, core.shape(axes[Y], shape_of(op.outputs[0])))
+        type = TensorType(target.dtype, collapsed.shape(axes[Y], shape_of(op.outputs[0])))
         (result,) = build.op("MatMul", operands, [type], op.attributes)
         build.set_output(0, result)
 
-    def _match(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
+    def _with_matching_extents(self, op: Op, build: Builder, a: Value, b: Value, y: Shape) -> tuple[Value, Value]:
         """The operands with the same K, and with M and N of the result."""
         (m, ka), (kb, n) = operand_axes(op, "transA", rank_of(a)), operand_axes(op, "transB", rank_of(b))
         if shape_of(a)[ka] != shape_of(b)[kb]:
-            a, b = self._cut(op, build, 0, a, ka), self._cut(op, build, 1, b, kb)
+            a, b = self._without_padding(op, build, 0, a, ka), self._without_padding(op, build, 1, b, kb)
         if shape_of(a)[m] != y[-2] and isinstance(y[-2], int):
             a = build.resize_axis(a, m, y[-2])
         if shape_of(b)[n] != y[-1] and isinstance(y[-1], int):
             b = build.resize_axis(b, n, y[-1])
         return a, b
 
-    def _cut(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
+    def _without_padding(self, op: Op, build: Builder, index: int, value: Value, axis: int) -> Value:
         """The value without the padding of one axis."""
         dim = shape_of(op.inputs[index])[axis]
         return build.resize_axis(value, axis, dim) if isinstance(dim, int) else value
 
-    def _match_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
+    def _matching_bias(self, op: Op, build: Builder, c: Value, y: Shape) -> Value:
         """The bias, padded where it does not broadcast, cut where it does."""
         for axis, dim in enumerate(shape_of(op.inputs[2])):
             target = y[len(y) - rank_of(c) + axis] if dim != 1 else 1
@@ -171,7 +171,7 @@ class BiasedMatrixProduct(MatrixProduct):
         "zero for the summed axis; that of the bias where it broadcasts",
     )
 
-    def _core(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
+    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """None: Gemm accepts matrices only, and its bias may have rows."""
         del op, formats
         return None
@@ -197,10 +197,11 @@ def operand_axes(op: Op, transposed: str, rank: int) -> tuple[int, int]:
     return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
-def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two operands of float16 with the same rank: onnxruntime 1.31 crashes on a Transpose before the one of larger rank.
+def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """The operands reshaped to equal ranks if they are float16, because onnxruntime 1.31 crashes otherwise.
 
-    `dialects.passes.equalize_matmul_ranks` does the same for a Transpose that belongs to another op.
+    The crash is on a Transpose in front of the operand of larger rank; `dialects.passes.equalize_matmul_ranks` handles a
+    Transpose that belongs to another op.
     """
     if a.dtype is not DType.FLOAT16 or a.shape is None or b.shape is None:
         return a, b
@@ -212,13 +213,13 @@ def _of_even_rank(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _axes_of(a: Shape, b: Shape, y: Shape, a_swapped: bool, b_swapped: bool) -> Axes | Inapplicable:
+def _axes_of(a: Shape, b: Shape, y: Shape, is_a_transposed: bool, is_b_transposed: bool) -> Axes | Inapplicable:
     """The iteration axes: those of the result, followed by the summed axis."""
     rank = len(y)
     row, column, summed = rank - 2, rank - 1, rank
     axes = {
-        A: (*range(rank - len(a), rank - 2), *((summed, row) if a_swapped else (row, summed))),
-        B: (*range(rank - len(b), rank - 2), *((column, summed) if b_swapped else (summed, column))),
+        A: (*range(rank - len(a), rank - 2), *((summed, row) if is_a_transposed else (row, summed))),
+        B: (*range(rank - len(b), rank - 2), *((column, summed) if is_b_transposed else (summed, column))),
         Y: tuple(range(rank)),
     }
     if a[axes[A].index(row)] != y[row] or b[axes[B].index(column)] != y[column]:

@@ -25,8 +25,8 @@ _BROADCAST = "elements broadcast over a block count as finite"
 
 
 @register
-class GatedProduct(Elementwise):
-    """SwiGLU: a tensor times the gate of another one."""
+class SwiGlu(Elementwise):
+    """SwiGLU: a tensor times the Swish of another one."""
 
     ops = ("SwiGLU",)
     padding = PaddingTransfer(Padding.ZERO, Padding.ANY, Padding.ANY, "zero if one operand is")
@@ -40,8 +40,8 @@ class GatedProduct(Elementwise):
 class Nary(Elementwise, BroadcastingOp, AffineOp):
     """Several tensors in, one tensor out.
 
-    Where an operand without padding broadcasts over a blocked axis, its elements meet the padding of the other operands. They
-    count as FINITE, because data is finite; the elements of a constant are known.
+    Where an operand without padding broadcasts over a blocked axis, its elements are combined with the padding of the other
+    operands. They count as FINITE, because data is finite; the elements of a constant are known.
     """
 
     ops = (
@@ -58,7 +58,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
 
     @override
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
-        return self.aligned_classes(op)
+        return self.classes_by_axes(op)
 
     def padding_of(self, kind: str) -> PaddingTransfer:
         """The transfer where all operands have padding of one state."""
@@ -95,10 +95,10 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
         return Affine(index, axis, scale, shift)
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The transfer for the states that meet. Integers are not divided by padding elements: processors stop at x / 0."""
+        """The transfer of the contributed states. Integers are not divided by padding elements: processors trap on x / 0."""
         dtype = op.inputs[0].dtype if op.inputs[0] is not None else None
-        divides = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
-        if divides and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
+        is_integer_division = op.op_type in ("Div", "Mod") and (dtype is None or not dtype.is_float)
+        if is_integer_division and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
             return None
         states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
         if op.op_type == "Where":

@@ -16,12 +16,12 @@ from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp, Side, float_constant
-from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_state import has_padding, padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
-from layoutopt.ops.pool import Spatial
+from layoutopt.ops.pool import SpatialRule
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, is_canonical
 
 _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
@@ -29,7 +29,7 @@ _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
 @register
-class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
+class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
     """BatchNormalization (at inference) and InstanceNormalization: parameters per channel."""
 
     family = "normalization"
@@ -51,7 +51,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
-        return unpermuted(op, formats, [(X, 1), (Y, 1), *numbers])
+        return without_channel_permutation(op, formats, [(X, 1), (Y, 1), *numbers])
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""
@@ -77,7 +77,7 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
         return {1: scale * factor, 2: bias * factor + shift}
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """(finite - 0) / sqrt(0 + epsilon) * 0 + 0, which requires an epsilon; padding of the batch gets scale and bias."""
+        """Zero for (finite - 0) / sqrt(0 + epsilon) * 0 + 0, with an epsilon; any for padding of the batch."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
             return (Padding.ANY,)
         if op.attributes.get("epsilon", 1e-5) == 0:
@@ -86,15 +86,15 @@ class ChannelNormalization(Spatial, KernelFormats, AffineOp, AffineFolding):
 
 
 @register
-class LocalResponse(Spatial):
-    """LRN: neighbouring channels are read, so the padding behind the last channel has to be zero."""
+class LocalResponseNormalization(SpatialRule):
+    """LRN: it reads neighbouring channels, so the padding behind the last channel has to be zero."""
 
     family = "normalization"
     ops = ("LRN",)
     padding = PaddingTransfer(Padding.ZERO, None, None, "any without a bias")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Zero divided by something positive, if there is a bias."""
+        """Zero if the bias is positive, since zero is divided by it; else any."""
         bias = op.attributes.get("bias", 1.0)
         has_bias = isinstance(bias, float) and bias > 0
         return super().transfer_padding(op, signature, inputs) if has_bias or inputs[0] else (Padding.ANY,)
@@ -121,13 +121,13 @@ class LayerNormalization(AxiswiseRule):
         """Axes of x and y correspond; scale and bias are aligned with the last axes."""
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
-        every = tuple(range(rank_of(op.inputs[0])))
+        all_axes = tuple(range(rank_of(op.inputs[0])))
         parameters = {
-            Slot("in", index): every[len(every) - rank_of(value) :]
+            Slot("in", index): all_axes[len(all_axes) - rank_of(value) :]
             for index, value in enumerate(op.inputs[1:], 1)
             if value is not None
         }
-        return {X: every, Y: every, **parameters}
+        return {X: all_axes, Y: all_axes, **parameters}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The projection, if the op needs no function at an opset of which onnx does not have it."""
@@ -144,11 +144,11 @@ class LayerNormalization(AxiswiseRule):
         return op.integer("axis", -1) % rank_of(op.inputs[0])
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Normalised axes cannot be blocked, because their padding elements would count in the mean."""
+        """The reason why normalised axes cannot be blocked: the mean would include padding elements."""
         return "a normalised axis cannot be blocked" if axis >= self.first_axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """The padding is finite with an epsilon: a normalised row is at most the square root of its length, plus the bias."""
+        """Finite with an epsilon: a normalised row is at most the square root of its length, plus the bias; else any."""
         return (
             (Padding.ANY,)
             if op.attributes.get("epsilon", 1e-5) == 0
@@ -181,7 +181,7 @@ class VectorNormalization(OneAxis):
     padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.ANY, "before opset 22 any")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """A vector of length 0 stays zero since opset 22."""
+        """The transfer of the family since opset 22, where a vector of length 0 stays zero; any before."""
         return super().transfer_padding(op, signature, inputs) if op.version >= 22 else (Padding.ANY,)
 
 
@@ -195,7 +195,7 @@ class MeanVarianceNormalization(AxiswiseRule):
     padding = PaddingTransfer(Padding.ANY, Padding.ANY, Padding.ANY)
     is_always_agnostic = True
 
-    def normalised(self, op: Op) -> tuple[int, ...]:
+    def normalised_axes(self, op: Op) -> tuple[int, ...]:
         """The axes that are normalised over."""
         return tuple(axis % rank_of(op.inputs[0]) for axis in op.integers("axes", (0, 2, 3)))
 
@@ -211,11 +211,11 @@ class MeanVarianceNormalization(AxiswiseRule):
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or signature.inputs[0] is None:
             return signature
-        blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised(op))
+        blocked = set(signature.inputs[0].format.blocked_axes) & set(self.normalised_axes(op))
         if blocked and has_padding(op.inputs[0], signature.inputs[0]):
-            return Inapplicable("padding elements would count in the mean")
+            return Inapplicable("the mean would include padding elements")
         return signature
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
-        lower_directly(op, build, {"axes": positions(build.format(X), self.normalised(op))})
+        lower_directly(op, build, {"axes": positions(build.format(X), self.normalised_axes(op))})

@@ -31,11 +31,11 @@ class OneHot(AxiswiseRule):
 
     def axes(self, op: Op) -> Axes | Inapplicable:
         """All axes of the result are iteration axes; the indices have all but the new one."""
-        every = tuple(range(rank_of(op.inputs[0]) + 1))
-        return {X: tuple(axis for axis in every if axis != self.axis(op)), Y: every}
+        all_axes = tuple(range(rank_of(op.inputs[0]) + 1))
+        return {X: tuple(axis for axis in all_axes if axis != self.axis(op)), Y: all_axes}
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The new axis cannot be blocked, because its extent is the operand `depth`."""
+        """The reason why the new axis cannot be blocked: its extent is the operand `depth`."""
         return "the new axis cannot be blocked" if axis == self.axis(op) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:

@@ -68,19 +68,19 @@ class Pad(AxiswiseRule, ZeroPadOp):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Padded axes cannot be blocked."""
+        """The reason why a padded axis cannot be blocked; empty for other axes."""
         return "a padded axis cannot be blocked" if any((self.pads(op) or {}).get(axis, (0, 0))) else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Pads with a constant reach the padding elements too."""
+        """The larger state of x and of the constant, which is also written behind padding elements."""
         if op.attributes.get("mode", "constant") != "constant":
             return super().transfer_padding(op, signature, inputs)
         value: object = op.attributes.get("value", 0.0)
         if op.version >= 11 and len(op.inputs) > 2 and op.inputs[2] is not None:
             array = op.constant(2)
             value = 1.0 if array is None else array  # a computed constant is finite, like data
-        filling = state_of(np.asarray(value))
-        return super().transfer_padding(op, signature, inputs) if filling <= inputs[0] else (filling,)
+        fill_state = state_of(np.asarray(value))
+        return super().transfer_padding(op, signature, inputs) if fill_state <= inputs[0] else (fill_state,)
 
     def must_be_expanded(self, op: Op) -> bool:
         """Whether the op has axes: onnxruntime 1.31 moves a Transpose across it as if it had pads for every axis."""

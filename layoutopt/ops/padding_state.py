@@ -13,7 +13,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable
-from layoutopt.ops.transposable import untransposable
+from layoutopt.ops.transposable import untransposable_reason
 
 LARGEST_FINITE = 1e3  # larger constants are ANY, for example infinities in masks
 
@@ -39,7 +39,7 @@ def state_of(numbers: Array) -> Padding:
 
 
 def with_padding_states(
-    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Padding] | None = None
+    rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for the padding states that the inputs may have, without dominated ones.
 
@@ -49,20 +49,20 @@ def with_padding_states(
         signature: the formats of its operands.
         worst: the largest state that each input can have; ANY by default. The padding of constants is always zero.
     """
-    return _undominated(padding_cases(rule, op, signature, worst))
+    return _undominated(padding_cases(rule, op, signature, largest))
 
 
-def clean_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
+def zero_padding_signature(op: Op, slot: Slot, format: Format) -> Signature | None:
     """The signature of an op with one operand in a format and zero padding on all inputs; None if there is none."""
     rule = rule_of(op)
     found = rule.signature(op, {slot: format}) if rule is not None else None
-    if rule is None or found is None or isinstance(found, Inapplicable) or untransposable(op, found):
+    if rule is None or found is None or isinstance(found, Inapplicable) or untransposable_reason(op, found):
         return None
     return next(iter(padding_cases(rule, op, found, [Padding.ZERO] * len(op.inputs))), None)
 
 
 def padding_cases(
-    rule: LayoutRule, op: Op, signature: Signature, worst: Sequence[Padding] | None = None
+    rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for all padding states of the inputs that the op accepts."""
     inputs = [
@@ -74,7 +74,7 @@ def padding_cases(
     if not inputs and not any(have_padding):
         return [signature]
     padded = [index for index, value in inputs if not value.is_constant]
-    choices = [[state for state in Padding if worst is None or state <= worst[index]] for index in padded]
+    choices = [[state for state in Padding if largest is None or state <= largest[index]] for index in padded]
     # With more than two padded inputs all have one state: 3**n combinations are too many.
     cases = product(*choices) if len(padded) <= 2 else ((state,) * len(padded) for state in max(choices, key=len))
     found = [_with_states(rule, op, signature, dict(zip(padded, case, strict=True)), have_padding) for case in cases]

@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
-from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.operands import rank_of
@@ -17,20 +17,20 @@ from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimated_volume
 
 
-class Spatial(AxiswiseRule, AxisLetters):
-    """An op on (N, C, *spatial) that treats every channel alike and keeps batch and channels."""
+class SpatialRule(AxiswiseRule, AxisLetters):
+    """An op on (N, C, *spatial) that computes every channel in the same way and keeps batch and channels."""
 
     formats = "any order; batch and channels may be blocked"
     ranks = MappingProxyType({X: 3})
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; a second output depends on the order of the elements."""
+        """Axes of x and y by position; Inapplicable if a second output is used, which depends on the order of elements."""
         if any(output is not None for output in op.outputs[1:]):
             return Inapplicable("an output beyond the first is used")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Spatial axes cannot be blocked, because windows cross the boundaries of blocks."""
+        """The reason why a spatial axis cannot be blocked: windows cross the boundaries of blocks."""
         return "a spatial axis cannot be blocked" if axis > 1 else ""
 
     @override
@@ -38,7 +38,7 @@ class Spatial(AxiswiseRule, AxisLetters):
         return feature_map_letters(op, X, Y)
 
 
-class Windows(Spatial, KernelFormats, AveragingOp):
+class WindowRule(SpatialRule, KernelFormats, AveragingOp):
     """One number per window and channel."""
 
     @override
@@ -47,7 +47,7 @@ class Windows(Spatial, KernelFormats, AveragingOp):
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        return unpermuted(op, formats, [(X, 1), (Y, 1)])
+        return without_channel_permutation(op, formats, [(X, 1), (Y, 1)])
 
     @override
     def padding_of(self, kind: str) -> PaddingTransfer:
@@ -55,8 +55,8 @@ class Windows(Spatial, KernelFormats, AveragingOp):
 
 
 @register
-class Pooling(Windows):
-    """A window that moves."""
+class Pooling(WindowRule):
+    """Pooling with a moving window."""
 
     family = "pooling"
     ops = ("MaxPool", "AveragePool", "LpPool")
@@ -81,8 +81,8 @@ class Pooling(Windows):
 
 
 @register
-class GlobalPooling(Windows):
-    """A window as large as the image."""
+class GlobalPooling(WindowRule):
+    """Pooling with one window, as large as the image."""
 
     family = "global_pooling"
     ops = ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")

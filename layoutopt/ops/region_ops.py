@@ -23,11 +23,11 @@ from layoutopt.ir.verify import invariant
 from layoutopt.ops.base import LayoutRule, rule_of
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, canonical_storage
 
-ShapeOf: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
+ShapeLookup: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
 
-def own_shape(value: Value) -> tuple[Dim, ...] | None:
-    """The shape of a value's type; type inference passes a function that returns more shapes."""
+def declared_shape(value: Value) -> tuple[Dim, ...] | None:
+    """The shape of a value's type; type inference passes another function, which returns inferred shapes."""
     return value.shape
 
 
@@ -87,14 +87,14 @@ def operand(op: Op, port: RegionPort) -> Value | None:
 
 
 class ControlFlow(LayoutRule):
-    """A rule for ops with regions. Its methods are defined only for ops that are sound."""
+    """A rule for ops with regions. Its methods are defined only for well-formed ops."""
 
     family = "control_flow"
     has_independent_operands = True
     is_always_agnostic = True
 
     @abstractmethod
-    def is_sound(self, op: Op) -> bool:
+    def is_well_formed(self, op: Op) -> bool:
         """Whether op and regions have the operands that the definition of the operator requires."""
 
     @abstractmethod
@@ -102,15 +102,15 @@ class ControlFlow(LayoutRule):
         """The boundary values; every operand of the op and of its regions is a port of exactly one."""
 
     @abstractmethod
-    def runs(self, op: Op) -> dict[str, float]:
+    def runs_per_body(self, op: Op) -> dict[str, float]:
         """The expected number of runs of each region per run of the op."""
 
-    def certain_body(self, op: Op) -> str:
-        """The name of the region that the op runs exactly once, and nothing else; empty if that is not certain."""
+    def unconditional_body(self, op: Op) -> str:
+        """The name of the region that the op runs exactly once and no other; empty if that depends on run-time values."""
         del op
         return ""
 
-    def length(self, op: Op, shape_of: ShapeOf = own_shape) -> Dim | None:
+    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
         """The extent of the axis along which results of iterations are concatenated; None if unknown."""
         del op, shape_of
         return None
@@ -121,29 +121,29 @@ class ControlFlow(LayoutRule):
         return op.attributes
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """Every boundary value in its known format, else canonical."""
-        if not self.is_sound(op):
+        """The signature with every boundary value in its known format, canonical by default."""
+        if not self.is_well_formed(op):
             return Inapplicable("its regions do not have the operands that its definition requires")
         found: dict[Slot, Format] = {}
         for boundary_value in self.boundary_values(op):
             at = next((each for each in boundary_value.ports if not each.body and each.slot in known), None)
-            formats = formats_at(op, boundary_value, at, None if at is None else known[at.slot])
+            formats = port_formats(op, boundary_value, at, None if at is None else known[at.slot])
             if isinstance(formats, Inapplicable):
                 return formats
             found |= {port.slot: format for port, format in formats.items() if not port.body}
         if any(format != found.get(slot) for slot, format in known.items()):
             return Inapplicable("a boundary value has one format at all of its ports")
-        return signature_at(op, {slot: Storage(format) for slot, format in found.items()})
+        return signature_with(op, {slot: Storage(format) for slot, format in found.items()})
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Padding of any state; a loop state must not have finite padding, since iterations may enlarge it."""
+        """The largest state of each boundary value's sources; None for finite loop states, which iterations may enlarge."""
         states: dict[Slot, Padding] = {}
         for boundary_value in self.boundary_values(op):
             read = [inputs[port.slot.index] for port in boundary_value.sources if not port.body]
-            worst = max(read, default=Padding.ZERO)
-            if boundary_value.is_loop_state and worst is Padding.FINITE:
+            largest = max(read, default=Padding.ZERO)
+            if boundary_value.is_loop_state and largest is Padding.FINITE:
                 return None
-            states |= {port.slot: worst for port in boundary_value.targets if not port.body}
+            states |= {port.slot: largest for port in boundary_value.targets if not port.body}
         return tuple(states.get(Slot("out", index), Padding.ZERO) for index in range(len(op.outputs)))
 
     @override
@@ -151,7 +151,7 @@ class ControlFlow(LayoutRule):
         return 0.0
 
 
-def formats_at(
+def port_formats(
     op: Op, boundary_value: BoundaryValue, at: RegionPort | None, format: Format | None
 ) -> dict[RegionPort, Format] | Inapplicable:
     """The formats of a boundary value at all of its ports.
@@ -178,10 +178,10 @@ def formats_at(
         return Inapplicable(
             f"{values[at].format_text(format)} does not have the axes outermost that regions do not have: {at.scan_axes}"
         )
-    inside = format.restrict([axis for axis in range(format.rank) if axis not in at.scan_axes])
+    inner = format.restrict([axis for axis in range(format.rank) if axis not in at.scan_axes])
     found = {}
     for port, value in values.items():
-        found[port] = format if port == at else _around(inside, port)
+        found[port] = format if port == at else _outer_format(inner, port)
         shape, format_ = value.shape, found[port]
         if shape is None or not format_.fits(shape) or 0 in shape:
             return Inapplicable(f"{value.format_text(format_)} does not fit {value.name}")
@@ -192,10 +192,10 @@ def formats_at(
     return found
 
 
-def _around(inside: Format, port: RegionPort) -> Format:
+def _outer_format(inner: Format, port: RegionPort) -> Format:
     """The format of the op's operand: the format of the region's operand, with the scan axes outermost."""
-    seen = [axis for axis in range(inside.rank + len(port.scan_axes)) if axis not in port.scan_axes]
-    parts = (Part(seen[part.axis], part.block, part.step) for part in inside.parts)
+    seen = [axis for axis in range(inner.rank + len(port.scan_axes)) if axis not in port.scan_axes]
+    parts = (Part(seen[part.axis], part.block, part.step) for part in inner.parts)
     return Format((*map(Part, port.scan_axes), *parts))
 
 
@@ -204,7 +204,7 @@ def _blocked_extents(port: RegionPort, format: Format, value: Value) -> Shape:
     return tuple(value.shape[axis] for axis in format.blocked_axes)
 
 
-def signature_at(op: Op, found: Mapping[Slot, Storage]) -> Signature:
+def signature_with(op: Op, found: Mapping[Slot, Storage]) -> Signature:
     """The signature with storages at some slots, the other operands canonical."""
     inputs = (found.get(Slot("in", index), canonical_storage(value)) for index, value in enumerate(op.inputs))
     outputs = (found.get(Slot("out", index), canonical_storage(value)) for index, value in enumerate(op.outputs))
@@ -212,13 +212,13 @@ def signature_at(op: Op, found: Mapping[Slot, Storage]) -> Signature:
 
 
 def region_rule(op: Op) -> ControlFlow | None:
-    """The rule for a sound op with regions; None for other ops."""
+    """The rule for a well-formed op with regions; None for other ops."""
     rule = rule_of(op) if op.bodies else None
-    return rule if isinstance(rule, ControlFlow) and rule.is_sound(op) else None
+    return rule if isinstance(rule, ControlFlow) and rule.is_well_formed(op) else None
 
 
-def region_tree(graph: Graph) -> list[Graph]:
-    """A graph and the regions of its sound ops, recursively, each behind the graph of its op."""
+def regions_with_rule(graph: Graph) -> list[Graph]:
+    """A graph and the regions of its ops with a region rule, recursively, each behind the graph of its op."""
     found = [graph]
     for each in found:  # extended in the loop
         found += [body for op in each.ops if region_rule(op) is not None for body in op.bodies.values()]
@@ -226,17 +226,17 @@ def region_tree(graph: Graph) -> list[Graph]:
 
 
 def expected_runs(graph: Graph) -> dict[Graph, float]:
-    """The expected number of runs of each graph of the region tree per run of the graph."""
+    """The expected number of runs of a graph and of each region in it, per run of the graph."""
     found = {graph: 1.0}
-    for each in region_tree(graph):
+    for each in regions_with_rule(graph):
         for op in each.ops:
             rule = region_rule(op)
-            for name, count in rule.runs(op).items() if rule is not None else ():
+            for name, count in rule.runs_per_body(op).items() if rule is not None else ():
                 found[op.bodies[name]] = found[each] * count
     return found
 
 
-def boundary(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
+def port_storages(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
     """The storages at the ports of an op's regions under its signature."""
     rule = region_rule(op)
     assert rule is not None
@@ -247,7 +247,7 @@ def boundary(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
             signature[each.slot] for each in boundary_value.ports if not each.body and operand(op, each) is not None
         ]
         storage = storages[0] if storages else None
-        formats = formats_at(op, boundary_value, given, None if storage is None else storage.format)
+        formats = port_formats(op, boundary_value, given, None if storage is None else storage.format)
         assert not isinstance(formats, Inapplicable), f"{op!r}: {formats.reason}"
         padding = max((each.padding for each in storages if each is not None), default=Padding.ZERO)
         found |= {port: Storage(format, padding) for port, format in formats.items() if port.body}
@@ -294,7 +294,7 @@ def bodies_have_the_storages_of_the_signature_of_their_op(graph: Graph) -> Itera
     for op in graph.ops if graph.stage == "cast" else ():
         if op.signature is None or region_rule(op) is None:
             continue
-        for port, required in boundary(op, op.signature).items():
+        for port, required in port_storages(op, op.signature).items():
             value = operand(op, port)
             if value is None or value.storage is None:
                 continue

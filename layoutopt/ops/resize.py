@@ -10,7 +10,7 @@ from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import DType, Op, Padding, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.interfaces.channel_permutation import unpermuted
+from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.operands import padded_output, rank_of, shape_of
@@ -19,9 +19,9 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, Y, estimat
 
 _HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
-# Where element i of the result of a nearest resampling by a whole number s is element i // s: i / s rounded down, or
+# With these modes, element i of a nearest resampling by an integer s is element i // s of x: i / s rounded down, or
 # (i + 1/2) / s - 1/2 rounded, which never falls on a half, or (i + 1/2) / s rounded down.
-REPEATING = {
+REPEATING_MODES = {
     ("asymmetric", "floor"),
     ("tf_half_pixel_for_nn", "floor"),
     *((pixel, f"round_prefer_{side}") for pixel in _HALVES for side in ("floor", "ceil")),
@@ -42,40 +42,46 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         """The interpolation: nearest, linear or cubic."""
         return str(op.attributes.get("mode", "nearest"))
 
-    def coordinates(self, op: Op) -> str:
-        """The coordinate transformation, by its name in ONNX; asymmetric before opset 11."""
-        return "asymmetric" if _is_old(op) else str(op.attributes.get("coordinate_transformation_mode", "half_pixel"))
+    def coordinate_mode(self, op: Op) -> str:
+        """The coordinate transformation mode of ONNX; asymmetric before opset 11."""
+        return (
+            "asymmetric" if _is_legacy(op) else str(op.attributes.get("coordinate_transformation_mode", "half_pixel"))
+        )
 
-    def whole_scales(self, op: Op) -> Mapping[int, int] | None:
+    def integer_scales(self, op: Op) -> Mapping[int, int] | None:
         """The scale of every axis, if all scales are integers."""
         x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
-        if x is None or y is None or x.shape is None or y.shape is None or self._keeps_ratio(op):
+        if x is None or y is None or x.shape is None or y.shape is None or self._keeps_aspect_ratio(op):
             return None
-        whole: dict[int, int] = {}
+        found: dict[int, int] = {}
         for axis, (before, after) in enumerate(zip(x.shape, y.shape, strict=True)):
             scale = scales.get(axis, 1.0) if scales is not None else _ratio(before, after)
             if scale < 1.0 or scale != int(scale):
                 return None
-            whole[axis] = int(scale)
-        return whole
+            found[axis] = int(scale)
+        return found
 
-    def repeats(self, op: Op) -> bool:
+    def is_repetition(self, op: Op) -> bool:
         """Whether every element of x is repeated along each axis, as often as the integer scale."""
-        rounding = "floor" if _is_old(op) else str(op.attributes.get("nearest_mode", "round_prefer_floor"))
-        repeating = self.mode(op) == "nearest" and (self.coordinates(op), rounding) in REPEATING
-        return repeating and self.whole_scales(op) is not None
+        rounding = "floor" if _is_legacy(op) else str(op.attributes.get("nearest_mode", "round_prefer_floor"))
+        has_repeating_mode = self.mode(op) == "nearest" and (self.coordinate_mode(op), rounding) in REPEATING_MODES
+        return has_repeating_mode and self.integer_scales(op) is not None
 
     def variant(self, op: Op) -> str:
         """The mode; `repeat` and `whole linear` for integer scales, which have fast kernels."""
-        if self.repeats(op):
+        if self.is_repetition(op):
             return "repeat"
-        whole = self.mode(op) == "linear" and not op.integer("antialias") and self.whole_scales(op) is not None
-        return "whole linear" if whole else self.mode(op)
+        is_linear = self.mode(op) == "linear" and not op.integer("antialias") and self.integer_scales(op) is not None
+        return "whole linear" if is_linear else self.mode(op)
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         x = op.inputs[0]
-        return unpermuted(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
+        return (
+            without_channel_permutation(op, formats, [(X, 1), (Y, 1)])
+            if x is not None and (x.rank or 0) > 2
+            else formats
+        )
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
@@ -84,10 +90,10 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The reason against blocks: only axes that keep their extent can have them, if the result's sizes can be rewritten."""
+        """The reason why an axis cannot be blocked: it is resized, or the sizes of the result cannot be rewritten."""
         before, after = shape_of(op.inputs[0])[axis], shape_of(op.outputs[0])[axis]
         scales, sizes = self.scales(op), op.constant(3)
-        if self._keeps_ratio(op):
+        if self._keeps_aspect_ratio(op):
             return "the scales depend on all sizes"
         if scales is None and sizes is None and not self.has_sizes(op):
             return "the scales are computed"
@@ -97,17 +103,17 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     def scales(self, op: Op) -> dict[int, float] | None:
         """The scale of every axis that has one; None if scales or rank are unknown, or sizes are given."""
         scales = op.attributes.get("scales")
-        position = 1 if _is_old(op) else 2
+        position = 1 if _is_legacy(op) else 2
         found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(position)
         if found is None or found.ndim != 1 or not found.size or op.inputs[0] is None or op.inputs[0].rank is None:
             return None
-        return dict(zip(_named(op), found.tolist(), strict=True))
+        return dict(zip(_listed_axes(op), found.tolist(), strict=True))
 
     def has_sizes(self, op: Op) -> bool:
         """Whether sizes are given, constant or computed, instead of scales."""
         return len(op.inputs) > 3 and op.inputs[3] is not None
 
-    def _keeps_ratio(self, op: Op) -> bool:
+    def _keeps_aspect_ratio(self, op: Op) -> bool:
         """Whether the sizes are adjusted to keep the aspect ratio."""
         return self.has_sizes(op) and op.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
 
@@ -116,9 +122,9 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         scales = self.scales(op)
         if isinstance(self.iteration_axes(op), Inapplicable) or (scales is None and not self.has_sizes(op)):
             return None
-        if self.coordinates(op) == "tf_half_pixel_for_nn" and not self.repeats(op):
+        if self.coordinate_mode(op) == "tf_half_pixel_for_nn" and not self.is_repetition(op):
             return None  # with a scale of one the result still differs from x
-        if self._keeps_ratio(op):
+        if self._keeps_aspect_ratio(op):
             return frozenset(range(rank_of(op.inputs[0])))
         pairs = enumerate(zip(shape_of(op.inputs[0]), shape_of(op.outputs[0]), strict=True))
         scaled = frozenset(axis for axis, (before, after) in pairs if before != after)
@@ -126,9 +132,9 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
 
     def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
         """The element of the sizes for the axis, if they contain one."""
-        if not self.has_sizes(op) or axis not in _named(op):
+        if not self.has_sizes(op) or axis not in _listed_axes(op):
             return {}
-        sizes, position = op.elements(3), _named(op).index(axis)
+        sizes, position = op.elements(3), _listed_axes(op).index(axis)
         return {3: {position: extent}} if sizes is not None and isinstance(sizes[position], int) else None
 
     def lower(self, op: Op, build: Builder) -> None:
@@ -145,19 +151,19 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
         build.set_padded_output(0, result)
 
 
-def _is_old(op: Op) -> bool:
+def _is_legacy(op: Op) -> bool:
     """Whether the op divides coordinates by the scale and rounds down, without options."""
     return op.op_type == "Upsample" or op.version < 11
 
 
 def _padded_sizes(op: Op, build: Builder, padded: Mapping[int, int]) -> Value:
-    """The sizes with padded extents for some axes."""
-    named, sizes, given = _named(op), op.constant(3), build.input(3)
+    """The sizes operand with the padded extents of blocked axes."""
+    listed, sizes, given = _listed_axes(op), op.constant(3), build.input(3)
     if sizes is not None:
-        numbers = [padded.get(axis, int(size)) for axis, size in zip(named, sizes, strict=True)]
+        numbers = [padded.get(axis, int(size)) for axis, size in zip(listed, sizes, strict=True)]
         return build.constant(np.asarray(numbers, dtype=np.int64), "sizes")
     pieces: list[Value | None] = []
-    for position, axis in enumerate(named):
+    for position, axis in enumerate(listed):
         number = build.constant(np.asarray([padded.get(axis, position)], dtype=np.int64), "size")
         one = TensorType(DType.INT64, (1,))
         pieces.append(number if axis in padded else build.op("Gather", [given, number], [one])[0])
@@ -175,7 +181,7 @@ def _ratio(before: Dim, after: Dim) -> float:
     return float(times) if times is not None and (Extent.of(before) * times).dim == after else 0.0
 
 
-def _named(op: Op) -> tuple[int, ...]:
+def _listed_axes(op: Op) -> tuple[int, ...]:
     """The axes that scales or sizes have elements for."""
     rank = rank_of(op.inputs[0])
     return tuple(axis % rank for axis in op.integers("axes", tuple(range(rank))))

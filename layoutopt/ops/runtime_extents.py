@@ -11,7 +11,7 @@ from layoutopt.formats.extent import Atom
 from layoutopt.ir.types import Op
 
 
-def read_from(op: Op) -> frozenset[Extent]:
+def operand_extents(op: Op) -> frozenset[Extent]:
     """The symbolic extents that shapes or elements of the operands of an op contain."""
     shapes = (value.shape or () for value in op.inputs if value is not None)
     elements = (value.elements or () for value in op.inputs if value is not None)
@@ -22,10 +22,10 @@ def is_computable(dim: Dim, known: Collection[Extent]) -> bool:
     """Whether an extent can be computed from extents that are known when the op runs."""
     if isinstance(dim, int) or dim in known:
         return True
-    return all(_is_computed(factor, known) for factors, _ in dim.terms for factor in factors)
+    return all(_is_atom_computable(factor, known) for factors, _ in dim.terms for factor in factors)
 
 
-def _is_computed(atom: Atom, known: Collection[Extent]) -> bool:
+def _is_atom_computable(atom: Atom, known: Collection[Extent]) -> bool:
     if isinstance(atom, str):
         return Extent.of_atom(atom) in known
     if isinstance(atom, Extent):
@@ -39,5 +39,5 @@ def _is_computed(atom: Atom, known: Collection[Extent]) -> bool:
 
 def unresolved(op: Op, shape: Shape) -> list[Dim]:
     """The extents of a shape that cannot be computed at run time."""
-    known = read_from(op)
+    known = operand_extents(op)
     return [dim for dim in shape if not is_computable(dim, known)]

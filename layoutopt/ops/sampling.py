@@ -1,6 +1,6 @@
 """Values sampled from feature maps at coordinates of another tensor: grids, regions of interest.
 
-    x (N, C, *image)   grid (N, *places, coordinates)   ->   y (N, C, *places)         GridSample
+    x (N, C, *image)   grid (N, *points, coordinates)   ->   y (N, C, *points)         GridSample
     x (N, C, H, W)     regions (R, 4 or 5)              ->   y (R, C, *window)         RoiAlign, MaxRoiPool
 
 Any order of axes is legal, and channels may be blocked; padding channels are sampled like others. The coordinates are small and
@@ -41,7 +41,7 @@ class Sampling(AxiswiseRule):
         return "only channels can be blocked" if axis != 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Cubic interpolation overshoots; elements outside of the image have a value of their own."""
+        """The larger state of x and of the extrapolation value; any after cubic interpolation, which overshoots."""
         if inputs[0] and op.attributes.get("mode") in ("bicubic", "cubic"):
             return (Padding.ANY,)
         outside = state_of(np.asarray(op.attributes.get("extrapolation_value", 0.0)))

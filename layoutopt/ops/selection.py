@@ -17,7 +17,7 @@ class TopK(OneAxis):
     padding = PaddingTransfer(Padding.FINITE, Padding.FINITE, None, "indices are finite")
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """Axes correspond by position; the order of unsorted elements depends on the runtime."""
+        """The axes by position; Inapplicable for unsorted elements, whose order depends on the runtime."""
         if not op.integer("sorted", 1):
             return Inapplicable("unsorted elements have no defined order")
         axes = super().axes(op)
@@ -27,7 +27,7 @@ class TopK(OneAxis):
         return dict.fromkeys((X, *outputs), axes[X])
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Padding elements are rows of their own; NaN cannot be sorted. Indices are finite."""
+        """The state of x for the elements, finite for the indices; None for any, since NaN has no order."""
         return None if inputs[0] is Padding.ANY else (inputs[0], Padding.FINITE)
 
 
@@ -40,7 +40,7 @@ class Compress(OneAxis):
     padding = PADDING_KEPT
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis; without an axis, elements are counted in canonical order."""
+        """The axes of x and y; Inapplicable without an axis, since elements are then counted in canonical order."""
         return (
             super().axes(op)
             if "axis" in op.attributes

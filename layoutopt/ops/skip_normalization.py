@@ -41,11 +41,11 @@ class SkipNormalization(AxiswiseRule):
         return {slot: tuple(range(rank - rank_of(op.operand(slot)), rank)) for slot in op.slots()}
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """The normalised axis cannot be blocked, because its padding elements would count in the mean."""
+        """The reason why the normalised axis cannot be blocked: the mean would include padding elements."""
         return "the normalised axis cannot be blocked" if axis == rank_of(op.inputs[0]) - 1 else ""
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        """Padding elements are rows of their own, which an epsilon keeps finite; those of s are sums."""
+        """Finite for y with an epsilon, since padding is normalised in separate rows; for s the state of the sum."""
         addends = [index for index in (0, 1, len(op.inputs) - 1) if index < 2 or self._has_bias(op)]
         states = [broadcast_padding(op, signature, index, inputs[index]) for index in addends]
         added = max(states) if states.count(Padding.ZERO) >= len(states) - 1 else Padding.ANY

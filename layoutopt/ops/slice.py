@@ -6,7 +6,7 @@ from typing_extensions import override
 from layoutopt.ir.types import Array, Attribute, Op
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.concat_split import block_of, outer_position
+from layoutopt.ops.concat_split import block_of, outermost_position
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.operands import present, rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT
@@ -23,7 +23,7 @@ class Slice(AxiswiseRule):
     padding = PADDING_KEPT
     is_always_agnostic = True
 
-    def sliced(self, op: Op) -> tuple[int, ...] | None:
+    def sliced_axes(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
         x = op.inputs[0]
         if x is None or x.rank is None:
@@ -44,7 +44,7 @@ class Slice(AxiswiseRule):
 
     def range_of(self, op: Op, axis: int) -> tuple[int, int] | None:
         """The first element of a sliced axis and the one behind the last; None if unknown or with a step other than 1."""
-        x, axes = op.inputs[0], self.sliced(op)
+        x, axes = op.inputs[0], self.sliced_axes(op)
         extent = x.shape[axis] if x is not None and x.shape is not None else None
         if axes is None or not isinstance(extent, int):
             return None
@@ -64,13 +64,13 @@ class Slice(AxiswiseRule):
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:
-        if self.sliced(op) is None:
+        if self.sliced_axes(op) is None:
             return Inapplicable("the sliced axes are computed")
         return dict.fromkeys((X, Y), tuple(range(rank_of(op.inputs[0]))))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         """A sliced axis can be blocked only if it is sliced at block boundaries."""
-        if axis not in (self.sliced(op) or ()):
+        if axis not in (self.sliced_axes(op) or ()):
             return ""
         found, block = self.range_of(op, axis), block_of(order, axis)
         if found is None:
@@ -81,12 +81,12 @@ class Slice(AxiswiseRule):
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
-        format, sliced = build.format(X), self.sliced(op) or ()
-        positions = tuple(outer_position(format, axis) for axis in sliced)
+        format, sliced_axes = build.format(X), self.sliced_axes(op) or ()
+        positions = tuple(outermost_position(format, axis) for axis in sliced_axes)
         inputs = [build.input(index) for index in range(len(op.inputs))]
         attributes: dict[str, Attribute] = dict(op.attributes)
         # Blocked axes are sliced in blocks; ranges of other axes may be computed.
-        blocked = [(position, axis) for position, axis in enumerate(sliced) if format.block(axis) > 1]
+        blocked = [(position, axis) for position, axis in enumerate(sliced_axes) if format.block(axis) > 1]
         ranges = self._numbers(op) if blocked else None
         for position, axis in blocked:
             found, block = self.range_of(op, axis), format.block(axis)

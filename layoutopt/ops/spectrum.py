@@ -31,7 +31,7 @@ class FourierTransform(OneAxis):
         return (rank - 2 if axis is None else int(axis.reshape(()))) % rank
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if the axis is constant."""
+        """The axes of x and y; Inapplicable if the axis is computed."""
         is_given = len(op.inputs) > 2 and op.inputs[2] is not None
         axis = op.constant(2)
         if is_given and (axis is None or axis.size != 1):
@@ -39,7 +39,7 @@ class FourierTransform(OneAxis):
         return super().axes(op)
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Neither the axis of the op nor the last axis can be blocked."""
+        """The reason why the axis of the op and the last axis cannot be blocked; empty for other axes."""
         is_last = axis == rank_of(op.inputs[0]) - 1
         return (
             "the axis of real and imaginary parts cannot be blocked"

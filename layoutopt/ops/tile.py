@@ -5,7 +5,7 @@ from types import MappingProxyType
 import numpy as np
 
 from layoutopt.ir.types import Op, Padding, Signature
-from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned
+from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, aligned_input
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.elementwise import broadcast_padding
@@ -64,7 +64,7 @@ class Tile(AxiswiseRule, PureBroadcast):
             else:
                 counts.append(1 if part.block else repeats[part.axis])
         numbers = build.constant(np.asarray(counts, dtype=np.int64), "repeats")
-        lower_directly(op, build, inputs=[aligned(build, op, 0, axes), numbers])
+        lower_directly(op, build, inputs=[aligned_input(build, op, 0, axes), numbers])
 
 
 __all__ = ["Tile"]

@@ -13,7 +13,7 @@ from layoutopt.ops.signatures import X, is_canonical
 
 @register
 class Triangle(AxiswiseRule):
-    """Trilu. The triangle depends on rows and columns only, and padding adds some at the end of each."""
+    """Trilu. Each matrix is computed from its row and column indices, which padding behind them does not change."""
 
     family = "triangle"
     ops = ("Trilu", "com.microsoft::Trilu")

@@ -1,6 +1,6 @@
 """Element-wise ops of one operand.
 
-A table has the padding states of f(0) and of f(x) for small finite x; f of any number is any number unless f is bounded.
+`_UNARY` has the padding states of f(0) and of f(x) for finite x. The state for ANY is ANY.
 """
 
 from typing import ClassVar
@@ -40,7 +40,7 @@ class Unary(Elementwise, SaturatingOp):
     formats = "any"
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """The row of the table; booleans are finite for every input."""
+        """The transfer function of f; boolean results are finite for every input."""
         if kind in ("IsNaN", "IsInf", "Not"):
             return PaddingTransfer(FINITE, FINITE, FINITE)
         if kind == "Shrink":
@@ -54,7 +54,7 @@ class Unary(Elementwise, SaturatingOp):
         return op.op_type in ("Sigmoid", "Tanh", "HardSigmoid")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """A slope above 1 enlarges finite elements."""
+        """The transfer of f; any for LeakyRelu with a slope above 1, which enlarges finite elements."""
         slope = op.attributes.get("alpha", 0.01)
         if op.op_type == "LeakyRelu" and isinstance(slope, float | int) and abs(slope) > 1 and inputs[0]:
             return (ANY,)
@@ -62,7 +62,7 @@ class Unary(Elementwise, SaturatingOp):
 
 
 @register
-class Gate(Elementwise):
+class FusedGelu(Elementwise):
     """A tensor times a bounded function of itself, in one kernel of onnxruntime: |f(x)| is at most |x|."""
 
     ops = ("com.microsoft::Gelu", "com.microsoft::QuickGelu")
@@ -71,7 +71,7 @@ class Gate(Elementwise):
 
 
 @register
-class Bits(Elementwise):
+class BitCast(Elementwise):
     """BitCast: the same bits as another type; the bits of zero are zero in every type."""
 
     ops = ("BitCast",)

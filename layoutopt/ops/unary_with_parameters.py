@@ -16,7 +16,7 @@ from layoutopt.ops.signatures import Inapplicable, X, Y
 
 @register
 class Cast(Elementwise):
-    """Conversion to another element type. Converted to integers, an infinite padding element becomes finite."""
+    """Conversion to another element type."""
 
     ops = ("Cast", "CastLike")
     formats = "any"

@@ -1,4 +1,4 @@
-"""View ops, which give the same bytes other axes: Transpose and the Reshape family.
+"""View ops, whose result is the same bytes with other axes: Transpose and the Reshape family.
 
     Transpose(x, perm)   x in F   ->   y in F with permuted axes             for every F
     Reshape(x, shape)    x in F   ->   y in F propagated to the new axes     wherever merged parts are in order
@@ -31,11 +31,11 @@ class View(LayoutRule):
     is_always_agnostic = True
 
     @abstractmethod
-    def forward(self, op: Op, format: Format) -> Format | None:
+    def output_format(self, op: Op, format: Format) -> Format | None:
         """The format of the output for a format of the input."""
 
     @abstractmethod
-    def backward(self, op: Op, format: Format) -> Format | None:
+    def input_format(self, op: Op, format: Format) -> Format | None:
         """The format of the input for a format of the output."""
 
     @override
@@ -48,7 +48,7 @@ class View(LayoutRule):
             return Inapplicable("neither side is given")
         if not given.fits(shape_of(x if X in known else y)):
             return Inapplicable(f"{(x if X in known else y).format_text(given)} does not fit")
-        other = self.forward(op, given) if X in known else self.backward(op, given)
+        other = self.output_format(op, given) if X in known else self.input_format(op, given)
         if other is None:
             text = (x if X in known else y).format_text(given)
             return Inapplicable(f"{text} does not propagate from {x.type} to {y.type}")
@@ -67,19 +67,19 @@ class View(LayoutRule):
         found = (position for position, dim in enumerate(y.shape) if dim == x.shape[axis] and dim != 1)
         return next((position for position in found if volume(y.shape[:position]) == volume(x.shape[:axis])), None)
 
-    def moves(self, op: Op) -> bool:
-        """Whether bytes move, because the signature gives the output a format that is not the same bytes."""
+    def moves_bytes(self, op: Op) -> bool:
+        """Whether bytes move: the signature has an output format that is not the same bytes as the input."""
         x, y = op.signature and op.signature.inputs[0], op.signature and op.signature.outputs[0]
         value = op.outputs[0]
         if not x or not y or value is None or value.shape is None:
             return False
-        same = self.forward(op, x.format)
+        same = self.output_format(op, x.format)
         return same is None or not same.same_bytes(y.format, value.shape)
 
     def lower(self, op: Op, build: Builder) -> None:
         """A reshape, and a conversion where the format of the output is not the same bytes."""
         x, shape = present(build.input(0)), shape_of(op.outputs[0])
-        same = self.forward(op, build.format(X))
+        same = self.output_format(op, build.format(X))
         assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
         viewed = build.reshape(x, same.physical_shape(shape))
         build.set_output(0, build.convert(viewed, same, build.format(Y), shape))
@@ -101,7 +101,7 @@ class Transpose(View, ExtentChange):
         return op.integers("perm") if "perm" in op.attributes else tuple(reversed(range(rank or 0)))
 
     @override
-    def forward(self, op: Op, format: Format) -> Format:
+    def output_format(self, op: Op, format: Format) -> Format:
         return format.propagate_transpose(self.perm(op))
 
     @override
@@ -117,7 +117,7 @@ class Transpose(View, ExtentChange):
         return {}
 
     @override
-    def backward(self, op: Op, format: Format) -> Format:
+    def input_format(self, op: Op, format: Format) -> Format:
         perm = self.perm(op)
         return format.propagate_transpose(tuple(perm.index(axis) for axis in range(len(perm))))
 
@@ -150,11 +150,11 @@ class Reshape(View, ExtentChange):
         return {1: changed} if changed else {}
 
     @override
-    def forward(self, op: Op, format: Format) -> Format | None:
+    def output_format(self, op: Op, format: Format) -> Format | None:
         return _propagated(format, shape_of(op.inputs[0]), shape_of(op.outputs[0]))
 
     @override
-    def backward(self, op: Op, format: Format) -> Format | None:
+    def input_format(self, op: Op, format: Format) -> Format | None:
         return _propagated(format, shape_of(op.outputs[0]), shape_of(op.inputs[0]))
 
 

@@ -22,7 +22,7 @@ from layoutopt.ops import (
     is_dequantizer,
     is_quantizer,
     rule_of,
-    untransposable,
+    untransposable_reason,
     with_padding_states,
 )
 from layoutopt.ops.interfaces.channel_permutation import PermutableChannels
@@ -273,7 +273,7 @@ class _FormatPropagation:
         rule = rule_of(unit) if isinstance(unit, Op) else None
         if unit in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
             # A view op whose result is converted back at once is the op of the model, so it copies no more than the model.
-            reason = untransposable(unit, signature)
+            reason = untransposable_reason(unit, signature)
             signature = Inapplicable(reason) if reason else signature
         if isinstance(signature, Inapplicable):
             if all(format.is_canonical for format in known.values()):

@@ -16,10 +16,10 @@ from layoutopt.ops.region_ops import (
     BoundaryValue,
     RegionPort,
     expected_runs,
-    formats_at,
     operand,
+    port_formats,
     region_rule,
-    signature_at,
+    signature_with,
 )
 
 _CAST_IN_BODY = 1.001  # factor that breaks a tie: a cast before an If is preferred to one in each branch
@@ -53,7 +53,7 @@ class BoundaryUnit:
 
     def complete(self, at: Slot | None = None, format: Format | None = None) -> Signature | Inapplicable:
         """The signature with a given format at a slot, or else the canonical one; the reason if there is none."""
-        formats = formats_at(self.op, self.boundary_value, None if at is None else self._port(at), format)
+        formats = port_formats(self.op, self.boundary_value, None if at is None else self._port(at), format)
         return formats if isinstance(formats, Inapplicable) else self._signature(formats, Padding.ZERO)
 
     def with_padding_states(self, signature: Signature, worst: Padding) -> list[Signature]:
@@ -154,4 +154,4 @@ class RegionTree:
                 storages = zip(unit.boundary_value.ports, (*signature.inputs, *signature.outputs), strict=True)
                 outside = {port.slot: storage for port, storage in storages if not port.body and storage is not None}
                 boundaries.setdefault(unit.op, {}).update(outside)
-        return found | {op: signature_at(op, storages) for op, storages in boundaries.items()}
+        return found | {op: signature_with(op, storages) for op, storages in boundaries.items()}

@@ -13,7 +13,7 @@ from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.region_ops import expected_runs, region_rule
-from layoutopt.ops.without_signature import why_without_signature
+from layoutopt.ops.without_signature import reason_without_signature
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan, TargetOutcome, planned_qdq_groups
 from layoutopt.report.schema import (
@@ -140,7 +140,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel, har
         seconds=seconds * located.runs,
         moves_data=moves,
         body=located.body,
-        reason=_why_moved(graph, op, signature) if moves else why_without_signature(op),
+        reason=_why_moved(graph, op, signature) if moves else reason_without_signature(op),
     )
 
 
@@ -238,10 +238,10 @@ def moves_data(op: Op) -> bool:
     if not isinstance(rule, View):
         return False
     if op.signature is not None:
-        return rule.moves(op)
+        return rule.moves_bytes(op)
     op.signature = canonical_signature(op)
     try:
-        return rule.moves(op)
+        return rule.moves_bytes(op)
     finally:
         op.signature = None
 
@@ -249,7 +249,7 @@ def moves_data(op: Op) -> bool:
 def _why_moved(graph: Graph, op: Op, signature: Signature) -> str:
     rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
     assert isinstance(rule, View) and y is not None and source is not None and target is not None
-    same = rule.forward(op, source.format)
+    same = rule.output_format(op, source.format)
     left = (
         f"its input has the format {y.format_text(same)}"
         if same is not None
@@ -262,7 +262,7 @@ def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
     rule, y = rule_of(op), op.outputs[0]
     assert isinstance(rule, View) and y is not None
     source, target = signature.inputs[0], signature.outputs[0]
-    same = rule.forward(op, source.format) if source is not None else None
+    same = rule.output_format(op, source.format) if source is not None else None
     return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
 
 

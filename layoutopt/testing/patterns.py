@@ -4,7 +4,7 @@ import onnx
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.patterns import FusionPattern, Match
 from layoutopt.testing.forced import lifted
 
@@ -21,7 +21,7 @@ def check_pattern(pattern: FusionPattern, *models: onnx.ModelProto) -> int:
     assert pattern.name and pattern.fused_op and pattern.anchors, (
         "a fusion pattern needs a name, a fused op and anchors"
     )
-    graphs = [graph for model in models for graph in region_tree(lifted(model))]
+    graphs = [graph for model in models for graph in regions_with_rule(lifted(model))]
     anchored = [(graph, op) for graph in graphs for op in graph.ops if op.kind in pattern.anchors]
     matches = [(graph, op, match) for graph, op in anchored if (match := pattern.match(graph, op)) is not None]
     for graph, op, match in matches:

@@ -128,7 +128,7 @@ def built(graph: Graph, model: Costs) -> float:
             total += 0.0 if region_rule(op) is not None else runs * model.kernel_seconds(op, op.signature)
             rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
             if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
-                same = rule.forward(op, source[0].format)
+                same = rule.output_format(op, source[0].format)
                 assert same is not None
                 total += runs * model.conversion_seconds(y, Storage(same, source[0].padding), target)
     return total

@@ -294,7 +294,7 @@ def built(graph: Graph, model: CostModel) -> float:
         total += model.kernel_seconds(op, op.signature)
         rule, source, target = rule_of(op), op.signature.inputs[0], op.signature.outputs[0]
         if isinstance(rule, View) and source is not None and target is not None:
-            same = rule.forward(op, source.format)
+            same = rule.output_format(op, source.format)
             assert same is not None
             total += model.conversion_seconds(y, Storage(same, source.padding), target)
     return total

@@ -65,6 +65,6 @@ def test_faults_of_shape_functions_are_not_hidden(monkeypatch: pytest.MonkeyPatc
     def faulty(node: Node) -> None:
         raise IndexError(node.op_type)
 
-    monkeypatch.setitem(element_functions.RULES, "Neg", faulty)
+    monkeypatch.setitem(element_functions.FUNCTIONS, "Neg", faulty)
     with pytest.raises(IndexError, match="Neg"):
         infer_elements(node("Neg", [constant(1)]))

@@ -12,7 +12,7 @@ import pytest
 
 import layoutopt
 from layoutopt.cost_models.registry import host_target
-from layoutopt.ops.resize import REPEATING
+from layoutopt.ops.resize import REPEATING_MODES
 
 pytestmark = pytest.mark.skipif(
     host_target() not in ("cpu-avx2", "cpu-avx512"), reason="the blocks of this processor are not known"
@@ -88,7 +88,7 @@ def test_what_repeats_is_known() -> None:
         for way in ways
         if all(position_of(*way, index, before, scale) == index // scale for before, scale, index in cases)
     }
-    assert repeating == REPEATING
+    assert repeating == REPEATING_MODES
 
 
 @pytest.mark.parametrize("pixels", PIXELS)
@@ -104,7 +104,7 @@ def test_every_mode_by_scales_and_by_sizes(mode: str, pixels: str) -> None:
             sizes = np.asarray([floor(extent * scale) for extent, scale in zip((6, 5), scales, strict=True)], np.int64)
             by_sizes = constants(network(f"Resize <axes=[2,3], {attributes}> (a, , , s)", (6, 5), 19), s=sizes)
             whole = all(scale == int(scale) for scale in scales)
-            repeats = mode == "nearest" and (pixels, rounding) in REPEATING
+            repeats = mode == "nearest" and (pixels, rounding) in REPEATING_MODES
             native = whole and (mode == "linear" or repeats)
             for model in (by_scales, by_sizes):
                 found = kinds(model)

@@ -12,7 +12,7 @@ from layoutopt.cli import main
 from layoutopt.inference import lift
 from layoutopt.onnx_io import from_message
 from layoutopt.ops import OPS_WITHOUT_RULE
-from layoutopt.ops.without_signature import NO_RULE, why_without_signature
+from layoutopt.ops.without_signature import NO_RULE, reason_without_signature
 
 NODES = {
     "y = Det (x)": OPS_WITHOUT_RULE["Det"],
@@ -34,12 +34,12 @@ def model_of(node: str, opset: int = 18) -> onnx.ModelProto:
 @pytest.mark.parametrize("node", NODES)
 def test_the_reason(node: str) -> None:
     (op,) = lift(from_message(model_of(node))).ops
-    assert why_without_signature(op) == NODES[node]
+    assert reason_without_signature(op) == NODES[node]
 
 
 def test_old_opsets() -> None:
     (op,) = lift(from_message(model_of("y = Relu (x)", 6))).ops
-    assert "opset 7" in why_without_signature(op)
+    assert "opset 7" in reason_without_signature(op)
 
 
 def test_the_report_and_inspect_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

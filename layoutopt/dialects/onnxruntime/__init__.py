@@ -39,7 +39,7 @@ from layoutopt.ir.cast import is_cast
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 
 __all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]
 
@@ -67,7 +67,7 @@ class OnnxRuntime(Dialect):
 
     def block(self, graph: Graph) -> int:
         """That of the filters; 0 if none is packed."""
-        values = (op.inputs[1] for each in region_tree(graph) for op in each.ops if op.kind in convolution.KINDS)
+        values = (op.inputs[1] for each in regions_with_rule(graph) for op in each.ops if op.kind in convolution.KINDS)
         formats = (value.storage.format for value in values if value is not None and value.storage is not None)
         return max(map(self.arrays.filter_block, formats), default=0)
 

@@ -46,7 +46,7 @@ def blocks_of_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> boo
     rule, source = rule_of(op), op.inputs[0]
     if not isinstance(rule, Slice) or source is None or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
         return False
-    (axis, *others), channels = rule.sliced(op) or (-1,), builder.format(X).parts[1].axis
+    (axis, *others), channels = rule.sliced_axes(op) or (-1,), builder.format(X).parts[1].axis
     found = rule.range_of(op, axis) if axis == channels and not others else None
     if found is None:
         return False

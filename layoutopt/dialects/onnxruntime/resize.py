@@ -50,10 +50,10 @@ def _changes_outer(op: Op, builder: OpBuilder) -> bool:
 def _by_whole_scales(op: Op, builder: OpBuilder, rule: Resize, arrays: BlockedArrays) -> bool:
     """The kernel for blocked arrays."""
     batch, channels, height, width, _ = (part.axis for part in builder.format(X).parts)
-    scales, coordinates = rule.whole_scales(op), _COORDINATES.get(rule.coordinates(op))
+    scales, coordinates = rule.integer_scales(op), _COORDINATES.get(rule.coordinate_mode(op))
     if scales is None or scales[batch] != 1 or scales[channels] != 1:
         return False
-    if rule.repeats(op):
+    if rule.is_repetition(op):
         coordinates = "asymmetric"
     elif rule.variant(op) != "whole linear" or coordinates is None:
         return False

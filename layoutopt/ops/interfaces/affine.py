@@ -35,7 +35,7 @@ class Affine:
     shift: Array
 
     @property
-    def only_scales(self) -> bool:
+    def is_scale_only(self) -> bool:
         """Whether the shift is zero."""
         return not self.shift.any()
 
@@ -43,7 +43,7 @@ class Affine:
         """Scale and shift with one number per element of an axis of that extent."""
         return np.broadcast_to(self.scale, (extent,)), np.broadcast_to(self.shift, (extent,))
 
-    def moved(self, axis: int | None) -> "Affine":
+    def with_axis(self, axis: int | None) -> "Affine":
         """The same numbers along another axis, for x behind a Transpose."""
         return Affine(self.index, axis, self.scale, self.shift)
 

@@ -6,7 +6,7 @@ class BroadcastingOp:
 
 
 class PureBroadcast:
-    """The op does nothing but broadcast its first input, or repeats it along axes where no reader could broadcast it."""
+    """The op only broadcasts its first input, or repeats it along axes along which its readers do not broadcast."""
 
 
 __all__ = ["BroadcastingOp", "PureBroadcast"]

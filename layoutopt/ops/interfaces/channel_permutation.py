@@ -3,7 +3,7 @@
     x N H W 2c C    w O H W 2i I    y N H W O      is the channels-last kernel, its filter packed in another order
 
 So a channel shuffle costs nothing between dense convolutions, whose filters are constants, and propagates through ops that
-treat all channels alike. Grouped convolutions depend on the order.
+compute every channel in the same way. Grouped convolutions depend on the order.
 """
 
 from abc import abstractmethod
@@ -24,10 +24,10 @@ class PermutableChannels(KernelFormats):
 
     @abstractmethod
     def permuted_formats(self, op: Op, base: OperandFormats, slot: Slot, format: Format) -> OperandFormats | None:
-        """The kernel's formats `base` with the channel permutation that `format` has at `slot`; None if that is not all."""
+        """The formats `base` with the channel permutation that `format` has at `slot`; None if `format` differs in more."""
 
 
-def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
+def axis_digits(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | None:
     """The digits of an axis, outermost first; None if they are not adjacent or the axis is padded."""
     positions = [position for position, part in enumerate(format.parts) if part.axis == axis]
     if (
@@ -39,7 +39,7 @@ def digits_of(format: Format, axis: int, shape: Shape) -> tuple[Part, ...] | Non
     return tuple(format.parts[position] for position in positions)
 
 
-def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
+def with_axis_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     """The format with other digits for an axis, in the position of its first digit."""
     first = next(position for position, part in enumerate(format.parts) if part.axis == axis)
     replaced = (Part(axis, part.block, part.step) for part in digits)
@@ -48,7 +48,9 @@ def with_digits(format: Format, axis: int, digits: Iterable[Part]) -> Format:
     return Format((*before, *replaced, *behind))
 
 
-def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels) -> OperandFormats | None:
+def with_channel_permutation(
+    op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels
+) -> OperandFormats | None:
     """The formats of a kernel with the channel permutation that one operand has.
 
     Args:
@@ -65,24 +67,24 @@ def permuted(op: Op, base: OperandFormats, slot: Slot, format: Format, channels:
     axis = next((channel_axis for each, channel_axis in channels if each == slot), None)
     if axis is None or len(shapes) < len({each for each, _ in channels}) or not format.fits(shapes[slot]):
         return None
-    digits = digits_of(format, axis, shapes[slot])
+    digits = axis_digits(format, axis, shapes[slot])
     if digits is None or len(digits) < 2:
         return None
     found = dict(base)
     for each, channel_axis in channels:
         own = found.get(each, Format.canonical(len(shapes[each])))
-        if not own.fits(shapes[each]) or digits_of(own, channel_axis, shapes[each]) is None:
+        if not own.fits(shapes[each]) or axis_digits(own, channel_axis, shapes[each]) is None:
             return None
-        found[each] = with_digits(own, channel_axis, digits)
+        found[each] = with_axis_digits(own, channel_axis, digits)
     return found if found[slot] == format else None
 
 
-def unpermuted(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
+def without_channel_permutation(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
     """The formats with channels in natural order, if all operands have the same permutation."""
     shapes = _shapes(op, channels)
     if any(slot not in formats or slot not in shapes for slot, _ in channels):
         return formats
-    runs = [digits_of(formats[slot], axis, shapes[slot]) for slot, axis in channels]
+    runs = [axis_digits(formats[slot], axis, shapes[slot]) for slot, axis in channels]
     levels = {None if run is None else tuple((part.block, part.step) for part in run) for run in runs}
     if len(levels) != 1 or None in levels or levels == {((0, 0),)}:
         return formats
@@ -92,7 +94,7 @@ def unpermuted(op: Op, formats: OperandFormats, channels: Channels) -> OperandFo
 def _whole(formats: OperandFormats, channels: Channels) -> Mapping[Slot, Format]:
     found: dict[Slot, Format] = {}
     for slot, axis in channels:
-        found[slot] = with_digits(found.get(slot, formats[slot]), axis, (Part(axis),))
+        found[slot] = with_axis_digits(found.get(slot, formats[slot]), axis, (Part(axis),))
     return found
 
 
@@ -101,4 +103,4 @@ def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-__all__ = ["Channels", "digits_of", "permuted", "unpermuted", "with_digits"]
+__all__ = ["Channels", "axis_digits", "with_axis_digits", "with_channel_permutation", "without_channel_permutation"]

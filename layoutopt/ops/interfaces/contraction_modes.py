@@ -27,15 +27,15 @@ from layoutopt.ir.types import Op, Slot
 
 A, B, Y = Slot("in", 0), Slot("in", 1), Slot("out", 0)
 
-Kind: TypeAlias = Literal["rows", "columns", "summed", "batches"]
-_KINDS: dict[frozenset[Slot], Kind] = {
+AxisKind: TypeAlias = Literal["rows", "columns", "summed", "batches"]
+_AXIS_KINDS: dict[frozenset[Slot], AxisKind] = {
     frozenset((A, Y)): "rows",
     frozenset((B, Y)): "columns",
     frozenset((A, B)): "summed",
     frozenset((A, B, Y)): "batches",
 }
 
-Digit: TypeAlias = tuple[int, int]
+AxisDigit: TypeAlias = tuple[int, int]
 """An iteration axis, and how many of its elements one step of the digit covers."""
 
 
@@ -55,10 +55,10 @@ class ContractionModes:
     columns: int
     summed: int
     batches: int
-    innermost: Mapping[Slot, Kind]
+    innermost: Mapping[Slot, AxisKind]
 
     @property
-    def contiguous(self) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether the mode with stride 1 is an axis of the matrix in every operand."""
         return "batches" not in self.innermost.values()
 
@@ -66,12 +66,12 @@ class ContractionModes:
     def is_strided(self) -> bool:
         """Whether one product with leading dimensions, or a batch of them at a constant stride, computes the contraction."""
         spare = max(self.rows - 1, 0) + max(self.columns - 1, 0)
-        return self.contiguous and self.summed <= 1 and spare + self.batches <= 1
+        return self.is_contiguous and self.summed <= 1 and spare + self.batches <= 1
 
     @property
     def is_batched(self) -> bool:
         """Whether a batch of products with leading dimensions, at any addresses, computes the contraction."""
-        return self.contiguous and max(self.rows, self.columns, self.summed) <= 1
+        return self.is_contiguous and max(self.rows, self.columns, self.summed) <= 1
 
 
 class ContractionOp(ABC):
@@ -112,32 +112,32 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
     )
     if digits is None:
         return None
-    holders: dict[Digit, frozenset[Slot]] = {}
-    links: dict[tuple[Digit, Digit], int] = {}
+    operands_with: dict[AxisDigit, frozenset[Slot]] = {}
+    adjacent: dict[tuple[AxisDigit, AxisDigit], int] = {}
     for slot, row in digits.items():
         for digit in row:
-            holders[digit] = holders.get(digit, frozenset()) | {slot}
+            operands_with[digit] = operands_with.get(digit, frozenset()) | {slot}
         for pair in pairwise(row):
-            links[pair] = links.get(pair, 0) + 1
-    kinds = {digit: _KINDS.get(slots) for digit, slots in holders.items()}
+            adjacent[pair] = adjacent.get(pair, 0) + 1
+    kinds = {digit: _AXIS_KINDS.get(slots) for digit, slots in operands_with.items()}
     if None in kinds.values():
         return None
     counts = Counter(kinds.values())
-    for (left, right), count in links.items():
-        if holders[left] == holders[right] and count == len(holders[left]):
+    for (left, right), count in adjacent.items():
+        if operands_with[left] == operands_with[right] and count == len(operands_with[left]):
             counts[kinds[left]] -= 1
     innermost = {slot: kind for slot, row in digits.items() if row and (kind := kinds[row[-1]]) is not None}
     return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
 
 
-def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> Kind | None:
+def kind_of(axes: Mapping[Slot, Sequence[int]], axis: int) -> AxisKind | None:
     """The kind of an iteration axis; None if only one operand has it."""
-    return _KINDS.get(frozenset(slot for slot in (A, B, Y) if axis in axes[slot]))
+    return _AXIS_KINDS.get(frozenset(slot for slot in (A, B, Y) if axis in axes[slot]))
 
 
 def digits_of(
     axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
-) -> dict[Slot, list[Digit]] | None:
+) -> dict[Slot, list[AxisDigit]] | None:
     """The digits of each operand in memory order, cut at the blocks of all; None if these do not divide, or with padding."""
     if any(not formats[slot].fits(shape) or formats[slot].has_padding(shape) for slot, shape in shapes.items()):
         return None
@@ -152,7 +152,7 @@ def digits_of(
     return {slot: list(_row(formats[slot], axes[slot], shape, grid)) for slot, shape in shapes.items()}
 
 
-def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, Sequence[int]]) -> Iterator[Digit]:
+def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, Sequence[int]]) -> Iterator[AxisDigit]:
     """The digits of one operand in memory order, without those of one element."""
     for part, digit in zip(format.parts, format.digits(shape), strict=True):
         dim, extent = shape[part.axis], digit.extent
@@ -165,4 +165,4 @@ def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, S
                 yield axis, cut
 
 
-__all__ = ["ContractionModes", "Digit", "Kind", "digits_of", "kind_of", "modes_of"]
+__all__ = ["AxisDigit", "AxisKind", "ContractionModes", "digits_of", "kind_of", "modes_of"]

@@ -11,7 +11,7 @@ class KernelFormats(ABC):
 
     @abstractmethod
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats as a kernel sees them: equivalent formats of the operands become the one that targets list."""
+        """The formats with each one replaced by the equivalent format that targets list, if there is one."""
 
 
 __all__ = ["KernelFormats"]

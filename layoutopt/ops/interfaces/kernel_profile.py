@@ -1,4 +1,4 @@
-"""The facts by which kernels of a target are chosen and priced: family, variant, operand roles, operation count."""
+"""The properties of an op by which kernels of a target are selected and priced: family, variant, operand roles, flops."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -8,7 +8,7 @@ from layoutopt.ops.signatures import X, Y, estimated_volume
 
 
 class KernelProfile:
-    """The facts about an op that cost models ask for; every layout rule has them.
+    """The properties of an op that cost models read; every layout rule has them.
 
     Attributes:
         family: the name under which targets list kernels for these ops.

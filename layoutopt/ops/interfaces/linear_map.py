@@ -1,10 +1,10 @@
 """Channel-wise linear maps: a 1x1 convolution and a product with a constant matrix are linear maps over one axis.
 
-    y[.., o, ..] = sum over c of matrix[o, c] * x[.., c, ..] + shift[o]      at every place of the other axes
+    y[.., o, ..] = sum over c of matrix[o, c] * x[.., c, ..] + shift[o]      at every position of the other axes
 
 Such a map commutes with every op that makes each element of its result a mean of elements of x along other axes, with
 weights that sum to one: interpolation, average pooling. Both are linear, act on different axes, and a mean of equal shifts
-is the shift. A map of tensors put together along its axis is the sum of maps of the tensors.
+is the shift. A map of tensors concatenated along its axis is the sum of maps of the tensors.
 """
 
 from abc import ABC, abstractmethod
@@ -44,8 +44,8 @@ class LinearMap:
         """This map of x * scale + shift, both of shape (extent in the input,)."""
         return LinearMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
 
-    def of_pieces(self, pieces: Sequence[tuple[int, int]]) -> "LinearMap":
-        """The contribution of some ranges (start, stop) of the axis, concatenated; the shift belongs to the first element."""
+    def of_ranges(self, pieces: Sequence[tuple[int, int]]) -> "LinearMap":
+        """The map restricted to concatenated ranges (start, stop) of the axis; the range that starts at 0 has the shift."""
         shift = self.shift if any(start == 0 for start, _ in pieces) else np.zeros_like(self.shift)
         return LinearMap(self.axis, np.concatenate([self.matrix[:, slice(*each)] for each in pieces], axis=1), shift)
 
@@ -63,7 +63,7 @@ class LinearMapOp(ABC):
 
     @abstractmethod
     def with_linear_map(self, op: Op, map: LinearMap) -> dict[int, Array] | None:
-        """The constant inputs with which the op is another map over the same axis; None if it cannot be that map."""
+        """The constant inputs with which the op computes another map over the same axis; None if there are none."""
 
 
 def mapped_axis_of(op: Op) -> int | None:
@@ -79,11 +79,11 @@ def linear_map_of(op: Op) -> LinearMap | None:
 
 
 def with_linear_map(op: Op, map: LinearMap) -> dict[int, Array] | None:
-    """The constant inputs with which an op is another linear map over the same axis; None if it cannot be that map."""
+    """The constant inputs with which an op computes another linear map over the same axis; None if there are none."""
     rule = rule_of(op)
     return rule.with_linear_map(op, map) if isinstance(rule, LinearMapOp) else None
 
 
-def sum_of(one: Value, other: Value, result: Value, version: int) -> Op:
-    """An Add of two tensors of one shape."""
+def sum_op(one: Value, other: Value, result: Value, version: int) -> Op:
+    """A new Add of two tensors of one shape."""
     return Op("Add", (one, other), (result,), version=version, name=result.name)

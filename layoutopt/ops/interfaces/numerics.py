@@ -22,10 +22,10 @@ class QuantizedOp:
 
 
 class SaturatingOp:
-    """An op that may make large differences of its input small, so that errors have to be looked for before it."""
+    """An op that may map large differences of its input to small ones, so that verification compares its input."""
 
     def is_saturating(self, op: Op) -> bool:
-        """Whether this op does; all of the family by default."""
+        """Whether this op is saturating; true for all ops of the family by default."""
         del op
         return True
 
@@ -36,7 +36,7 @@ def is_quantized(op: Op) -> bool:
 
 
 def is_saturating(op: Op) -> bool:
-    """Whether an op makes large differences of its input small."""
+    """Whether an op maps large differences of its input to small ones."""
     rule = rule_of(op)
     return isinstance(rule, SaturatingOp) and rule.is_saturating(op)
 

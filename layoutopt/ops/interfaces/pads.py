@@ -1,4 +1,4 @@
-"""Folding of zero pads: an op that pads with zeros, and an op that pads by itself."""
+"""Folding of zero pads into ops that have pads as attributes."""
 
 from abc import ABC, abstractmethod
 from typing import TypeAlias
@@ -19,11 +19,11 @@ class ZeroPadOp(ABC):
 
 
 class PadFolding(ABC):
-    """An op that can pad its first input with zeros by itself."""
+    """An op whose attributes can pad its first input with zeros."""
 
     @abstractmethod
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
-        """The attributes with which the op adds these zeros too; None if it cannot."""
+        """The attributes with which the op pads with these zeros too; None if there are none."""
 
 
 def zero_pads_of(op: Op) -> Pads | None:

@@ -16,7 +16,7 @@ from layoutopt.ops.slice import Slice
 from layoutopt.ops.view import View
 
 _BYTE = 8
-_EXACT_BITS = 16  # an integer of so many bits, times a float32 and divided by it, rounds to itself
+_EXACT_BITS = 16  # integers of up to 16 bits are unchanged by a multiplication by a float32 and a division by it
 _TRANSPOSES_ALL_TYPES = 21  # since this opset Transpose supports all quantised element types
 _PADS_INTEGERS = 11
 _PAD_VALUE = 2  # the input of Pad with the constant
@@ -24,7 +24,7 @@ _PAD_VALUE = 2  # the input of Pad with the constant
 
 @dataclass(frozen=True, slots=True)
 class Commuted:
-    """The changes to a Q/DQ op and a data-movement op that exchange places.
+    """The changes that exchange a Q/DQ op and an adjacent data-movement op.
 
     Attributes:
         attributes: the new attributes of the Q/DQ op.
@@ -38,7 +38,7 @@ class Commuted:
 
 
 def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
-    """The changes to a Q/DQ op and an adjacent data-movement op that exchange places; None if the two do not commute."""
+    """The changes that exchange a Q/DQ op and an adjacent data-movement op; None if the two do not commute."""
     rule, other = rule_of(qdq_op), rule_of(data_movement)
     if not isinstance(rule, QdqOp) or other is None or not data_movement.inputs:
         return None
@@ -47,7 +47,7 @@ def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
         return None
     integers = qdq_op.inputs[0] if isinstance(rule, Dequantize) else qdq_op.outputs[0]
     dtype = integers.dtype if integers is not None else None
-    if dtype is None or not _moves_type(data_movement, dtype):
+    if dtype is None or not _supports_type(data_movement, dtype):
         return None
     if isinstance(other, View):
         return _commute_with_view(qdq_op, rule, data_movement, other)
@@ -59,7 +59,7 @@ def commute(qdq_op: Op, data_movement: Op) -> Commuted | None:
 
 
 def _commute_with_view(qdq_op: Op, rule: QdqOp, view: Op, view_rule: View) -> Commuted | None:
-    """The Q/DQ op with its axis behind the view op; scales in blocks have all axes, so each axis has to stay one."""
+    """The Q/DQ op with its axis as the view op maps it; a blocked scale requires that the view op keeps every axis."""
     axis = rule.axis(qdq_op)
     if axis is None:
         return Commuted(dict(qdq_op.attributes))
@@ -93,7 +93,7 @@ def _commute_with_pad(qdq_op: Op, pad: Op, dtype: DType) -> Commuted | None:
     return Commuted(dict(qdq_op.attributes), (), (_PAD_VALUE, zero))
 
 
-def _moves_type(data_movement: Op, dtype: DType) -> bool:
+def _supports_type(data_movement: Op, dtype: DType) -> bool:
     """Whether every runtime has the data-movement op for integers of this type."""
     if dtype.bits >= _BYTE and not dtype.is_float:
         return True

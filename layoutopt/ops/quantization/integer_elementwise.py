@@ -19,7 +19,7 @@ from layoutopt.ops.interfaces.axis_letters import feature_map_letters
 from layoutopt.ops.interfaces.numerics import QuantizedOp, SaturatingOp
 from layoutopt.ops.operands import rank_of, shape_of
 from layoutopt.ops.padding_transfer import PADDING_KEPT, PaddingTransfer
-from layoutopt.ops.pool import Spatial
+from layoutopt.ops.pool import SpatialRule
 from layoutopt.ops.quantization.qdq_ops import is_absent_or_zero
 from layoutopt.ops.signatures import Inapplicable, X, Y, estimated_volume, is_canonical
 
@@ -52,7 +52,7 @@ class IntegerElementwise(Elementwise, QuantizedOp):
         )
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        """Zero stays zero if nothing broadcasts over it and all zero points are zero."""
+        """Zero if the op maps zero to zero, no operand broadcasts and all zero points are zero; else finite."""
         y = op.outputs[0]
         tensors = [op.inputs[index] for index in self._TENSORS[op.op_type]]
         same = all(value is not None and y is not None and value.shape == y.shape for value in tensors)
@@ -102,10 +102,10 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QLinearSoftmax",)
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis; before opset 13 all axes from it on are flattened."""
+        """The axes of x and y; Inapplicable before opset 13 if axes behind the op's axis have several elements."""
         behind = shape_of(op.inputs[0])[self.axis(op) + 1 :]
         flattened = op.integer("opset", 13) < 13 and any(dim != 1 for dim in behind)
-        return Inapplicable("before opset 13 it works along several axes") if flattened else super().axes(op)
+        return Inapplicable("before opset 13 it normalises over several axes") if flattened else super().axes(op)
 
     @override
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
@@ -119,33 +119,33 @@ class IntegerSoftmax(OneAxis, QuantizedOp, SaturatingOp):
             AxiswiseRule.lower(self, op, build)
 
 
-class ChannelsAnywhere(Spatial, QuantizedOp):
+class ChannelsFirstOrLast(SpatialRule, QuantizedOp):
     """An op on images that may be channels-last."""
 
     def roles(self, op: Op) -> Mapping[str, Slot]:
         """No roles for channels-last ops, so no kernel of a target matches."""
-        return {} if self.is_last(op) else {"x": X, "y": Y}
+        return {} if self.is_channels_last(op) else {"x": X, "y": Y}
 
-    def spatial(self, op: Op) -> range:
+    def spatial_axes(self, op: Op) -> range:
         """The spatial axes."""
         rank = op.inputs[0].rank if op.inputs[0] is not None else None
-        return range(1, (rank or 2) - 1) if self.is_last(op) else range(2, rank or 2)
+        return range(1, (rank or 2) - 1) if self.is_channels_last(op) else range(2, rank or 2)
 
-    def is_last(self, op: Op) -> bool:
+    def is_channels_last(self, op: Op) -> bool:
         """Whether channels are the last axis."""
         return bool(op.integer("channels_last"))
 
     @override
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:
-        return feature_map_letters(op, X, Y, is_channels_last=self.is_last(op))
+        return feature_map_letters(op, X, Y, is_channels_last=self.is_channels_last(op))
 
     @override
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        return "a spatial axis cannot be blocked" if axis in self.spatial(op) else ""
+        return "a spatial axis cannot be blocked" if axis in self.spatial_axes(op) else ""
 
 
 @register
-class IntegerPooling(ChannelsAnywhere):
+class IntegerPooling(ChannelsFirstOrLast):
     """Averages of integers, quantised again."""
 
     family = "pooling"
@@ -159,7 +159,7 @@ class IntegerPooling(ChannelsAnywhere):
 
 
 @register
-class MaxPoolingChannelsLast(ChannelsAnywhere):
+class MaxPoolingChannelsLast(ChannelsFirstOrLast):
     """The largest integer of a window, on (N, *spatial, C)."""
 
     family = "pooling"
@@ -167,5 +167,5 @@ class MaxPoolingChannelsLast(ChannelsAnywhere):
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::NhwcMaxPool",)
 
     @override
-    def is_last(self, op: Op) -> bool:
+    def is_channels_last(self, op: Op) -> bool:
         return True

@@ -41,9 +41,9 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         factors: the inputs that are a and b.
         zero_points: the inputs that are their zero points.
         bias: the input that is the bias, if the op has one.
-        result_zero: the input that is the zero point of the result, if the op has one.
-        numbers: the inputs that are scales and zero points of a and of the result.
-        columns: the inputs that are scales and zero points of b, which may be vectors.
+        result_zero_point: the input that is the zero point of the result, if the op has one.
+        per_tensor_inputs: the inputs that are scales and zero points of a and of the result.
+        per_column_inputs: the inputs that are scales and zero points of b, which may be vectors.
     """
 
     family = "matmul"
@@ -55,9 +55,9 @@ class IntegerProduct(LayoutRule, QuantizedOp):
     factors: ClassVar[tuple[int, int]] = (0, 3)
     zero_points: ClassVar[tuple[int, int]] = (2, 5)
     bias: ClassVar[int | None] = None
-    result_zero: ClassVar[int | None] = None
-    numbers: ClassVar[tuple[int, ...]]
-    columns: ClassVar[tuple[int, ...]]
+    result_zero_point: ClassVar[int | None] = None
+    per_tensor_inputs: ClassVar[tuple[int, ...]]
+    per_column_inputs: ClassVar[tuple[int, ...]]
 
     @override
     def roles(self, op: Op) -> Mapping[str, Slot]:
@@ -70,38 +70,38 @@ class IntegerProduct(LayoutRule, QuantizedOp):
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
         """The known formats, canonical for the other operands."""
-        if reason := self._unknown(op):
+        if reason := self._inapplicability(op):
             return Inapplicable(reason)
         for slot, format in known.items():
             if slot not in self.roles(op).values():
                 return Inapplicable(f"{slot} is not a matrix")
             if any(axis < format.rank - 2 for axis in format.blocked_axes):
                 return Inapplicable("a batch axis cannot be blocked")
-        if not self._is_summed_alike(op) and any(format.blocked_axes for format in known.values()):
+        if not self._is_depth_known(op) and any(format.blocked_axes for format in known.values()):
             return Inapplicable("the extent of the summed axis is unknown")
         return signature_of(op, known)
 
-    def _is_summed_alike(self, op: Op) -> bool:
+    def _is_depth_known(self, op: Op) -> bool:
         """Whether K is a number, so that padding can be cut."""
         (_, ka), (kb, _) = self.axes(op)
         a, b = (shape_of(op.inputs[index]) for index in self.factors)
         return isinstance(a[ka], int) and isinstance(b[kb], int)
 
-    def _unknown(self, op: Op) -> str:
-        """The reason why the operands have no formats but canonical ones; empty if there is none."""
+    def _inapplicability(self, op: Op) -> str:
+        """The reason why the operands have canonical formats only; empty if there is none."""
         shapes = [shape_of(op.operand(slot)) for slot in self.roles(op).values()]
         (m, _), (_, n) = self.axes(op)
         if shapes[0][m] != shapes[2][-2] or shapes[1][n] != shapes[2][-1]:
             return "rows and columns of the operands may differ from those of the result"
-        for index in (*self.numbers, *self.columns):
-            value = self.given(op, index)
-            if not is_per_tensor(value) and (index not in self.columns or value is None or value.rank != 1):
+        for index in (*self.per_tensor_inputs, *self.per_column_inputs):
+            value = self.optional_input(op, index)
+            if not is_per_tensor(value) and (index not in self.per_column_inputs or value is None or value.rank != 1):
                 return "a scale or zero point is neither a scalar nor a vector along the columns of b"
-        bias = self.given(op, self.bias)
+        bias = self.optional_input(op, self.bias)
         return "the shape of the bias is unknown" if bias is not None and bias.static_shape is None else ""
 
-    def given(self, op: Op, index: int | None) -> Value | None:
-        """An input that may be absent."""
+    def optional_input(self, op: Op, index: int | None) -> Value | None:
+        """An input; None if it is absent."""
         return op.inputs[index] if index is not None and index < len(op.inputs) else None
 
     def axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -114,7 +114,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return a, b
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Sums over zeros are zero; padding of rows and columns is any number, but finite after it is rounded."""
+        """Zero for sums over zeros; for padding of rows and columns any number, finite if the result has few bits."""
         if any(state for index, state in enumerate(inputs) if index not in self.factors):
             return None
         (_, ka), (kb, _) = self.axes(op)
@@ -125,10 +125,10 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         ]
         if ka in of_a and kb in of_b and not any(zeros):
             return None
-        clean = all(zeros) and self.given(op, self.bias) is None
-        if self.result_zero is not None and self.given(op, self.result_zero) is not None:
-            return (Padding.ZERO if clean and is_absent_or_zero(op, self.result_zero) else Padding.FINITE,)
-        return (Padding.ZERO if clean else Padding.ANY,)
+        is_zero = all(zeros) and self.optional_input(op, self.bias) is None
+        if self.result_zero_point is not None and self.optional_input(op, self.result_zero_point) is not None:
+            return (Padding.ZERO if is_zero and is_absent_or_zero(op, self.result_zero_point) else Padding.FINITE,)
+        return (Padding.ZERO if is_zero else Padding.ANY,)
 
     def lower(self, op: Op, build: Builder) -> None:
         """The canonical product on padded matrices; operands with different padding are brought to the same extents."""
@@ -147,11 +147,11 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         if isinstance(columns, int):
             b = build.resize_axis(b, n, columns)
         inputs[first], inputs[second] = a, b
-        for index in self.columns:
-            vector = self.given(op, index)
+        for index in self.per_column_inputs:
+            vector = self.optional_input(op, index)
             if vector is not None and not is_per_tensor(vector) and isinstance(columns, int):
                 inputs[index] = build.resize_axis(present(inputs[index]), 0, columns)
-        bias = self.given(op, self.bias)
+        bias = self.optional_input(op, self.bias)
         if bias is not None and bias.shape is not None and self.bias is not None:
             targets = y_shape[len(y_shape) - len(bias.shape) :]
             for axis, (dim, target) in enumerate(zip(bias.shape, targets, strict=True)):
@@ -174,9 +174,9 @@ class QLinearMatMul(IntegerProduct):
     """Integers of few bits in and out."""
 
     ops: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
-    result_zero = 7
-    numbers = (1, 2, 6, 7)
-    columns = (4, 5)
+    result_zero_point = 7
+    per_tensor_inputs = (1, 2, 6, 7)
+    per_column_inputs = (4, 5)
 
 
 @register
@@ -189,8 +189,8 @@ class MatMulInteger(IntegerProduct):
     )
     factors = (0, 1)
     zero_points = (2, 3)
-    numbers = (2,)
-    columns = (3,)
+    per_tensor_inputs = (2,)
+    per_column_inputs = (3,)
 
 
 @register
@@ -199,14 +199,14 @@ class QGemm(IntegerProduct):
 
     ops: ClassVar[tuple[str, ...]] = ("com.microsoft::QGemm",)
     bias = 6
-    result_zero = 8
-    numbers = (1, 2, 7, 8)
-    columns = (4, 5)
+    result_zero_point = 8
+    per_tensor_inputs = (1, 2, 7, 8)
+    per_column_inputs = (4, 5)
 
 
 @register
 class PackedProduct(AxiswiseRule, QuantizedOp):
-    """Rows times a matrix that only the kernel can read, or rows that are quantised together.
+    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
 
     a (..., M, K)  ->  y (..., M, N). All other operands stay canonical.
     """
@@ -221,7 +221,7 @@ class PackedProduct(AxiswiseRule, QuantizedOp):
     ranks = MappingProxyType({X: 2, Y: 2})
 
     def padding_of(self, kind: str) -> PaddingTransfer:
-        """Rows that are quantised together share one range, so their padding must be zero."""
+        """The transfer; DynamicQuantizeMatMul computes one range for all rows, so their padding must be zero."""
         return PaddingTransfer(Padding.ANY, None, None) if kind.endswith("DynamicQuantizeMatMul") else self.padding
 
     @override

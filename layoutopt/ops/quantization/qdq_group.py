@@ -28,7 +28,7 @@ class QdqGroups:
     """The QDQ groups of some graphs.
 
     Attributes:
-        integer_ops: the op on integers that a kernel computes, by the op of its group; it is in no graph.
+        integer_ops: the integer op that a kernel computes, by the op of its group; no graph contains it.
         fused: the Q/DQ ops and activations that the kernels compute too, at no cost of their own.
         inner: the uses inside of groups, each as an op and an input index.
     """
@@ -74,7 +74,7 @@ def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool
 
 
 def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqGroups) -> None:
-    taken: set[tuple[Op, int]] = set()
+    integer_reads: set[tuple[Op, int]] = set()
     for op in graph.ops:
         for index, value in enumerate(op.inputs):
             if value is None or value.is_constant:
@@ -87,12 +87,12 @@ def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqG
             groups.integer_ops[op] = group.integer
             groups.fused.update(group.epilogue)
             groups.inner.update((each, 0) for each in group.epilogue)
-            taken.update((op, index) for index in group.reads)
+            integer_reads.update((op, index) for index in group.reads)
     for op in graph.ops:
         result = op.outputs[0] if is_dequantizer(op) else None
         if result is not None and not graph.is_output(result):
             uses = graph.uses(result)
-            if uses and all((use.op, use.index) in taken for use in uses):
+            if uses and all((use.op, use.index) in integer_reads for use in uses):
                 groups.fused.add(op)
 
 
@@ -114,23 +114,23 @@ def _group(graph: Graph, op: Op) -> _Group | None:
     computed = [index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant]
     if not dequantizers:
         return None
-    ends = list(_ends(graph, op)) if all(index in dequantizers for index in computed) else []
+    epilogues = list(_epilogues(graph, op)) if all(index in dequantizers for index in computed) else []
     roles = rule.roles(op)
     if "b" in roles or rule.is_anchor:
         first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
         if second not in dequantizers:
             return None
         if first not in dequantizers:
-            dequantizers, ends = {second: dequantizers[second]}, []
-    elif not ends:
+            dequantizers, epilogues = {second: dequantizers[second]}, []
+    elif not epilogues:
         return None
     inputs, outputs = list(op.inputs), list(op.outputs)
     for index, qdq_op in dequantizers.items():
         inputs[index] = qdq_op.inputs[0]
-    for number, chain in ends:
+    for number, chain in epilogues:
         outputs[number] = chain[-1].outputs[0]
     integer = op.copy(tuple(inputs), tuple(outputs))
-    return _Group(integer, tuple(dequantizers), tuple(each for _, chain in ends for each in chain))
+    return _Group(integer, tuple(dequantizers), tuple(each for _, chain in epilogues for each in chain))
 
 
 def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
@@ -140,20 +140,20 @@ def _dequantizers(graph: Graph, op: Op) -> Iterator[Op | None]:
         yield producer if is_dequantizer(producer) else None
 
 
-def _ends(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
-    """The index of every output, and its activations and QuantizeLinear; nothing if an output has another reader."""
-    ends = []
+def _epilogues(graph: Graph, op: Op) -> Iterator[tuple[int, list[Op]]]:
+    """The index of every output, with its activations and QuantizeLinear; empty if an output has another reader."""
+    epilogues = []
     for number, value in enumerate(op.outputs):
         if value is None:
             continue
-        chain = _chain(graph, value)
+        chain = _epilogue(graph, value)
         if chain is None:
             return
-        ends.append((number, chain))
-    yield from ends
+        epilogues.append((number, chain))
+    yield from epilogues
 
 
-def _chain(graph: Graph, value: Value) -> list[Op] | None:
+def _epilogue(graph: Graph, value: Value) -> list[Op] | None:
     """The ops from a value to its QuantizeLinear; None if a value between has another reader."""
     chain: list[Op] = []
     while True:
@@ -172,7 +172,7 @@ def _chain(graph: Graph, value: Value) -> list[Op] | None:
 def with_unified_formats(
     graphs: Iterable[Graph], groups: QdqGroups, signatures: Mapping[Op, Signature]
 ) -> dict[Op, Signature]:
-    """The signatures with one format on both sides of each inner read, where two formats are the same bytes.
+    """The signatures with one format on both sides of each inner use, where two formats are the same bytes.
 
     An op that accepts any format takes the format of its neighbour: a DequantizeLinear that of its reader, others that of
     their input.

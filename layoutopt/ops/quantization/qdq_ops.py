@@ -81,13 +81,13 @@ class QdqOp(AxiswiseRule, QuantizedOp):
     def axes(self, op: Op) -> Axes | Inapplicable:
         """y has the axes of x; the scale and the zero point have one of them if per axis, all of them if blocked."""
         x, scale = present(op.inputs[0]), rank_of(op.inputs[SCALE])
-        every = tuple(range(rank_of(x)))
-        axes = {X: every, Y: every}
+        all_axes = tuple(range(rank_of(x)))
+        axes = {X: all_axes, Y: all_axes}
         axis = self.axis(op)
         if axis is not None:
             if not op.domain and op.version < _PER_AXIS_OPSET:
                 return Inapplicable("quantisation per axis requires opset 13")
-            own = (axis,) if self.is_per_axis(op) else every
+            own = (axis,) if self.is_per_axis(op) else all_axes
             if not self.is_per_axis(op) and not x.is_constant:
                 # The default optimisations of onnxruntime move a Transpose of x past the op, which then has x and the
                 # scales in different orders of axes.
@@ -99,12 +99,12 @@ class QdqOp(AxiswiseRule, QuantizedOp):
         return axes
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Blocked quantisation excludes a blocked format of its axis."""
+        """The reason why the axis of blocked quantisation cannot be blocked; empty for other axes."""
         is_blocked = axis == self.axis(op) and not self.is_per_axis(op)
         return "an axis with blocked quantisation cannot be blocked" if is_blocked else ""
 
     def is_layout_agnostic(self, op: Op, signature: Signature) -> bool:
-        """False if the scale runs along an axis of several physical dimensions."""
+        """Whether the scale runs along an axis of one physical dimension, or is per tensor."""
         storage = signature.inputs[0]
         if storage is None or is_canonical(signature):
             return True
@@ -158,15 +158,15 @@ class Quantize(QdqOp):
     padding = PaddingTransfer(Padding.ZERO, Padding.FINITE, Padding.FINITE, "the zero point")
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """Zero becomes the zero point. Integers of at most 16 bits are finite for every input."""
+        """Zero if zero is quantised to zero; finite for integers of at most 16 bits, or for finite inputs; else any."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
         is_positive = scale is not None and bool((scale.astype(np.float64) > 0).all())
         if inputs[0] is Padding.ZERO and is_positive and is_absent_or_zero(op, ZERO_POINT):
             return (Padding.ZERO,)
-        saturates = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not Padding.ANY
-        return (Padding.FINITE if saturates or is_small_integer(op.outputs[0]) else Padding.ANY,)
+        is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not Padding.ANY
+        return (Padding.FINITE if is_bounded or is_small_integer(op.outputs[0]) else Padding.ANY,)
 
     def _scale_and_zero_point(self, op: Op, build: Builder) -> Sequence[Value | None]:
         """Scale and zero point along the padded axis; a constant scale is padded with ones, since the op divides by it."""

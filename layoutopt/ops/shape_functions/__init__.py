@@ -1,4 +1,4 @@
-"""Shape functions: how the types and extents of results follow from those of operands, one function per kind of op.
+"""Shape functions: the types and extents of results as functions of those of the operands, one function per op type.
 
     shapes            extents of results, as expressions in the extents of the operands
     elements          elements of small integer tensors, such as the arithmetic that exporters do on shapes
@@ -7,18 +7,26 @@
 For an operator without a function here, `inference` calls onnx's inference of a single node.
 """
 
-from layoutopt.ops.shape_functions.elements import MOST, array_of, elements_of
-from layoutopt.ops.shape_functions.node import ContradictionError, Dims, Elements, Known, Node, Operand, as_elements
+from layoutopt.ops.shape_functions.elements import MAX_ELEMENTS, array_of, elements_of
+from layoutopt.ops.shape_functions.node import (
+    ContradictionError,
+    Dims,
+    Elements,
+    MaybeExtent,
+    Node,
+    Operand,
+    as_elements,
+)
 from layoutopt.ops.shape_functions.shapes import shapes_of
 from layoutopt.ops.shape_functions.type_functions import Equivalent, Result, TypeFunction, results_of, type_function
 
 __all__ = [
-    "MOST",
+    "MAX_ELEMENTS",
     "ContradictionError",
     "Dims",
     "Elements",
     "Equivalent",
-    "Known",
+    "MaybeExtent",
     "Node",
     "Operand",
     "Result",

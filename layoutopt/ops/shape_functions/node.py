@@ -1,4 +1,4 @@
-"""An op as type functions see it: its attributes, and the types and small contents of its operands."""
+"""The argument of type functions: an op with its attributes, and the types and small constants of its operands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ import numpy as np
 from layoutopt.formats import Extent
 from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 
-Known: TypeAlias = Extent | None
-"""An extent, or an element of an integer tensor; None where nothing is known of it."""
+MaybeExtent: TypeAlias = Extent | None
+"""An extent, or an element of an integer tensor; None if it is unknown."""
 
 Extents: TypeAlias = tuple[Extent, ...]
-"""The extents of an operand; one of which nothing is known has a name of its own."""
+"""The extents of an operand; an unknown extent has a unique name."""
 
-Dims: TypeAlias = tuple[Known, ...]
+Dims: TypeAlias = tuple[MaybeExtent, ...]
 """The extents of a result."""
 
 Elements: TypeAlias = Array
-"""The elements of a small integer tensor, of its shape: objects that are `Known`."""
+"""The elements of a small integer tensor, of its shape: objects that are `MaybeExtent`."""
 
 
 class ContradictionError(Exception):
@@ -38,14 +38,14 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def require(is_consistent: bool, what: str) -> None:
+def require(is_consistent: bool, fault: str) -> None:
     """Check a condition that holds for every op that can run.
 
     Raises:
         ContradictionError: it does not hold.
     """
     if not is_consistent:
-        raise ContradictionError(what)
+        raise ContradictionError(fault)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Operand:
 
     Attributes:
         type: its type.
-        elements: the elements of a small tensor of whole numbers; None where nothing is known of them.
+        elements: the elements of a small tensor of integers; None if they are unknown.
         array: the elements of a small constant of any type.
     """
 
@@ -69,7 +69,7 @@ class Operand:
         return None if shape is None else tuple(map(Extent.of, shape))
 
     def is_same(self, other: "Operand") -> bool:
-        """Whether the same is known of another operand."""
+        """Whether another operand has the same type and the same known elements."""
         if self.type != other.type or (self.elements is None) != (other.elements is None):
             return False
         if self.elements is not None and other.elements is not None:
@@ -80,13 +80,13 @@ class Operand:
 
     @property
     def dtype(self) -> DType | None:
-        """The element type; None for what is no tensor."""
+        """The element type; None if the operand is no tensor."""
         return self.type.dtype if isinstance(self.type, TensorType) else None
 
 
 @dataclass(slots=True)
 class Node:
-    """An op between its operands.
+    """An op with the types of its operands.
 
     Attributes:
         op_type: the operator.
@@ -94,7 +94,7 @@ class Node:
         version: the opset of the domain.
         attributes: attributes as python values.
         operands: the inputs, None where one is absent.
-        outputs: whether there is each of the outputs.
+        outputs: for each output, whether it is present.
         bounds: lower bounds of named dimensions, where these are above 1.
         has_used_bounds: whether a type function has read the bounds.
     """
@@ -117,8 +117,8 @@ class Node:
         """An input; None if it is absent."""
         return self.operands[index] if index < len(self.operands) else None
 
-    def has(self, index: int) -> bool:
-        """Whether there is such an input."""
+    def has_input(self, index: int) -> bool:
+        """Whether the input is present."""
         return self.operand(index) is not None
 
     def shape(self, index: int) -> Extents | None:
@@ -136,7 +136,7 @@ class Node:
         operand = self.operand(index)
         return None if operand is None else operand.array
 
-    def vector(self, index: int) -> list[Known] | None:
+    def vector(self, index: int) -> list[MaybeExtent] | None:
         """The elements of an input that is a list, or one number."""
         found = self.elements(index)
         return None if found is None else list(found.reshape(-1))
@@ -147,7 +147,7 @@ class Node:
             value = self.attributes[name]
             return [int(value)] if isinstance(value, int) else [int(each) for each in value]
         vector = self.vector(index)
-        found = numbers(None if vector is None else tuple(vector))
+        found = as_integers(None if vector is None else tuple(vector))
         return None if found is None else list(found)
 
     def low(self, extent: Extent) -> int | None:
@@ -155,36 +155,36 @@ class Node:
         self.has_used_bounds = True
         return extent.low(self.bounds, 1)
 
-    def below(self, one: Extent, other: Extent) -> bool:
-        """Whether one extent is surely not above another."""
+    def is_at_most(self, one: Extent, other: Extent) -> bool:
+        """Whether one extent is at most another for all sizes of dimensions."""
         low = self.low(other - one)
         return low is not None and low >= 0
 
 
 def as_elements(array: Array) -> Elements | None:
-    """The elements of a constant, if they are whole numbers."""
+    """The elements of a constant, if they are integers."""
     if array.dtype.kind not in "iubf":
         return None
     if array.dtype.kind == "f" and not (np.isfinite(array).all() and np.array_equal(array, np.rint(array))):
         return None
-    return objects([Extent.of(int(each)) for each in array.reshape(-1)], array.shape)
+    return element_array([Extent.of(int(each)) for each in array.reshape(-1)], array.shape)
 
 
-def objects(items: Sequence[Known], shape: tuple[int, ...]) -> Elements:
-    """An array of these elements."""
+def element_array(items: Sequence[MaybeExtent], shape: tuple[int, ...]) -> Elements:
+    """An array of objects with these elements and this shape."""
     result = np.empty(len(items), dtype=object)
     result[:] = items
     return result.reshape(shape)
 
 
-def numbers(dims: Dims | None) -> tuple[int, ...] | None:
-    """Extents as numbers; None if not all are."""
+def as_integers(dims: Dims | None) -> tuple[int, ...] | None:
+    """Extents as numbers; None if one is symbolic or unknown."""
     found = [None if dim is None else dim.number for dim in dims or ()]
     known = tuple(number for number in found if number is not None)
     return known if dims is not None and len(known) == len(found) else None
 
 
-def times(dims: Iterable[Extent]) -> Extent:
+def product_of(dims: Iterable[Extent]) -> Extent:
     """The product of extents."""
     return prod(dims, start=Extent.of(1))
 
@@ -194,13 +194,13 @@ __all__ = [
     "Dims",
     "Elements",
     "Extents",
-    "Known",
+    "MaybeExtent",
     "Node",
     "Operand",
     "as_elements",
+    "as_integers",
     "axis_of",
-    "numbers",
-    "objects",
+    "element_array",
+    "product_of",
     "require",
-    "times",
 ]

@@ -1,10 +1,10 @@
-"""The extents of results where onnx leaves them open because the operands' are symbolic.
+"""The extents of results that onnx does not infer because extents of the operands are symbolic.
 
     Conv        (x + pads - window) // stride + 1          Reshape      the elements of its target, -1 as the quotient
-    Concat      the sum                                    Slice        end - start, where both are surely inside
-    Resize      the sizes, or whole multiples              ...
+    Concat      the sum                                    Slice        end - start, if both are inside for all sizes
+    Resize      the sizes, or integer multiples            ...
 
-Every rule gives an extent only where it holds for all sizes that the node can be run with.
+A shape function returns an extent only if it holds for all sizes that the node can run with.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,23 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Extent
-from layoutopt.ops.shape_functions.node import Dims, Extents, Known, Node, axis_of, numbers, require, times
+from layoutopt.ops.shape_functions.node import (
+    Dims,
+    Extents,
+    MaybeExtent,
+    Node,
+    as_integers,
+    axis_of,
+    product_of,
+    require,
+)
 
-Rule: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
+ShapeFunction: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
 """Returns the shapes of the outputs; None if they are unknown."""
 
-RULES: dict[str, Rule] = {}
+FUNCTIONS: dict[str, ShapeFunction] = {}
 
-_FAR = (1 << 31) - 1  # an end of a Slice from here on means all
+_FAR = (1 << 31) - 1  # an end of a Slice that is this large stands for the extent
 
 
 def shapes_of(node: Node) -> list[Dims | None]:
@@ -31,15 +40,15 @@ def shapes_of(node: Node) -> list[Dims | None]:
     Raises:
         ContradictionError: the operands or attributes contradict each other.
     """
-    rule = RULES.get(node.op_type)
-    found = rule(node) if rule is not None else None
+    function = FUNCTIONS.get(node.op_type)
+    found = function(node) if function is not None else None
     return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
 
 
-def _rule(*op_types: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(op_types, rule))
-        return rule
+def _function_of(*op_types: str) -> Callable[[ShapeFunction], ShapeFunction]:
+    def register(function: ShapeFunction) -> ShapeFunction:
+        FUNCTIONS.update(dict.fromkeys(op_types, function))
+        return function
 
     return register
 
@@ -48,18 +57,18 @@ def _rule(*op_types: str) -> Callable[[Rule], Rule]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
-    """A window along one axis: its stride, the places that it spans, and the padding on both sides; None for `SAME`."""
+class _Window:
+    """A window along one axis: its stride, the elements that it spans, and the padding on both sides; None for `SAME`."""
 
     stride: int
-    reach: int
-    around: int | None
+    span: int
+    padding: int | None
 
 
-def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
+def _axes(node: Node, w: Extents | None, count: int) -> list[_Window] | None:
     """The windows along the axes of an image, from attributes and the extents of filters."""
     attributes = node.attributes
-    kernel = attributes.get("kernel_shape") or numbers(w[2:] if w else None)
+    kernel = attributes.get("kernel_shape") or as_integers(w[2:] if w else None)
     if kernel is None:
         return None
     strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
@@ -68,7 +77,7 @@ def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
     require(all(len(each) == count for each in (kernel, strides, dilations)), "windows of another rank than the image")
     require(all(stride > 0 for stride in strides), "a stride that is not positive")
     return [
-        _Axis(
+        _Window(
             strides[axis],
             (kernel[axis] - 1) * dilations[axis] + 1,
             None if auto.startswith("SAME") else pads[axis] + pads[axis + count] if auto == "NOTSET" else 0,
@@ -77,7 +86,7 @@ def _axes(node: Node, w: Extents | None, count: int) -> list[_Axis] | None:
     ]
 
 
-@_rule("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool")
+@_function_of("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool")
 def _windows(node: Node) -> Sequence[Dims | None] | None:
     x = node.shape(0)
     pools = "Pool" in node.op_type
@@ -90,14 +99,14 @@ def _windows(node: Node) -> Sequence[Dims | None] | None:
     require(w is None or len(w) > 0, "a filter without axes")
     sizes = (
         (size + (axis.stride - 1)) // axis.stride
-        if axis.around is None
-        else (size + (axis.around - axis.reach)) // axis.stride + 1
+        if axis.padding is None
+        else (size + (axis.padding - axis.span)) // axis.stride + 1
         for size, axis in zip(x[2:], axes, strict=True)
     )
     return [(x[0], x[1] if w is None else w[0], *sizes)] * len(node.outputs)
 
 
-@_rule("ConvTranspose")
+@_function_of("ConvTranspose")
 def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
     x, w = node.shape(0), node.shape(1)
     if x is None or w is None or node.attributes.get("output_shape"):
@@ -108,13 +117,13 @@ def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
     more = node.attributes.get("output_padding", [0] * len(axes))
     require(len(more) == len(axes) and len(w) > 1, "filters of another rank than the image")
     sizes = (
-        size * axis.stride if axis.around is None else (size - 1) * axis.stride + (extra + axis.reach - axis.around)
+        size * axis.stride if axis.padding is None else (size - 1) * axis.stride + (extra + axis.span - axis.padding)
         for size, axis, extra in zip(x[2:], axes, more, strict=True)
     )
     return [(x[0], w[1] * node.attributes.get("group", 1), *sizes)]
 
 
-@_rule("DepthToSpace", "SpaceToDepth")
+@_function_of("DepthToSpace", "SpaceToDepth")
 def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
     x, block = node.shape(0), node.attributes.get("blocksize", 1)
     if x is None or len(x) != 4:
@@ -126,46 +135,46 @@ def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
     return [(n, c * (block * block), h // block, w // block)]
 
 
-# --- the same elements under other extents -----------------------------------------------------------------------------
+# --- reshapes ----------------------------------------------------------------------------------------------------------
 
 
-@_rule("Reshape")
+@_function_of("Reshape")
 def _reshaped(node: Node) -> Sequence[Dims | None] | None:
     """The target shape; at most one extent, -1 or an unknown one, is the quotient of the elements by the other extents."""
     x, target = node.shape(0), node.vector(1)
     if target is None:
         return None
     copied = not node.attributes.get("allowzero")
-    dims: list[Known] = []
+    dims: list[MaybeExtent] = []
     for axis, dim in enumerate(target):
         if dim is not None and dim.number == 0 and copied:
             dims.append(x[axis] if x is not None and axis < len(x) else None)
         else:
-            dims.append(dim if dim is not None and node.below(Extent.of(0), dim) else None)
+            dims.append(dim if dim is not None and node.is_at_most(Extent.of(0), dim) else None)
     return [tuple(dims) if x is None else _completed(x, dims)]
 
 
-def _completed(x: Extents, dims: list[Known]) -> Dims:
+def _completed(x: Extents, dims: list[MaybeExtent]) -> Dims:
     """The extents with a single missing one computed from the number of elements."""
-    rest = times(dim for dim in dims if dim is not None)
+    rest = product_of(dim for dim in dims if dim is not None)
     if dims.count(None) == 1 and rest.number != 0:
-        dims[dims.index(None)] = times(x) // rest
+        dims[dims.index(None)] = product_of(x) // rest
     return tuple(dims)
 
 
-@_rule("Flatten")
+@_function_of("Flatten")
 def _flattened(node: Node) -> Sequence[Dims | None] | None:
     x = node.shape(0)
     if x is None:
         return None
     axis = node.attributes.get("axis", 1)
-    return [(times(x[:axis]), times(x[axis:]))]
+    return [(product_of(x[:axis]), product_of(x[axis:]))]
 
 
-# --- more or fewer elements --------------------------------------------------------------------------------------------
+# --- selection and repetition ------------------------------------------------------------------------------------------
 
 
-@_rule("Compress")
+@_function_of("Compress")
 def _compressed(node: Node) -> Sequence[Dims | None] | None:
     """The extents of the input; the extent along the axis, the number of selected elements, is unknown."""
     x, axis = node.shape(0), node.attributes.get("axis")
@@ -175,7 +184,7 @@ def _compressed(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(None if position == along else dim for position, dim in enumerate(x))]
 
 
-@_rule("Expand")
+@_function_of("Expand")
 def _expanded(node: Node) -> Sequence[Dims | None] | None:
     x, target = node.shape(0), node.vector(1)
     if x is None or target is None:
@@ -186,7 +195,7 @@ def _expanded(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(_broadcast(a, b) for a, b in pairs)]
 
 
-def _broadcast(a: Known, b: Known) -> Known:
+def _broadcast(a: MaybeExtent, b: MaybeExtent) -> MaybeExtent:
     """The broadcast extent: two extents are equal or one is 1, so a number other than 1 is the result."""
     for this, other in ((a, b), (b, a)):
         if this is not None and this.number == 1:
@@ -197,7 +206,7 @@ def _broadcast(a: Known, b: Known) -> Known:
     return a if a == b else None
 
 
-@_rule("Tile")
+@_function_of("Tile")
 def _tiled(node: Node) -> Sequence[Dims | None] | None:
     x, repeats = node.shape(0), node.vector(1)
     if x is None or repeats is None or len(x) != len(repeats):
@@ -205,37 +214,37 @@ def _tiled(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(None if count is None else dim * count for dim, count in zip(x, repeats, strict=True))]
 
 
-@_rule("Pad")
+@_function_of("Pad")
 def _padded(node: Node) -> Sequence[Dims | None] | None:
     x = node.shape(0)
     name = "pads" if "pads" in node.attributes else "paddings"
-    pads: list[Known] | None = [Extent.of(number) for number in node.attributes.get(name, [])] or node.vector(1)
-    axes = node.integers(3) if node.has(3) else list(range(len(x or ())))
+    pads: list[MaybeExtent] | None = [Extent.of(number) for number in node.attributes.get(name, [])] or node.vector(1)
+    axes = node.integers(3) if node.has_input(3) else list(range(len(x or ())))
     if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
-    dims: list[Known] = list(x)
+    dims: list[MaybeExtent] = list(x)
     for given, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         axis = axis_of(given, len(x))
         dims[axis] = None if before is None or after is None else x[axis] + before + after
     return [tuple(dims)]
 
 
-@_rule("Slice")
+@_function_of("Slice")
 def _sliced(node: Node) -> Sequence[Dims | None] | None:
     x = node.shape(0)
     starts, ends = (
         [Extent.of(number) for number in node.attributes[name]] if name in node.attributes else node.vector(index)
         for index, name in ((1, "starts"), (2, "ends"))
     )
-    given, counted = starts if starts is not None else ends, numbers(node.shape(1))
+    given, counted = starts if starts is not None else ends, as_integers(node.shape(1))
     if x is None or (given is None and not counted):
         return None
     count = len(given) if given is not None else counted[0] if counted else 0
-    axes = node.integers(3, "axes") if node.has(3) or "axes" in node.attributes else list(range(count))
-    steps = node.integers(4) if node.has(4) else [1] * count
+    axes = node.integers(3, "axes") if node.has_input(3) or "axes" in node.attributes else list(range(count))
+    steps = node.integers(4) if node.has_input(4) else [1] * count
     if axes is None:
         return None
-    dims: list[Known] = list(x)
+    dims: list[MaybeExtent] = list(x)
     lists = [each for each in (starts, ends, steps) if each is not None]
     require(all(len(each) == len(axes) for each in lists), "starts, ends, axes and steps of different lengths")
     require(steps is None or 0 not in steps, "a step of zero")
@@ -247,22 +256,22 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(dims)]
 
 
-def _length(node: Node, dim: Extent, start: Known, end: Known, step: int) -> Known:
-    """The number of elements between two places."""
+def _length(node: Node, dim: Extent, start: MaybeExtent, end: MaybeExtent, step: int) -> MaybeExtent:
+    """The number of elements of a range; None if it is unknown."""
     if start is None or end is None:
         return None
     if step < 0:
-        whole = start.number == -1 and end.number is not None and end.number <= -_FAR
-        return (dim - step - 1) // -step if whole else None
+        is_reversed = start.number == -1 and end.number is not None and end.number <= -_FAR
+        return (dim - step - 1) // -step if is_reversed else None
     first, last = _position(node, dim, start), _position(node, dim, end)
     if first is None or last is None:
         return None
-    ordered = first.number == 0 or last == dim or node.below(first, last)
+    ordered = first.number == 0 or last == dim or node.is_at_most(first, last)
     return (last - first + (step - 1)) // step if ordered else None
 
 
-def _position(node: Node, dim: Extent, position: Extent) -> Known:
-    """A place counted from the front, at most the end, if it is known to be inside or to be past the end.
+def _position(node: Node, dim: Extent, position: Extent) -> MaybeExtent:
+    """A position counted from the front and limited to the extent; None unless it is known whether it is inside.
 
     The extent of a tensor that has elements is at least the number that it is a multiple of.
     """
@@ -272,36 +281,36 @@ def _position(node: Node, dim: Extent, position: Extent) -> Known:
     if number is not None and abs(number) <= dim.factors[0]:
         return position if number >= 0 else dim + number
     if number is not None and number < 0:
-        return dim + number if node.below(Extent.of(-number), dim) else None
-    if not node.below(Extent.of(0), position):
+        return dim + number if node.is_at_most(Extent.of(-number), dim) else None
+    if not node.is_at_most(Extent.of(0), position):
         return None
-    return position if node.below(position, dim) else dim if node.below(dim, position) else None
+    return position if node.is_at_most(position, dim) else dim if node.is_at_most(dim, position) else None
 
 
-@_rule("Concat")
+@_function_of("Concat")
 def _joined(node: Node) -> Sequence[Dims | None] | None:
     shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
     if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
     along = axis_of(node.attributes.get("axis", 1), len(shapes[0]))
     positions = enumerate(zip(*shapes, strict=True))
-    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_plainness) for axis, dims in positions)]
+    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_text_order) for axis, dims in positions)]
 
 
-def _plainness(dim: Extent) -> tuple[bool, int]:
-    """Numbers come first, then what is short."""
+def _text_order(dim: Extent) -> tuple[bool, int]:
+    """The sort key of equal extents: numbers first, then short texts."""
     return dim.number is None, len(str(dim))
 
 
-@_rule("Split")
+@_function_of("Split")
 def _split(node: Node) -> Sequence[Dims | None] | None:
     x, count = node.shape(0), len(node.outputs)
     if not x:
         return None
     axis = axis_of(node.attributes.get("axis", 0), len(x))
-    sizes: list[Known] = [None] * count
+    sizes: list[MaybeExtent] = [None] * count
     dim = x[axis]
-    if "split" in node.attributes or node.has(1):
+    if "split" in node.attributes or node.has_input(1):
         given = [Extent.of(size) for size in node.attributes.get("split", [])] or node.vector(1)
         sizes = list(given) if given is not None and len(given) == count else sizes
     else:
@@ -310,14 +319,14 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(size if position == axis else old for position, old in enumerate(x)) for size in sizes]
 
 
-@_rule("Resize", "Upsample")
+@_function_of("Resize", "Upsample")
 def _resized(node: Node) -> Sequence[Dims | None] | None:
     x, attributes = node.shape(0), node.attributes
     if x is None:
         return None
     axes = [axis_of(axis, len(x)) for axis in attributes.get("axes", range(len(x)))]
-    dims: list[Known] = list(x)
-    if node.has(3):
+    dims: list[MaybeExtent] = list(x)
+    if node.has_input(3):
         sizes = node.vector(3)
         known = sizes is not None and len(sizes) == len(axes)
         if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -334,8 +343,8 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     return [tuple(dims)]
 
 
-def _scaled(dim: Extent, scale: float) -> Known:
-    """Rounded down, which floats do exactly for whole numbers and halves of halves."""
+def _scaled(dim: Extent, scale: float) -> MaybeExtent:
+    """The scaled extent, rounded down; known for integer scales and for inverse powers of two, which are exact."""
     if scale <= 0:
         return None
     if scale == int(scale):
@@ -344,7 +353,7 @@ def _scaled(dim: Extent, scale: float) -> Known:
     return dim // int(inverse) if inverse == int(inverse) and int(inverse).bit_count() == 1 else None
 
 
-@_rule("Col2Im")
+@_function_of("Col2Im")
 def _images(node: Node) -> Sequence[Dims | None] | None:
     x, image, block = node.shape(0), node.vector(1), node.integers(2)
     if x is None or len(x) != 3 or image is None or block is None:
@@ -353,27 +362,27 @@ def _images(node: Node) -> Sequence[Dims | None] | None:
     return [(x[0], x[1] // prod(block), *image)]
 
 
-# --- out of numbers alone ----------------------------------------------------------------------------------------------
+# --- sources and contractions-------------------------------------------------------------------------------------------
 
 
-@_rule("Range")
+@_function_of("Range")
 def _range(node: Node) -> Sequence[Dims | None] | None:
     first, last, step = (node.vector(index) for index in range(3))
     delta = node.integers(2)
     if not first or not last or not step or not delta or delta[0] <= 0 or first[0] is None or last[0] is None:
         return None
-    return [((last[0] - first[0] + (delta[0] - 1)) // delta[0],)] if node.below(first[0], last[0]) else None
+    return [((last[0] - first[0] + (delta[0] - 1)) // delta[0],)] if node.is_at_most(first[0], last[0]) else None
 
 
-@_rule("ConstantOfShape")
+@_function_of("ConstantOfShape")
 def _filled(node: Node) -> Sequence[Dims | None] | None:
     target = node.vector(0)
     return None if target is None else [tuple(target)]
 
 
-@_rule("Einsum")
+@_function_of("Einsum")
 def _summed(node: Node) -> Sequence[Dims | None] | None:
-    """Every letter is one extent."""
+    """The extents of the letters of the result."""
     equation = node.attributes.get("equation", "").replace(" ", "")
     inputs, arrow, output = equation.partition("->")
     if "." in equation or not arrow:

@@ -1,7 +1,7 @@
 """Type functions: the types of results of operators that onnx does not infer.
 
-onnx has no schema for the domain com.microsoft, and models that a quantiser has written or that onnxruntime has saved are full
-of it. A type function returns the types of the results, or describes the operator by a standard one with the same extents:
+onnx has no schema for the domain com.microsoft, which quantised models and models saved by onnxruntime use. A
+type function returns the types of the results, or describes the operator by a standard one with the same extents:
 QLinearConv has the extents of a Conv, and the element type of its last zero point.
 """
 
@@ -33,10 +33,10 @@ class Equivalent:
 
 
 Result: TypeAlias = TensorType | OpaqueType | Equivalent | None
-"""The type of a result, or a node with such a result; None where nothing is known."""
+"""The type of a result, or a node with such a result; None if it is unknown."""
 
 TypeFunction: TypeAlias = Callable[[Node], Sequence[Result] | None]
-"""Returns a result for each output of a node; None where nothing is known of any."""
+"""Returns a result for each output of a node; None if all are unknown."""
 
 FUNCTIONS: dict[str, TypeFunction] = {}
 """Type functions by the kind of op, its domain in front unless that is ai.onnx."""
@@ -81,7 +81,7 @@ def _dtype(node: Node, index: int) -> DType | None:
 def _standard(
     node: Node, op_type: str, operands: Sequence[Operand | None], dtype: DType | None, order: tuple[int, ...] = ()
 ) -> Equivalent | None:
-    """An equivalent of a node with its attributes, on operands as floats, all of which are there."""
+    """An equivalent of a node with its attributes, on float32 operands; None if an operand is absent."""
     floats = [each for operand in operands if (each := _as_float(operand)) is not None]
     if len(floats) < len(operands):
         return None
@@ -95,18 +95,20 @@ def _same(node: Node, index: int = 0, dtype: DType | None = None) -> TensorType 
     return TensorType(dtype or type.dtype, type.shape) if isinstance(type, TensorType) else None
 
 
-def _on(op_type: str, *indices: int, dtype_of: int) -> TypeFunction:
-    """An operator on some of the inputs; the result has the element type of one, or of the operator if that is absent."""
+def _operator_on(op_type: str, *indices: int, dtype_of: int) -> TypeFunction:
+    """A type function: a standard operator on some inputs, with the element type of input `dtype_of`, if present."""
     return lambda node: [_standard(node, op_type, [node.operand(index) for index in indices], _dtype(node, dtype_of))]
 
 
-def _windows(op_type: str, *, dtype_of: int = 0, weight: int | None = None, is_last: bool = False) -> TypeFunction:
-    """A window over an image, whose channels may be last."""
+def _windows(
+    op_type: str, *, dtype_of: int = 0, weight: int | None = None, is_channels_last: bool = False
+) -> TypeFunction:
+    """A type function for an operator with a window over an image, whose channels may be last."""
 
     def function(node: Node) -> Sequence[Result] | None:
         image = _as_float(node.operand(0))
         order: tuple[int, ...] = ()
-        if is_last or node.attributes.get("channels_last"):
+        if is_channels_last or node.attributes.get("channels_last"):
             shape = image.type.shape if image is not None and isinstance(image.type, TensorType) else None
             if shape is None:
                 return None
@@ -139,7 +141,7 @@ def _windows(op_type: str, *, dtype_of: int = 0, weight: int | None = None, is_l
     "Trilu",
 )
 @type_function("GroupNormalization", "LayerNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")
-def _like_the_first(node: Node) -> Sequence[Result] | None:
+def _type_of_first_input(node: Node) -> Sequence[Result] | None:
     return [_same(node)] if sum(node.outputs) == 1 else None
 
 
@@ -169,7 +171,7 @@ def _joined(node: Node) -> Sequence[Result]:
 
 @_contrib("MatMulNBits", "MatMulBnb4")
 def _packed(node: Node) -> Sequence[Result] | None:
-    """A product with a matrix of packed numbers, whose sides are attributes."""
+    """A product with a matrix of packed numbers, whose extents are attributes."""
     sides = [node.attributes.get(name) for name in "KN"]
     weight = Operand(TensorType(DType.FLOAT32, tuple(side for side in sides if isinstance(side, int))))
     return None if None in sides else [_standard(node, "MatMul", [node.operand(0), weight], _dtype(node, 0))]
@@ -187,17 +189,17 @@ def _comparison(node: Node) -> Sequence[Result]:
     return [_standard(node, "Add", [node.operand(0), node.operand(1)], DType.BOOL)]
 
 
-_contrib("QLinearAdd", "QLinearMul")(_on("Add", 0, 3, dtype_of=0))
-_contrib("QLinearWhere")(_on("Sum", 0, 1, 4, dtype_of=1))
+_contrib("QLinearAdd", "QLinearMul")(_operator_on("Add", 0, 3, dtype_of=0))
+_contrib("QLinearWhere")(_operator_on("Sum", 0, 1, 4, dtype_of=1))
 _contrib("QLinearConv")(_windows("Conv", dtype_of=7, weight=3))
 _contrib("QLinearAveragePool")(_windows("AveragePool"))
 _contrib("QLinearGlobalAveragePool")(_windows("GlobalAveragePool"))
-_contrib("NhwcMaxPool")(_windows("MaxPool", is_last=True))
+_contrib("NhwcMaxPool")(_windows("MaxPool", is_channels_last=True))
 _contrib("FusedConv")(_windows("Conv", weight=1))
-_contrib("NhwcFusedConv")(_windows("Conv", weight=1, is_last=True))
-_contrib("QGemm")(_on("Gemm", 0, 3, dtype_of=8))
-_contrib("DynamicQuantizeMatMul")(_on("MatMul", 0, 1, dtype_of=0))
-_contrib("MatMulIntegerToFloat")(_on("MatMul", 0, 1, dtype_of=2))
-_contrib("FusedGemm")(_on("Gemm", 0, 1, dtype_of=0))
+_contrib("NhwcFusedConv")(_windows("Conv", weight=1, is_channels_last=True))
+_contrib("QGemm")(_operator_on("Gemm", 0, 3, dtype_of=8))
+_contrib("DynamicQuantizeMatMul")(_operator_on("MatMul", 0, 1, dtype_of=0))
+_contrib("MatMulIntegerToFloat")(_operator_on("MatMul", 0, 1, dtype_of=2))
+_contrib("FusedGemm")(_operator_on("Gemm", 0, 1, dtype_of=0))
 
 __all__ = ["FUNCTIONS", "Equivalent", "Result", "TypeFunction", "results_of", "type_function"]

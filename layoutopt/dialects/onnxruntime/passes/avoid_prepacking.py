@@ -23,7 +23,7 @@ from layoutopt.ir.constant_sharing import share
 from layoutopt.ir.deferred import expanded_constant
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Attribute, Data, DType, Op, TensorType, Value
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, Sessions
 
 _SMALL = 1 << 12  # elements; prepacking takes about 2 ns for each, less than the rest of the session takes for the node
@@ -46,7 +46,7 @@ class AvoidPrepacking(Pass):
         """Change the constants all of whose readers, in the main graph and its bodies, are products that qualify."""
         if context.mode == "training":
             return
-        graphs = region_tree(graph)
+        graphs = regions_with_rule(graph)
         found: dict[Data, list[tuple[Graph, Value, Op]]] = {}
         share(value for each in graphs for op in each.ops for value in _factor(op))
         refused: set[Data] = set()

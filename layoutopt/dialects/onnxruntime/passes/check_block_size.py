@@ -23,7 +23,7 @@ from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_extent
-from layoutopt.ops.region_ops import region_tree
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
 CHANNELS = {8: 24, 16: 12}
@@ -49,7 +49,7 @@ class CheckBlockSize(Pass):
         It is in the main graph, so that it runs, and once; where blocked kernels are in bodies only, these capture it.
         """
         block = context.block
-        blocked = [(each, op) for each in region_tree(graph) for op in each.ops if op.domain == DOMAIN]
+        blocked = [(each, op) for each in regions_with_rule(graph) for op in each.ops if op.domain == DOMAIN]
         if not blocked or block == 0:
             return
         write = _Writer(graph)
@@ -88,7 +88,7 @@ def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
 
 def _brought(graph: Graph, owner: Graph, value: Value) -> Value:
     """The value in a body that corresponds to a value of the main graph, captured by every op around the body."""
-    around = {body: (each, op) for each in region_tree(graph) for op in each.ops for body in op.bodies.values()}
+    around = {body: (each, op) for each in regions_with_rule(graph) for op in each.ops for body in op.bodies.values()}
     path = []
     while owner is not graph:
         outer, op = around[owner]

@@ -35,7 +35,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.selection import Option, rec
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Axis, Site, Tiles, can_be_tiled, site_of
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.ops.region_ops import expected_runs, region_tree
+from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
 __all__ = ["Speeds", "Winograd", "choose", "tilings"]
@@ -67,7 +67,7 @@ class Winograd(Pass):
         runs = expected_runs(graph)
         options = [
             option
-            for each in region_tree(graph)
+            for each in regions_with_rule(graph)
             for op in each.ops
             if (site := site_of(op, block)) is not None
             for option in _options(each, site, speeds, runs[each])

@@ -1,4 +1,4 @@
-"""Shape and Size: extents of a tensor. They read no element, so the tensor may have any format."""
+"""Shape and Size, which read no element, so the tensor may have any format."""
 
 from types import MappingProxyType
 
@@ -13,7 +13,7 @@ from layoutopt.ops.signatures import Inapplicable, OperandFormats, X, signature_
 
 
 @register
-class ShapeOf(LayoutRule, ShapeQuery):
+class ShapeOp(LayoutRule, ShapeQuery):
     """The logical extents, for any physical format."""
 
     family = "shape_of"
@@ -33,7 +33,7 @@ class ShapeOf(LayoutRule, ShapeQuery):
         return signature_of(op, {X: format})
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...]:
-        """The padding is not read."""
+        """Zero: the op reads no elements."""
         return (Padding.ZERO,)
 
     def _selected(self, op: Op, rank: int) -> slice:

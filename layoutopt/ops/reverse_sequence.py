@@ -28,7 +28,7 @@ class ReverseSequence(AxiswiseRule):
         return dict.fromkeys((X, Y), tuple(range(x.rank)))
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
-        """Batch and time cannot be blocked."""
+        """The reason why batch and time cannot be blocked; empty for other axes."""
         return "batch and time cannot be blocked" if axis < 2 else ""
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:

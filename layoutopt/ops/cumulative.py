@@ -1,4 +1,4 @@
-"""Running sums and products along one axis."""
+"""CumulativeOp sums and products along one axis."""
 
 from typing_extensions import override
 
@@ -13,7 +13,7 @@ from layoutopt.ops.signatures import Inapplicable, X
 
 
 @register
-class Running(OneAxis):
+class CumulativeOp(OneAxis):
     """CumSum and CumProd; the axis is an input."""
 
     family = "running"
@@ -29,12 +29,12 @@ class Running(OneAxis):
         return int(axis.reshape(())) % rank_of(op.inputs[0])
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for one axis, if the axis is constant."""
+        """The axes of x and y; Inapplicable if the axis is computed."""
         axis = op.constant(1)
         return Inapplicable("the axis is computed") if axis is None or axis.size != 1 else super().axes(op)
 
     def transfer_padding(self, op: Op, signature: Signature, inputs: tuple[Padding, ...]) -> tuple[Padding, ...] | None:
-        """An exclusive product begins with one."""
+        """Finite for zeros under an exclusive product, which begins with one; else the transfer of the family."""
         starts_with_one = op.op_type == "CumProd" and op.integer("exclusive")
         return (
             (Padding.FINITE,) if starts_with_one and not inputs[0] else super().transfer_padding(op, signature, inputs)
@@ -48,4 +48,4 @@ class Running(OneAxis):
         lower_directly(op, build, inputs=[build.input(0), build.constant(numbers * 0 + axis, "axis")])
 
 
-__all__ = ["Running"]
+__all__ = ["CumulativeOp"]
