@@ -76,7 +76,7 @@ from layoutopt.ops.shape_functions import Equivalent, Node, Operand, TypeFunctio
 from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import FusionPattern, Match, register_pattern
-from layoutopt.patterns.base import multiple, number, only_reader, other_input, result_of
+from layoutopt.patterns.base import multiple, number, other_input, result_of
 from layoutopt.runtime.custom_ops import kernel_libraries
 
 __all__ = [
@@ -165,7 +165,6 @@ __all__ = [
     "lower_directly",
     "multiple",
     "number",
-    "only_reader",
     "other_input",
     "padded_output",
     "present",

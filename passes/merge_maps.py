@@ -47,7 +47,7 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     affines: list[Op] = []
     at = axis
     while True:
-        first = graph.producer(value) if graph.has_one_use(value) else None
+        first = graph.only_producer(value)
         if first is None:
             return ""
         if mapped_axis_of(first) == at:

@@ -100,7 +100,7 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     assert x is not None and y is not None and x.rank is not None
     views = list(trace_chain(graph, x, axis, is_view))
     top, at = (views[-1].source, views[-1].input_axis) if views else (x, axis)
-    concat = graph.producer(top) if graph.has_one_use(top) else None
+    concat = graph.only_producer(top)
     rule = rule_of(concat) if concat is not None else None
     if concat is None or not isinstance(rule, ConcatenationOp) or rule.concatenated_axis(concat) != at:
         concat, views, top, at = None, [], x, axis

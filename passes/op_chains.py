@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, Op, TensorType, Value
 from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_op
 from layoutopt.ops.interfaces.linear_map import with_linear_map
 from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
@@ -126,8 +126,7 @@ def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -
         return _constant(graph, op, index, np.asarray(elements, array.dtype))
     pairs = zip(known, elements, strict=True)
     differences = [new - now if isinstance(now, int) and isinstance(new, int) else 0 for now, new in pairs]
-    data = ArrayData(np.asarray(differences, old.dtype.numpy))
-    change = graph.new_value(f"{old.name}__change", TensorType(old.dtype, (len(differences),)), data=data)
+    change = graph.new_constant(np.asarray(differences, old.dtype.numpy), f"{old.name}__change")
     result = graph.new_value(f"{old.name}__moved", old.type)
     result.elements = elements
     graph.add_op(sum_op(old, change, result, op.version), op)
@@ -138,7 +137,7 @@ def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
     """A constant for input `index` of a copy of `op`."""
     old = op.inputs[index] if index < len(op.inputs) else None
     stem = f"{old.name if old is not None else op.name or op.kind}__moved"
-    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(np.ascontiguousarray(array)))
+    return graph.new_constant(np.ascontiguousarray(array), stem)
 
 
 def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType) -> Value:

@@ -12,7 +12,18 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.def_use import DefUseGraph, Use
 from layoutopt.ir.functions import Function
-from layoutopt.ir.types import Op, OpaqueType, Operands, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import (
+    Array,
+    ArrayData,
+    DType,
+    Op,
+    OpaqueType,
+    Operands,
+    Signature,
+    Storage,
+    TensorType,
+    Value,
+)
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
 """The compilation stage of a graph: before formats are assigned; with formats; with the casts between them; with arrays of
@@ -95,6 +106,14 @@ class Graph(DefUseGraph):
         """Whether the value has exactly one use and is no output of the graph."""
         return self.use_count(value) == 1 and not self.is_output(value)
 
+    def only_producer(self, value: Value | None) -> Op | None:
+        """The op that computes a value with exactly one use; None for other values, graph outputs and no value."""
+        return self.producer(value) if value is not None and self.has_one_use(value) else None
+
+    def only_reader(self, value: Value | None) -> Op | None:
+        """The op that has the only use of a value; None for values with other uses, graph outputs and no value."""
+        return next(self.readers(value)) if value is not None and self.has_one_use(value) else None
+
     def output_positions(self, value: Value) -> list[int]:
         """The positions at which `value` is an output of the graph, in ascending order."""
         return sorted(self._outputs_with_positions().get(value, ()))
@@ -141,6 +160,41 @@ class Graph(DefUseGraph):
     def new_value(self, stem: str, type: TensorType | OpaqueType, **fields: Any) -> Value:
         """Add a new value with an unused name."""
         return self.add_value(Value(self.fresh_name(stem), type, **fields))
+
+    def new_constant(self, array: Array, stem: str) -> Value:
+        """Add a constant with the elements, the shape and the element type of an array, and an unused name."""
+        return self.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))
+
+    def new_result(
+        self,
+        kind: str,
+        inputs: Operands,
+        type: TensorType | OpaqueType,
+        stem: str,
+        near: Op | None = None,
+        *,
+        first: bool = False,
+        name: str = "",
+        **fields: Any,
+    ) -> Value:
+        """Add an op with one output, and return the output.
+
+        Args:
+            kind: the op type, with its domain in front unless it is ai.onnx.
+            inputs: the values that the op reads.
+            type: the type of the output.
+            stem: the name of the output, with a number behind it if it is used.
+            near, first: the place of the op, as for `add_op`.
+            name: the name of the op; that of the output by default.
+            fields: further arguments of `Op`; the version is the opset of the domain by default.
+        """
+        result = self.new_value(stem, type)
+        domain, _, op_type = kind.rpartition("::")
+        fields = {"version": self.opsets.get(domain, 1), **fields}
+        self.add_op(
+            Op(op_type, inputs, (result,), domain=domain, name=name or result.name, **fields), near, first=first
+        )
+        return result
 
     def add_op(self, op: Op, near: Op | None = None, *, first: bool = False) -> Op:
         """Add an op whose operands are in the graph: right behind the op `near`, or before all ops if `first`."""

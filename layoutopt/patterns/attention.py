@@ -16,7 +16,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
-from layoutopt.patterns.base import FusionPattern, Match, number, only_reader, other_input, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, number, other_input, register_pattern, result_of
 from layoutopt.patterns.heads import COLUMNS, ROWS, Trail, before_views, behind_views, product_before
 
 SMALLEST_HEAD = 32
@@ -103,17 +103,17 @@ def _average(graph: Graph, softmax: Op) -> _Average | None:
     """The product that reads the distribution, perhaps behind the ops with which torch replaces NaN by zero."""
     between: list[Op] = []
     weights = result_of(softmax)
-    reader = only_reader(graph, weights) if weights is not None else None
+    reader = graph.only_reader(weights)
     while reader is not None and reader.kind == "Cast" and (after := result_of(reader)) is not None:
         if after.dtype is not DType.FLOAT32:  # older exporters write Casts from float32 to float32 around a softmax
             return None
         between.append(reader)
-        weights, reader = after, only_reader(graph, after)
+        weights, reader = after, graph.only_reader(after)
     guard = _guard(graph, weights) if weights is not None and reader is None else ()
     if guard:
         between += guard
         weights = result_of(guard[-1])
-        reader = only_reader(graph, weights) if weights is not None else None
+        reader = graph.only_reader(weights)
     if reader is None or reader.kind != "MatMul" or reader.inputs[0] is not weights:
         return None
     return _Average(reader, tuple(between), bool(guard))

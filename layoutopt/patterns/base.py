@@ -90,11 +90,6 @@ def fusion_patterns() -> list[FusionPattern]:
 # --- queries of the graph for patterns ---------------------------------------------------------------------------
 
 
-def only_reader(graph: Graph, value: Value) -> Op | None:
-    """The op that is the only reader of a value, reads it once, and the value is no output; None otherwise."""
-    return next(graph.readers(value)) if graph.has_one_use(value) else None
-
-
 def number(value: Value | None) -> float | None:
     """The value of a float32 constant of one element, of any rank; None for other values."""
     if value is None or value.data is None or value.dtype is not DType.FLOAT32 or value.static_shape is None:

@@ -18,7 +18,7 @@ from numpy.polynomial.polynomial import polyadd, polymul, polypow, polysub
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
-from layoutopt.patterns.base import multiple, number, only_reader, other_input, result_of
+from layoutopt.patterns.base import multiple, number, other_input, result_of
 
 TOLERANCE = 1e-6  # relative, of constants: exporters round them to float32, which is 6e-8, once or twice
 
@@ -48,7 +48,7 @@ def gates(graph: Graph, f: Op) -> Iterator[Gate]:
     """Every gate that the readers of f compute; if x is multiplied by a number, with and without that number."""
     value, scale, shift = result_of(f), 1.0, 0.0
     inner, factor = [f], None
-    while value is not None and f.version >= OLDEST_OPSET and (op := only_reader(graph, value)) is not None:
+    while value is not None and f.version >= OLDEST_OPSET and (op := graph.only_reader(value)) is not None:
         other = other_input(op, value)
         constant = number(other)
         inner.append(op)

@@ -15,7 +15,7 @@ from layoutopt.ops.base import rule_of
 from layoutopt.ops.group_normalization import ExportedGroupNormalization
 from layoutopt.ops.interfaces.affine import Affine, affine_of, float_constant, folded_affine
 from layoutopt.ops.view import Reshape
-from layoutopt.patterns.base import FusionPattern, Match, only_reader, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, register_pattern, result_of
 
 
 @register_pattern
@@ -32,7 +32,7 @@ class GroupNormalization(FusionPattern):
         scale, bias = float_constant(op, 1), float_constant(op, 2)
         if grouped is None or normalized is None or scale is None or bias is None:
             return None
-        before, after = graph.producer(grouped), only_reader(graph, normalized)
+        before, after = graph.producer(grouped), graph.only_reader(normalized)
         if before is None or after is None or not _is_reshape(before) or not _is_reshape(after):
             return None
         x, result = before.inputs[0], result_of(after)
@@ -83,7 +83,7 @@ def _is_restored(graph: Graph, reshape: Op, result: Value, x: Value) -> bool:
 def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | None]:
     """The consecutive affine maps along channels, and the only reader of the last one."""
     found: list[tuple[Op, Affine]] = []
-    while (reader := only_reader(graph, value)) is not None:
+    while (reader := graph.only_reader(value)) is not None:
         result, affine = result_of(reader), affine_of(reader)
         if affine is None or result is None or reader.inputs[affine.index] is not value or affine.axis not in (None, 1):
             break

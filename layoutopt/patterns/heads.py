@@ -16,7 +16,7 @@ from layoutopt.ir.types import Op, Signature, Slot, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.signatures import X, Y
 from layoutopt.ops.view import View
-from layoutopt.patterns.base import multiple, only_reader, result_of
+from layoutopt.patterns.base import multiple, result_of
 
 ROWS: Mapping[int, Format] = {4: Format.plain((0, 2, 1, 3)), 3: Format.plain((1, 0, 2))}
 """The format of (B, H, S, D) or (H, S, D) with heads side by side, by rank."""
@@ -60,7 +60,7 @@ def behind_views(graph: Graph, value: Value, format: Format, target: Shape) -> T
     """The chain forwards from a value in a format to a tensor of shape `target` with the same bytes; None if there is none."""
     trail = Trail(value)
     while not (trail.value.shape == target and format.is_canonical):
-        op = only_reader(graph, trail.value)
+        op = graph.only_reader(trail.value)
         after = result_of(op) if op is not None else None
         storage = _propagated(op, X, format, Y) if op is not None else None
         if op is None or after is None or storage is None or len(trail.inner) == _STEPS:

@@ -168,6 +168,29 @@ def test_ops_come_in_file_order_where_they_may() -> None:
     assert [op.name for op in graph.ops] == ["first", "1", "2", "near", "3", "4", "5"]
 
 
+def test_the_only_producer_and_the_only_reader(graph: Graph) -> None:
+    x, a, y, (mul, branch) = graph.value("x"), graph.value("a"), graph.value("y"), graph.ops
+    assert graph.only_producer(a) is mul and graph.only_reader(a) is branch
+    for value in (x, y, None):  # three uses, an output of the graph, no value
+        assert graph.only_producer(value) is None and graph.only_reader(value) is None
+
+
+def test_a_new_constant_has_the_type_of_its_array(graph: Graph) -> None:
+    constant = graph.new_constant(np.arange(6, dtype=np.int32).reshape(2, 3), "a")
+    assert (constant.name, constant.type) == ("a_2", TensorType(DType.INT32, (2, 3)))
+    assert constant.data is not None and constant.data.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_new_result_has_the_opset_and_the_name_of_its_op(graph: Graph) -> None:
+    mul, a = graph.ops[0], graph.value("a")
+    result = graph.new_result("Softmax", (a,), FLOATS, "a", mul, attributes={"axis": 1})
+    op = graph.ops[1]
+    assert graph.producer(result) is op and (result.name, result.type) == ("a_2", FLOATS)
+    assert (op.kind, op.inputs, op.version, op.name, op.attributes) == ("Softmax", (a,), 18, "a_2", {"axis": 1})
+    other = graph.producer(graph.new_result("my.domain::Mirror", (), FLOATS, "m", first=True, name="mirror"))
+    assert other is graph.ops[0] and (other.kind, other.version, other.name) == ("my.domain::Mirror", 1, "mirror")
+
+
 def test_a_cast_stands_right_behind_its_producer(graph: Graph) -> None:
     copy = insert_cast(graph, graph.value("a"), Storage(NHWC))
     assert is_cast(graph.ops[1]) and copy.name == "a__NHWC" and copy.tensor == "a"

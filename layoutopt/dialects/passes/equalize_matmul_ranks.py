@@ -14,7 +14,7 @@ import numpy as np
 
 from layoutopt.ir.cast import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
 from layoutopt.passes.base import Pass, PassContext
 
 _AXES_ARE_AN_INPUT_SINCE = 13
@@ -36,7 +36,7 @@ class EqualizeMatmulRanks(Pass):
                     continue
                 smaller, larger = sorted((one, other), key=lambda value: value.rank or 0)
                 if smaller.rank != larger.rank and _is_written_by_us(graph, larger):
-                    graph.set_input(op, op.inputs.index(smaller), _raised(graph, op, smaller, larger.rank or 0))
+                    graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, larger.rank or 0))
 
 
 def _is_written_by_us(graph: Graph, value: Value) -> bool:
@@ -45,24 +45,18 @@ def _is_written_by_us(graph: Graph, value: Value) -> bool:
     return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
 
 
-def _raised(graph: Graph, op: Op, value: Value, rank: int) -> Value:
-    """The same with axes of extent 1 in front."""
+def _unsqueezed(graph: Graph, op: Op, value: Value, rank: int) -> Value:
+    """The output of a new Unsqueeze that adds axes of extent 1 in front."""
     assert isinstance(value.type, TensorType) and value.shape is not None
     missing = rank - len(value.shape)
     type = TensorType(value.type.dtype, (*(1 for _ in range(missing)), *value.shape))
     inputs: tuple[Value, ...] = (value,)
     attributes: dict[str, Attribute] = {"axes": tuple(range(missing))}
-    opset = graph.root.opsets.get("", 0)
-    if opset >= _AXES_ARE_AN_INPUT_SINCE:
-        axes = ArrayData(np.arange(missing, dtype=np.int64))
-        inputs = (value, graph.new_value(f"{value.name}__axes", TensorType(DType.INT64, (missing,)), data=axes))
+    if graph.opsets.get("", 0) >= _AXES_ARE_AN_INPUT_SINCE:
+        inputs = (value, graph.new_constant(np.arange(missing), f"{value.name}__axes"))
         attributes = {}
-    raised = graph.new_value(f"{value.name}__raised", type)
-    unsqueeze = Op(
-        "Unsqueeze", inputs, (raised,), version=opset, name=raised.name, attributes=attributes, order=op.order
-    )
-    graph.add_op(unsqueeze, near=op)
-    return raised
+    name = f"{value.name}__raised"
+    return graph.new_result("Unsqueeze", inputs, type, name, op, attributes=attributes, order=op.order)
 
 
 __all__ = ["EqualizeMatmulRanks"]

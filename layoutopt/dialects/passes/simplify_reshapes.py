@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.ops import Inapplicable, X, Y, rule_of
 from layoutopt.ops.nary import Nary
 from layoutopt.ops.unary import Unary
@@ -124,8 +124,7 @@ def _moves_nothing(op: Op) -> bool:
 def _reshape_instead(graph: Graph, op: Op) -> None:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None and y.static_shape is not None
-    shape = np.asarray(y.static_shape, dtype=np.int64)
-    target = graph.new_value(f"{y.name}/shape", TensorType(DType.INT64, shape.shape), data=ArrayData(shape))
+    target = graph.new_constant(np.asarray(y.static_shape, dtype=np.int64), f"{y.name}/shape")
     op.op_type, op.version, op.origin = "Reshape", graph.opsets[""], None
     op.attributes = {}
     graph.set_inputs(op, (x, target))

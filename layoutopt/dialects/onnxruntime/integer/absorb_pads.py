@@ -10,7 +10,7 @@ the convolution: the integers are the same.
 from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.ir.types import Op
 from layoutopt.ops.quantization.commute import is_lossless_round_trip
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
@@ -30,8 +30,8 @@ class AbsorbPads(Pass):
 
 
 def _absorb(graph: Graph, conv: Op) -> None:
-    quantizer = _only_producer(graph, conv.inputs[0])
-    pad = _only_producer(graph, quantizer.inputs[0]) if quantizer is not None and is_quantizer(quantizer) else None
+    quantizer = graph.only_producer(conv.inputs[0])
+    pad = graph.only_producer(quantizer.inputs[0]) if quantizer is not None and is_quantizer(quantizer) else None
     dequantizer = graph.producer(pad.inputs[0]) if pad is not None and pad.inputs[0] is not None else None
     if quantizer is None or pad is None or pad.kind != "Pad" or dequantizer is None or not is_dequantizer(dequantizer):
         return
@@ -47,11 +47,6 @@ def _absorb(graph: Graph, conv: Op) -> None:
     conv.attributes["pads"] = tuple(old + new for old, new in zip(present, added, strict=True))
     graph.set_input(conv, 0, x)
     graph.remove_if_dead(quantizer)
-
-
-def _only_producer(graph: Graph, value: Value | None) -> Op | None:
-    """The op that computes a value with one use."""
-    return graph.producer(value) if value is not None and graph.has_one_use(value) else None
 
 
 def _keeps_integers(quantizer: Op, dequantizer: Op) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.dialects.onnxruntime.integer.quantization import Quantization
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, DType, Op, Value
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
@@ -169,16 +169,15 @@ def _rewrite(graph: Graph, quantizer: Op) -> None:
         "scales": found.scales,
         "zeros": np.zeros(channels, np.int8),
     }
-    weights, scales, zeros = (_constant(graph, f"{y.name}/{name}", array) for name, array in arrays.items())
-    bias = _constant(graph, f"{y.name}/bias", found.biases)
-    x_zero = _constant(graph, f"{y.name}/x_zero", np.array(before.zero, before.dtype.numpy))
-    y_zero = _constant(graph, f"{y.name}/y_zero", np.array(after.zero, after.dtype.numpy))
+    weights, scales, zeros = (graph.new_constant(array, f"{y.name}/{name}") for name, array in arrays.items())
+    bias = graph.new_constant(found.biases, f"{y.name}/bias")
+    x_zero = graph.new_constant(np.array(before.zero, before.dtype.numpy), f"{y.name}/x_zero")
+    y_zero = graph.new_constant(np.array(after.zero, after.dtype.numpy), f"{y.name}/y_zero")
     inputs = (x, dequantizer.inputs[1], x_zero, weights, scales, zeros, quantizer.inputs[1], y_zero, bias)
-    result = graph.new_value(f"{y.name}/affine", y.type)
     attributes: dict[str, Attribute] = {"channels_last": 1, "group": channels, "kernel_shape": (1, 1)}
     graph.opsets.setdefault("com.microsoft", 1)
-    op = Op("QLinearConv", inputs, (result,), domain="com.microsoft", version=1, attributes=attributes)
-    graph.add_op(op, quantizer)
+    kind, stem = "com.microsoft::QLinearConv", f"{y.name}/affine"
+    result = graph.new_result(kind, inputs, y.type, stem, quantizer, version=1, attributes=attributes)
     graph.replace_value(y, result)
 
 
@@ -246,7 +245,3 @@ def _is_faster(y: Value, ops: list[Op]) -> bool:
         return True  # per sample all of them grow alike
     elements, rows = prod(shape), prod(shape[:-1])
     return costs["QLinearConv"].seconds(elements) < sum(costs[op.op_type].seconds(elements, rows) for op in ops)
-
-
-def _constant(graph: Graph, stem: str, array: Array) -> Value:
-    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType
+from layoutopt.ir.types import Op, TensorType
 from layoutopt.passes.base import Pass, PassContext
 
 _COLOURS, _TO_LAST, _LARGEST = 3, (0, 2, 3, 1), 3
@@ -35,7 +35,7 @@ class PadColours(Pass):
 
 def _pad(graph: Graph, conv: Op) -> None:
     image, weights, zeros = conv.inputs[0], conv.constant(3), conv.constant(5)
-    transpose = graph.producer(image) if image is not None and graph.has_one_use(image) else None
+    transpose = graph.only_producer(image)
     if image is None or transpose is None or transpose.kind != "Transpose" or transpose.integers("perm") != _TO_LAST:
         return
     if weights is None or zeros is None or zeros.any() or graph.opsets.get("", 0) < _PADS_INTEGERS:
@@ -49,11 +49,10 @@ def _pad(graph: Graph, conv: Op) -> None:
     widths = np.array([0, 0, 0, 0, 0, 1, 0, 0], np.int64)
     wider = np.concatenate([weights, np.zeros_like(weights[:, :1])], axis=1)
     stem = conv.name or image.name
-    amounts = graph.new_value(f"{stem}/widths", TensorType(DType.INT64, widths.shape), data=ArrayData(widths))
-    filters = graph.new_value(f"{stem}/filters", TensorType(DType.of(wider), wider.shape), data=ArrayData(wider))
-    padded = graph.new_value(f"{x.name}/padded", TensorType(x.dtype, (x.shape[0], _COLOURS + 1, *x.shape[2:])))
+    pads, filters = graph.new_constant(widths, f"{stem}/widths"), graph.new_constant(wider, f"{stem}/filters")
+    type = TensorType(x.dtype, (x.shape[0], _COLOURS + 1, *x.shape[2:]))
+    padded = graph.new_result("Pad", (x, pads), type, f"{x.name}/padded", transpose)
     last = graph.new_value(f"{image.name}/padded", TensorType(x.dtype, (*image.shape[:3], _COLOURS + 1)))
-    graph.add_op(Op("Pad", (x, amounts), (padded,), version=graph.opsets[""]), transpose)
     graph.add_copy(transpose, (last,), (padded,), name=transpose.name)
     graph.change_inputs(conv, {0: last, 3: filters})
     graph.remove_if_dead(transpose)

@@ -10,11 +10,10 @@ onnxruntime copies the elements of the first one by one. The second is a transpo
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
+from layoutopt.dialects.data_movement import add_reshape, add_transpose
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import DType, Op, Value
 from layoutopt.passes.base import Pass, PassContext
 
 _INTEGERS = (DType.INT8, DType.UINT8)
@@ -68,26 +67,11 @@ def _is_faster(extents: tuple[int, int, int]) -> bool:
 
 def _split(graph: Graph, op: Op, x: Value, y: Value, extents: tuple[int, int, int]) -> None:
     first, second, third = extents
-    matrix = _reshape(graph, x, (first, second * third), op)
-    turned = _add(graph, Op("Transpose", (matrix,), (), attributes={"perm": (1, 0)}), (second * third, first), op)
-    flat = _add(graph, Op("Flatten", (turned,), (), attributes={"axis": 1}), (second * third, first), op)
-    blocks = _reshape(graph, flat, (second, third, first), op)
-    swapped = _add(graph, Op("Transpose", (blocks,), (), attributes={"perm": (1, 0, 2)}), (third, second, first), op)
+    matrix = add_reshape(graph, x, (first, second * third), op)
+    transposed = add_transpose(graph, matrix, (1, 0), op)
+    flat = graph.new_result(
+        "Flatten", (transposed,), transposed.type, f"{transposed.name}/flat", op, attributes={"axis": 1}
+    )
+    blocks = add_reshape(graph, flat, (second, third, first), op)
     assert y.static_shape is not None
-    graph.replace_value(y, _reshape(graph, swapped, y.static_shape, op))
-
-
-def _add(graph: Graph, op: Op, shape: tuple[int, ...], near: Op) -> Value:
-    """The new result of a new op."""
-    x = op.inputs[0]
-    assert x is not None and x.dtype is not None
-    result = graph.new_value(f"{near.name or near.kind}/part", TensorType(x.dtype, shape))
-    op.outputs, op.version = (result,), graph.opsets[""]
-    graph.add_op(op, near)
-    return result
-
-
-def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], near: Op) -> Value:
-    array = np.array(shape, np.int64)
-    target = graph.new_value(f"{x.name}/shape", TensorType(DType.INT64, array.shape), data=ArrayData(array))
-    return _add(graph, Op("Reshape", (x, target), ()), shape, near)
+    graph.replace_value(y, add_reshape(graph, add_transpose(graph, blocks, (1, 0, 2), op), y.static_shape, op))

@@ -13,10 +13,11 @@ from math import prod
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
+from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.ir.deferred import stored_bytes
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.passes.base import Pass, PassContext
 
 _OPS = {"com.microsoft::QLinearAdd": (0, 3), "com.microsoft::QLinearMul": (0, 3)}
@@ -106,12 +107,12 @@ def _rewrite(graph: Graph, site: Site) -> None:
     op = site.op
     x, other, y = op.inputs[site.image], op.inputs[site.channels], op.outputs[0]
     assert x is not None and other is not None and y is not None and isinstance(y.type, TensorType)
-    merged = _merged_source(graph, x, site) or _reshape(graph, x, site.merged, near=op, is_before=True)
+    merged = _merged_source(graph, x, site) or add_reshape(graph, x, site.merged, graph.producer(x))
     inputs = list(op.inputs)
     inputs[site.image], inputs[site.channels] = merged, _repeated(graph, other, site)
     result = graph.new_value(f"{y.name}/merged", TensorType(y.type.dtype, site.merged))
     copy = graph.add_copy(op, (result,), tuple(inputs), name=op.name)
-    graph.replace_value(y, _reshape(graph, result, site.shape, near=copy))
+    graph.replace_value(y, add_reshape(graph, result, site.shape, copy))
 
 
 def _repeated(graph: Graph, other: Value, site: Site) -> Value:
@@ -121,25 +122,10 @@ def _repeated(graph: Graph, other: Value, site: Site) -> Value:
     if other.data is not None:
         array = other.data.numpy()
         repeated = np.tile(array.reshape(*array.shape[:-2], channels), columns)
-        return _constant(graph, f"{other.name}/columns", repeated)
+        return graph.new_constant(repeated, f"{other.name}/columns")
     shape = (*(1,) * (len(site.shape) - len(other.static_shape)), *other.static_shape)
-    source = other if shape == other.static_shape else _reshape(graph, other, shape, near=site.op, is_before=True)
-    repeats = _constant(graph, f"{other.name}/repeats", np.array([*(1,) * (len(shape) - 2), columns, 1], np.int64))
-    tiled = graph.new_value(f"{other.name}/columns", TensorType(other.type.dtype, (*shape[:-2], columns, channels)))
-    tile = Op("Tile", (source, repeats), (tiled,), version=graph.opsets[""])
-    graph.add_op(tile, graph.producer(source))
-    return _reshape(graph, tiled, (*shape[:-2], columns * channels), near=tile)
-
-
-def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], *, near: Op, is_before: bool = False) -> Value:
-    """A value in another shape."""
-    assert isinstance(x.type, TensorType)
-    target = _constant(graph, f"{x.name}/shape", np.array(shape, np.int64))
-    result = graph.new_value(f"{x.name}/reshaped", TensorType(x.type.dtype, shape))
-    anchor = graph.producer(x) if is_before else near
-    graph.add_op(Op("Reshape", (x, target), (result,), version=graph.opsets[""]), anchor)
-    return result
-
-
-def _constant(graph: Graph, stem: str, array: Array) -> Value:
-    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))
+    source = other if shape == other.static_shape else add_reshape(graph, other, shape, graph.producer(other))
+    repeats = graph.new_constant(np.array([*(1,) * (len(shape) - 2), columns, 1]), f"{other.name}/repeats")
+    type = TensorType(other.type.dtype, (*shape[:-2], columns, channels))
+    tiled = graph.new_result("Tile", (source, repeats), type, f"{other.name}/columns", graph.producer(source))
+    return add_reshape(graph, tiled, (*shape[:-2], columns * channels), graph.producer(tiled))

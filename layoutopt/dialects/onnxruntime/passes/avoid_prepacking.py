@@ -22,7 +22,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.constant_sharing import share
 from layoutopt.ir.deferred import expanded_constant
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import Attribute, Data, DType, Op, TensorType, Value
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, Sessions
 
@@ -136,9 +136,7 @@ def _write_product(graph: Graph, op: Op, x: Value, factor: Value) -> None:
     add("MatMul", (x, factor), batched, {})
     squeezed = y if bias is None else graph.new_value(f"{y.name}/product", TensorType(DType.FLOAT32, shape))
     if opset >= _AXES_ARE_AN_INPUT_SINCE:
-        axes = ArrayData(np.zeros(1, np.int64))
-        axis = graph.new_value(f"{y.name}/axis", TensorType(DType.INT64, (1,)), data=axes)
-        add("Squeeze", (batched, axis), squeezed, {})
+        add("Squeeze", (batched, graph.new_constant(np.zeros(1, np.int64), f"{y.name}/axis")), squeezed, {})
     else:
         add("Squeeze", (batched,), squeezed, {"axes": (0,)})
     if bias is not None:

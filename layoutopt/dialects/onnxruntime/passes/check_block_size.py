@@ -21,7 +21,7 @@ import numpy as np
 
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, OpaqueType, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -79,11 +79,9 @@ def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
     """Let an op read its first input plus a zero of the main graph."""
     x = op.inputs[0]
     assert x is not None and x.shape is not None
-    result = owner.new_value("block_guard/result", TensorType(DType.FLOAT32, x.shape))
-    reader = Op("Add", (x, _brought(graph, owner, zero)), (result,), version=graph.opsets[""], name=result.name)
-    producer = owner.producer(x)
-    owner.add_op(reader, near=producer, first=producer is None)
-    owner.set_input(op, 0, result)
+    producer, inputs = owner.producer(x), (x, _brought(graph, owner, zero))
+    type, stem = TensorType(DType.FLOAT32, x.shape), "block_guard/result"
+    owner.set_input(op, 0, owner.new_result("Add", inputs, type, stem, producer, first=producer is None))
 
 
 def _brought(graph: Graph, owner: Graph, value: Value) -> Value:
@@ -121,8 +119,7 @@ class _Writer:
 
     def constant(self, array: Array) -> Value:
         """A constant of the graph."""
-        type = TensorType(DType.of(array), array.shape)
-        return self._graph.new_value("block_guard/constant", type, data=ArrayData(array))
+        return self._graph.new_constant(array, "block_guard/constant")
 
     def refusal(self, block: int, bias: Array) -> Value:
         """A value of shape (1, len(bias), 1, 1) that is `bias`, by a kernel that only takes blocks of the right size."""
@@ -144,10 +141,16 @@ class _Writer:
         self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...] | None, name: str = "", **fields: Attribute
     ) -> Value:
         """An op with one output: a tensor of float32, or a sequence if there are no extents."""
-        domain = DOMAIN if kind == "Conv" else ""
         type = OpaqueType("sequence") if extents is None else TensorType(DType.FLOAT32, extents)
-        result = self._graph.new_value(f"block_guard/{kind}", type)
-        version = 1 if domain else self._graph.opsets[""]
-        op = Op(kind, inputs, (result,), domain=domain, version=version, name=name or result.name, attributes=fields)
-        self._last = self._graph.add_op(op, near=self._last, first=self._last is None)
+        result = self._graph.new_result(
+            f"{DOMAIN}::Conv" if kind == "Conv" else kind,
+            inputs,
+            type,
+            f"block_guard/{kind}",
+            self._last,
+            first=self._last is None,
+            name=name,
+            attributes=fields,
+        )
+        self._last = self._graph.producer(result)
         return result

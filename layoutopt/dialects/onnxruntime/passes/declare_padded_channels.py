@@ -17,7 +17,7 @@ import numpy as np
 from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN
 from layoutopt.dialects.onnxruntime.passes.check_block_size import NAME
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.passes.base import Pass, PassContext
 
 
@@ -49,8 +49,6 @@ def _depends_on_machine(reorder: Op) -> bool:
 def _declare(graph: Graph, reorder: Op, y: Value, name: str) -> None:
     """Let the readers of `y` read it behind a Reshape to its shape; 0 keeps an extent."""
     assert isinstance(y.type, TensorType) and y.shape is not None
-    numbers = np.asarray([0, y.shape[1], 0, 0], dtype=np.int64)
-    shape = graph.new_value(f"{y.name}/channels", TensorType(DType.of(numbers), numbers.shape), data=ArrayData(numbers))
-    declared = graph.new_value(f"{y.name}/declared", y.type)
-    graph.replace_uses(y, declared)
-    graph.add_op(Op("Reshape", (y, shape), (declared,), version=graph.opsets[""], name=name), near=reorder)
+    uses, shape = graph.uses(y), graph.new_constant(np.asarray([0, y.shape[1], 0, 0]), f"{y.name}/channels")
+    declared = graph.new_result("Reshape", (y, shape), y.type, f"{y.name}/declared", reorder, name=name)
+    graph.replace_uses(y, declared, uses)

@@ -12,7 +12,7 @@ import numpy as np
 
 from layoutopt.dialects.onnxruntime.arrays import DOMAIN
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, Op, Value
 from layoutopt.passes.base import Pass, PassContext
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
@@ -48,7 +48,7 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
         return
     for index, numbers in enumerate((first[0] * second[0], first[1] * second[0] + second[1]), 1):
         array = numbers.astype(np.float32).reshape((-1, 1, 1, 1) if index == 1 else (-1,))
-        value = graph.new_value(f"{conv.name}/fused", TensorType(DType.FLOAT32, array.shape), data=ArrayData(array))
+        value = graph.new_constant(array, f"{conv.name}/fused")
         graph.set_inputs(before, (*before.inputs[:index], value, *before.inputs[index + 1 :]))
     assert conv.inputs[0] is not None
     _take_over(graph, conv.inputs[0], conv)
@@ -68,11 +68,11 @@ def _affine_of(conv: Op) -> tuple[Array, Array] | None:
 
 
 def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:
-    """The blocked convolution that computes a value which one op reads; None if there is none, or if it is full."""
-    producer = graph.producer(value) if value is not None else None
-    if value is None or producer is None or producer.op_type != "Conv" or producer.domain != DOMAIN:
+    """The blocked convolution without an activation that computes a value with one use; None if there is none."""
+    producer = graph.only_producer(value)
+    if producer is None or producer.op_type != "Conv" or producer.domain != DOMAIN:
         return None
-    return producer if graph.has_one_use(value) and "activation" not in producer.attributes else None
+    return None if "activation" in producer.attributes else producer
 
 
 def _fuse_residual(graph: Graph, add: Op) -> None:
@@ -90,7 +90,8 @@ def _fuse_residual(graph: Graph, add: Op) -> None:
 
 def _fuse_activation(graph: Graph, op: Op) -> None:
     conv, x = _fusable_conv(graph, op.inputs[0]), op.inputs[0]
-    if conv is None and (reshape := _private_reshape(graph, x)) is not None:
+    reshape = graph.only_producer(x)
+    if conv is None and reshape is not None and reshape.kind == "Reshape":
         conv = _fusable_conv(graph, reshape.inputs[0])
     if conv is None or x is None or _installed() < _SINCE.get(op.op_type, (0,)):
         return
@@ -113,14 +114,6 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
 def _installed() -> tuple[int, ...]:
     """Major and minor version of the onnxruntime that is installed."""
     return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
-
-
-def _private_reshape(graph: Graph, value: Value | None) -> Op | None:
-    """The Reshape that computes a value which one op reads."""
-    producer = graph.producer(value) if value is not None else None
-    if value is None or producer is None or producer.kind != "Reshape":
-        return None
-    return producer if graph.has_one_use(value) else None
 
 
 def _take_over(graph: Graph, own: Value, op: Op) -> None:

@@ -11,10 +11,9 @@ DequantizeLinear next to the Softmax, and moves it past a Reshape, but not past 
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
+from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType
+from layoutopt.ir.types import DType, Op, TensorType
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
@@ -42,28 +41,19 @@ def _rewrite(graph: Graph, softmax: Op) -> None:
     shape = y.static_shape if y is not None else None
     if x is None or y is None or shape is None or producer is None or not is_dequantizer(producer):
         return
-    if (
-        not graph.has_one_use(y)
-        or prod(shape) < _SMALLEST
-        or softmax.integer("axis", -1) % len(shape) != len(shape) - 1
-    ):
+    if prod(shape) < _SMALLEST or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
         return
-    quantizer = graph.uses(y)[0].op
-    p = quantizer.outputs[0]
-    if not is_quantizer(quantizer) or p is None or p.dtype is None or _is_per_axis(quantizer):
+    quantizer = graph.only_reader(y)
+    p = quantizer.outputs[0] if quantizer is not None and is_quantizer(quantizer) else None
+    if quantizer is None or p is None or p.dtype is None or _is_per_axis(quantizer):
         return
-    matrix = TensorType(DType.FLOAT32, (prod(shape[:-1]), shape[-1]))
-    flat, result = graph.new_value(f"{y.name}/operand", matrix), graph.new_value(f"{y.name}/matrix", matrix)
-    last = {"axis": len(shape) - 1}
-    flatten = graph.add_op(Op("Flatten", (x,), (flat,), version=graph.opsets[""], attributes=dict(last)), softmax)
+    matrix, attributes = TensorType(DType.FLOAT32, (prod(shape[:-1]), shape[-1])), {"axis": len(shape) - 1}
+    flat = graph.new_result("Flatten", (x,), matrix, f"{y.name}/operand", softmax, attributes=attributes)
+    result = graph.new_value(f"{y.name}/matrix", matrix)
     graph.add_copy(softmax, (result,), (flat,), name=softmax.name, attributes={"axis": -1})
     integers = graph.new_value(f"{p.name}/matrix", TensorType(p.dtype, matrix.shape))
     graph.add_copy(quantizer, (integers,), (result, *quantizer.inputs[1:]), name=quantizer.name)
-    array = np.array(shape, np.int64)
-    target = graph.new_value(f"{p.name}/shape", TensorType(DType.INT64, array.shape), data=ArrayData(array))
-    restored = graph.new_value(f"{p.name}/restored", p.type)
-    graph.add_op(Op("Reshape", (integers, target), (restored,), version=graph.opsets[""]), flatten)
-    graph.replace_value(p, restored)
+    graph.replace_value(p, add_reshape(graph, integers, shape, softmax))
 
 
 def _is_per_axis(quantizer: Op) -> bool:

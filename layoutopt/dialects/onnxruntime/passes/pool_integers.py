@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layoutopt.dialects.data_movement import add_reshape, add_transpose
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import ArrayData, DType, Op, TensorType, Value
+from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 
@@ -39,10 +40,10 @@ class PoolIntegers(Pass):
 def _rewrite(graph: Graph, mean: Op) -> None:
     x, means = mean.inputs[0], mean.outputs[0]
     dequantizer = graph.producer(x) if x is not None else None
-    reader = _only_reader(graph, means)
+    reader = graph.only_reader(means)
     has_views = reader is not None and reader.kind in _VIEWS
     while reader is not None and reader.kind in _VIEWS:
-        reader = _only_reader(graph, reader.outputs[0])
+        reader = graph.only_reader(reader.outputs[0])
     quantizer = reader
     is_last = _has_channels_last(mean)
     if x is None or is_last is None or not _is_per_tensor(dequantizer) or not _is_per_tensor(quantizer):
@@ -55,27 +56,22 @@ def _rewrite(graph: Graph, mean: Op) -> None:
         return
     samples, channels = q.shape[0], q.shape[3 if is_last else 1]
     small = (samples, channels, 1, 1)
-    image = _transpose(graph, q, _TO_FIRST, dequantizer) if is_last else q
+    image = add_transpose(graph, q, _TO_FIRST, dequantizer) if is_last else q
     assert image.shape is not None
     numbers = graph.new_value(f"{p.name}/image", TensorType(DType.FLOAT32, image.shape))
     graph.add_copy(dequantizer, (numbers,), (image, *dequantizer.inputs[1:]))
-    pooled = graph.new_value(f"{p.name}/mean", TensorType(DType.FLOAT32, small))
-    pool = graph.add_op(Op("GlobalAveragePool", (numbers,), (pooled,), version=graph.opsets[""], name=mean.name), mean)
+    type = TensorType(DType.FLOAT32, small)
+    pooled = graph.new_result("GlobalAveragePool", (numbers,), type, f"{p.name}/mean", mean, name=mean.name)
     if has_views and p.static_shape is not None:
-        graph.set_input(quantizer, 0, _reshape(graph, pooled, p.static_shape, pool))
+        graph.set_input(quantizer, 0, add_reshape(graph, pooled, p.static_shape, quantizer))
         return
     result = graph.new_value(f"{p.name}/quantized", TensorType(q.dtype or DType.UINT8, small))
     graph.add_copy(quantizer, (result,), (pooled, *quantizer.inputs[1:]), name=quantizer.name)
     if is_last and len(p.shape) == len(small):
-        result = _transpose(graph, result, _TO_LAST, pool)
+        result = add_transpose(graph, result, _TO_LAST, quantizer)
     elif len(p.shape) != len(small):
-        result = _reshape(graph, result, (0, -1), quantizer)
+        result = _without_ones(graph, result, quantizer)
     graph.replace_value(p, result)
-
-
-def _only_reader(graph: Graph, value: Value | None) -> Op | None:
-    """The op that alone reads a value."""
-    return graph.uses(value)[0].op if value is not None and graph.has_one_use(value) else None
 
 
 def _is_per_tensor(op: Op | None) -> bool:
@@ -97,19 +93,8 @@ def _has_channels_last(mean: Op) -> bool | None:
     return _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes if isinstance(axis, int))))
 
 
-def _transpose(graph: Graph, x: Value, perm: tuple[int, ...], near: Op) -> Value:
+def _without_ones(graph: Graph, x: Value, near: Op) -> Value:
+    """A mean (N, C, 1, 1) as (N, C)."""
     assert isinstance(x.type, TensorType) and x.shape is not None
-    result = graph.new_value(f"{x.name}/transposed", TensorType(x.type.dtype, tuple(x.shape[axis] for axis in perm)))
-    op = Op("Transpose", (x,), (result,), version=graph.opsets[""], attributes={"perm": perm})
-    graph.add_op(op, near)
-    return result
-
-
-def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], near: Op) -> Value:
-    """A mean (N, C, 1, 1) in another shape; (0, -1) is (N, C)."""
-    assert isinstance(x.type, TensorType) and x.shape is not None
-    extents = np.array(shape, np.int64)
-    target = graph.new_value(f"{x.name}/shape", TensorType(DType.INT64, extents.shape), data=ArrayData(extents))
-    result = graph.new_value(f"{x.name}/reshaped", TensorType(x.type.dtype, x.shape[:2] if shape == (0, -1) else shape))
-    graph.add_op(Op("Reshape", (x, target), (result,), version=graph.opsets[""]), near)
-    return result
+    target = graph.new_constant(np.array([0, -1]), f"{x.name}/shape")
+    return graph.new_result("Reshape", (x, target), TensorType(x.type.dtype, x.shape[:2]), f"{x.name}/reshaped", near)

@@ -10,11 +10,12 @@ network filters are much smaller than images. Later they are not: it is done whe
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
+from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.dialects.onnxruntime.arrays import BLOCKS, DOMAIN
+from layoutopt.dialects.packed import Packed
+from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import DType, Op, TensorType
 from layoutopt.ops.signatures import estimated_extent
 from layoutopt.passes.base import Pass, PassContext
 
@@ -22,28 +23,6 @@ from layoutopt.passes.base import Pass, PassContext
 _IMAGE = 0.28e-9  # a depthwise 1x1 convolution
 _FILTER = 0.7e-9  # a Mul that is broadcast over the outputs of a block
 _OPS = 3e-6
-
-
-@dataclass(frozen=True, slots=True)
-class _Reshaped:
-    """A constant under another shape."""
-
-    data: Data
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its elements."""
-        return self.data.nbytes
-
-    def numpy(self) -> Array:
-        """Its elements."""
-        return self.data.numpy().reshape(self.shape)
-
-    def with_data(self, data: Data, nbytes: int) -> "_Reshaped":
-        """Another constant under this shape."""
-        del nbytes
-        return _Reshaped(data, self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +79,11 @@ def _move(graph: Graph, gate: Op, reader: Op, block: int) -> None:
     outputs, inputs, *kernel = filters.static_shape
     blocks = (outputs // block, inputs // block, prod(kernel), block, block)
 
-    def add(kind: str, operands: tuple[Value, ...], shape: tuple[int, ...], **fields: Attribute) -> Value:
-        result = graph.new_value(f"{filters.name}/gated/{kind}", TensorType(DType.FLOAT32, shape))
-        op = Op(kind, operands, (result,), version=graph.opsets[""], name=result.name, attributes=fields)
-        graph.add_op(op, near=gate)
-        return result
-
-    def target(shape: tuple[int, ...]) -> Value:
-        array = np.asarray(shape, dtype=np.int64)
-        return graph.new_value(
-            f"{filters.name}/gated/shape", TensorType(DType.INT64, array.shape), data=ArrayData(array)
-        )
-
-    packed = graph.new_value(
-        f"{filters.name}/blocks", TensorType(DType.FLOAT32, blocks), data=_Reshaped(filters.data, blocks)
+    data = Packed(filters.data, Format.canonical(len(filters.static_shape)), blocks, filters.data.nbytes)
+    packed = graph.new_value(f"{filters.name}/blocks", TensorType(DType.FLOAT32, blocks), data=data)
+    factors = add_reshape(graph, numbers, (1, inputs // block, 1, block, 1), gate)
+    scaled = graph.new_result(
+        "Mul", (packed, factors), TensorType(DType.FLOAT32, blocks), f"{filters.name}/gated", gate
     )
-    per_input = (1, inputs // block, 1, block, 1)
-    scaled = add("Mul", (packed, add("Reshape", (numbers, target(per_input)), per_input)), blocks)
-    whole = add("Reshape", (scaled, target((outputs, inputs, *kernel))), (outputs, inputs, *kernel))
-    graph.set_inputs(reader, (x, whole, *reader.inputs[2:]))
+    graph.set_inputs(reader, (x, add_reshape(graph, scaled, filters.static_shape, gate), *reader.inputs[2:]))
     graph.remove_op(gate)

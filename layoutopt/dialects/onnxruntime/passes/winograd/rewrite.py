@@ -18,7 +18,7 @@ from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, Op, Value
+from layoutopt.ir.types import Attribute, Value
 
 Vector = list[Value]
 Produce = Callable[[int, Vector | None, bool], Vector]
@@ -141,11 +141,9 @@ class Writer:
         self, kind: str, inputs: Sequence[Value | None], shape: Shape | None, domain: str = "", **fields: Attribute
     ) -> Value:
         assert shape is not None
-        result = self._graph.new_value(f"{self._site.y.name}/winograd/{kind}", floats(shape))
-        version = 1 if domain else self._graph.opsets[""]
-        made = Op(kind, tuple(inputs), (result,), domain=domain, version=version, name=result.name, attributes=fields)
-        self._graph.add_op(made, near=self._site.op)
-        return result
+        stem = f"{self._site.y.name}/winograd/{kind}"
+        full = f"{domain}::{kind}" if domain else kind
+        return self._graph.new_result(full, tuple(inputs), floats(shape), stem, self._site.op, attributes=fields)
 
     # --- the tiles side by side ----------------------------------------------------------------------------------
 
