@@ -1,7 +1,7 @@
-"""Writes one op on physical arrays: the small language that layout rules lower to.
+"""Records the ops on physical arrays that layout rules lower an op to.
 
-Everything here is shapes: a value of the lowered graph has the shape of the array that holds it, and symbolic extents
-are read off the array at run time where an op needs them as numbers.
+A value of the lowered graph has the shape of its physical array. Symbolic extents are computed from arrays and operands at run
+time where an op requires them as numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +9,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.extents import ExtentsAtRunTime
+from layoutopt.dialects.extents import RuntimeExtents
 from layoutopt.dialects.packed import Packed
 from layoutopt.dialects.promotion import code_of, promoted_type
 from layoutopt.formats import Conversion, Format, Pad, Reshape, Shape, Slice, Transpose, product
 from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops import estimated_volume, physical_type
 
-ShapeFunction: TypeAlias = Callable[[Format, Shape], Shape]
+ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
 
 _ZERO_IS_ZERO_SINCE = 14
 """The opset since which Reshape has the attribute `allowzero`."""
 
-_PADDED = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
-"""Element types that Pad takes at every opset, and for which onnxruntime has a kernel; Concat takes all."""
+_PAD_TYPES = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
+"""Element types that Pad supports at every opset and in onnxruntime; Concat supports all."""
 
 
 class OpBuilder:
@@ -46,9 +46,9 @@ class OpBuilder:
         formats: Mapping[Slot, Format],
         opset: int,
         prefix: str,
-        shape: ShapeFunction,
+        shape: ArrayShape,
     ) -> None:
-        """Record nothing yet."""
+        """Begin with no recorded ops."""
         self._op = op
         self._shape = shape
         self._formats = formats
@@ -62,10 +62,10 @@ class OpBuilder:
         self.constants: list[Value] = []
         self.outputs: dict[int, Value] = {}
 
-    # --- what rules call -------------------------------------------------------------------------------------
+    # --- for layout rules -------------------------------------------------------------------------------------
 
     def format(self, slot: Slot) -> Format:
-        """The format in which the rule sees an operand."""
+        """The format of an operand that the rule lowers for."""
         return self._formats[slot]
 
     def output_type(self, index: int) -> TensorType | None:
@@ -80,7 +80,7 @@ class OpBuilder:
             return value
         return self.reshape(value, format.physical_shape(logical.shape))
 
-    def raw(self, index: int) -> Value | None:
+    def declared_input(self, index: int) -> Value | None:
         """The input in the shape that the dialect gives to arrays of its format."""
         value, format, logical = self._inputs[index], self._formats.get(Slot("in", index)), self._op.inputs[index]
         if value is None or logical is None or logical.shape is None or format is None:
@@ -92,7 +92,7 @@ class OpBuilder:
         value, format, logical = self.input(index), self._formats.get(Slot("in", index)), self._op.inputs[index]
         if value is None or logical is None or logical.shape is None or format is None or format.is_canonical:
             return value
-        return self.reshape(self.transpose(value, _by_axis(format)), format.padded_shape(logical.shape))
+        return self.reshape(self.transpose(value, format.logical_order), format.padded_shape(logical.shape))
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant."""
@@ -101,8 +101,8 @@ class OpBuilder:
         self.constants.append(value)
         return value
 
-    def constant_in(self, value: Value, format: Format) -> Value:
-        """A new constant with the elements of one of the planned graph, in a format."""
+    def packed_constant(self, value: Value, format: Format) -> Value:
+        """A new constant with the elements of a constant of the planned graph, packed in a format."""
         assert value.data is not None and value.shape is not None and value.dtype is not None
         shape = format.physical_shape(value.shape)
         nbytes = value.dtype.bits * estimated_volume(shape) // 8
@@ -119,7 +119,7 @@ class OpBuilder:
         attributes: Mapping[str, Attribute] | None = None,
         domain: str | None = None,
     ) -> list[Value]:
-        """A new op of the domain of this one, or of the standard domain, and its outputs."""
+        """The present outputs of a new op in `domain`, by default that of the op for its own type, else the standard domain."""
         own = domain is None and op_type == self._op.op_type
         outputs = [None if type is None else Value(self._name(op_type), type) for type in types]
         op = Op(
@@ -134,21 +134,21 @@ class OpBuilder:
         return [value for value in outputs if value is not None]
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """The same elements under another shape."""
+        """The same elements in another shape."""
         assert isinstance(value.type, TensorType) and value.shape is not None
         if value.shape == shape:
             return value
         type = TensorType(value.type.dtype, shape)
-        if 0 in shape:  # it has no elements; a Reshape would take the 0 for a copy of an extent
+        if 0 in shape:  # there are no elements; Reshape copies an extent for a 0
             (result,) = self.op("Identity", [self._zeros(value, shape)], [type])
             return result
         target = self._target(value, shape)
-        # An extent that is computed may be 0, which is not to copy one then.
+        # A computed extent may be 0, which must not copy an extent.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
         return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
 
-    def there_and_back(self, value: Value) -> Value:
-        """The same elements in the same shape, by way of a flat one; before all that has been recorded so far."""
+    def prepend_flatten(self, value: Value) -> Value:
+        """Record a Flatten of a value and a Reshape back, before all ops recorded so far; returns the result."""
         assert isinstance(value.type, TensorType) and value.shape is not None
         recorded, self.ops = self.ops, []
         (flat,) = self.op("Flatten", [value], [TensorType(value.type.dtype, (1, product(value.shape)))], {"axis": 0})
@@ -189,7 +189,7 @@ class OpBuilder:
         type = TensorType(value.type.dtype, (*value.shape[:axis], extent, *value.shape[axis + 1 :]))
         if extent < old:
             return self._slice(value, axis, extent, type)
-        if value.type.dtype not in _PADDED and promoted_type(value.type.dtype, "Pad", self._opset) is None:
+        if value.type.dtype not in _PAD_TYPES and promoted_type(value.type.dtype, "Pad", self._opset) is None:
             missing = (*value.shape[:axis], extent - old, *value.shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
             return result
@@ -200,16 +200,16 @@ class OpBuilder:
         return self._move("Pad", value, [self.constant(np.asarray(pads, dtype=np.int64), "pads")], type)
 
     def set_output(self, index: int, value: Value) -> None:
-        """The physical output; in the lowered graph it may have other extents of 1, or the dialect's own shape."""
+        """Record the physical output, reshaped to the shape of the lowered graph's value, which the dialect declares."""
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
     def set_padded_output(self, index: int, value: Value) -> None:
-        """The output in canonical order, its axes padded up to their blocks."""
+        """Record an output in canonical order, its axes padded up to their blocks."""
         format, logical = self._formats.get(Slot("out", index)), self._op.outputs[index]
         if format is not None and logical is not None and logical.shape is not None and not format.is_canonical:
             target = format.physical_shape(logical.shape)
-            gather = _by_axis(format)
+            gather = format.logical_order
             value = self.reshape(value, tuple(target[position] for position in gather))
             value = self.transpose(value, [gather.index(position) for position in range(len(gather))])
         self.set_output(index, value)
@@ -217,7 +217,7 @@ class OpBuilder:
     def mask(self, value: Value, storage: Storage, shape: Shape) -> Value:
         """The tensor in the same format with its padding set to zero: the padding is sliced off and added again."""
         format = storage.format
-        gather = _by_axis(format)
+        gather = format.logical_order
         padded = format.padded_shape(shape)
         physical = value.shape
         assert physical is not None
@@ -230,7 +230,7 @@ class OpBuilder:
         return self.transpose(value, [gather.index(position) for position in range(len(gather))])
 
     def prune(self) -> None:
-        """Forget the ops that nothing reads."""
+        """Remove the recorded ops and constants that no output depends on."""
         read = set(self.outputs.values())
         kept = []
         for op in reversed(self.ops):
@@ -240,7 +240,7 @@ class OpBuilder:
         self.ops = kept[::-1]
         self.constants = [constant for constant in self.constants if constant in read]
 
-    # --- inside ----------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------------------
 
     def _move(
         self,
@@ -250,7 +250,7 @@ class OpBuilder:
         type: TensorType,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Value:
-        """An op that moves elements; on a wider element type where it does not take this one."""
+        """The output of a new data-movement op, on a promoted element type if the op does not support this one."""
         wide = promoted_type(type.dtype, op_type, self._opset)
         if wide is None:
             (result,) = self.op(op_type, [value, *rest], [type], attributes)
@@ -281,7 +281,7 @@ class OpBuilder:
         return self._move("Slice", value, numbers, type)
 
     def _target(self, value: Value, shape: Shape) -> Value:
-        """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or read off it."""
+        """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or computed."""
         source = value.shape
         assert source is not None
         unknown = [position for position, dim in enumerate(shape) if not isinstance(dim, int)]
@@ -292,13 +292,13 @@ class OpBuilder:
                 dim if isinstance(dim, int) else 0 if position in copied else -1 for position, dim in enumerate(shape)
             ]
             return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
-        return self._numbers(value, shape)
+        return self._extents_tensor(value, shape)
 
-    def _numbers(self, value: Value, shape: Shape) -> Value:
-        """Extents as a tensor, computed from operands; at most one extent that no operand has is -1, as for Reshape."""
-        extents = ExtentsAtRunTime(self, [value, *self._inputs], self._op.inputs)
+    def _extents_tensor(self, value: Value, shape: Shape) -> Value:
+        """Extents as a tensor, computed from operands; one that cannot be computed is -1, as for Reshape."""
+        extents = RuntimeExtents(self, [value, *self._inputs], self._op.inputs)
         found = [extents.of(dim) for dim in shape]
-        assert found.count(None) < 2, f"{shape} is not known"
+        assert found.count(None) < 2, f"{shape} has several extents that cannot be computed"
         pieces = [piece or self.constant(np.asarray([-1], dtype=np.int64), "rest") for piece in found]
         (result,) = self.op("Concat", pieces, [TensorType(DType.INT64, (len(shape),))], {"axis": 0})
         return result
@@ -311,10 +311,7 @@ class OpBuilder:
         if known == shape:
             return zeros
         repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
-        (result,) = self.op("Tile", [zeros, self._numbers(value, repeats)], [TensorType(value.type.dtype, shape)])
+        (result,) = self.op(
+            "Tile", [zeros, self._extents_tensor(value, repeats)], [TensorType(value.type.dtype, shape)]
+        )
         return result
-
-
-def _by_axis(format: Format) -> list[int]:
-    """The places of the parts, axis by axis, each from major to minor."""
-    return list(format.logical_order)

@@ -1,4 +1,4 @@
-"""Symbolic extents as numbers, read off operands when the model runs, and computed from what is read."""
+"""Symbolic extents as numbers, computed at run time from shapes and elements of operands."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 _ONE = TensorType(DType.INT64, (1,))
 
 
-class ExtentsAtRunTime:
-    """Records the ops that find extents, each as a list of one number.
+class RuntimeExtents:
+    """Records the ops that compute extents, each as a tensor of one element.
 
     Args:
         build: the builder that records the ops.
         arrays: values of the lowered graph from whose shapes extents are read.
-        holders: operands of the planned op, of which some contain extents; the last of `arrays` are their lowered values.
+        operands: operands of the planned op, whose elements may be extents; the last of `arrays` are their lowered values.
     """
 
-    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], holders: Sequence[Value | None]) -> None:
-        """Record nothing yet."""
+    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
+        """Begin with no recorded ops."""
         self._build = build
         self._axis_of: dict[Extent, tuple[Value, int]] = {}
         self._elements: dict[Extent, tuple[Value, int]] = {}
@@ -36,20 +36,20 @@ class ExtentsAtRunTime:
             for axis, dim in enumerate(value.shape or ()):
                 if isinstance(dim, Extent):
                     self._axis_of.setdefault(dim, (value, axis))
-        for holder, array in zip(holders, arrays[-len(holders) :] if holders else (), strict=True):
-            for position, element in enumerate((holder.elements if holder is not None else None) or ()):
+        for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
+            for position, element in enumerate((operand.elements if operand is not None else None) or ()):
                 if isinstance(element, Extent) and array is not None:
                     self._elements.setdefault(element, (array, position))
         self._known = {*self._axis_of, *self._elements}
 
     def of(self, dim: Dim) -> Value | None:
-        """An extent; None if it cannot be computed."""
+        """An extent as a tensor; None if it cannot be computed."""
         return self._extent(Extent.of(dim)) if is_computable(dim, self._known) else None
 
     def _extent(self, extent: Extent) -> Value:
         if extent.number is not None:
             return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
-        if (found := self._found(extent)) is not None:
+        if (found := self._read_extent(extent)) is not None:
             return found
         total: Value | None = None
         for factors, coefficient in reversed(extent.terms):
@@ -69,7 +69,7 @@ class ExtentsAtRunTime:
 
     def _atom(self, atom: Atom) -> Value:
         extent = Extent.of_atom(atom)
-        if isinstance(atom, FloorDiv) and self._found(extent) is None:
+        if isinstance(atom, FloorDiv) and self._read_extent(extent) is None:
             return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
         return self._extent(extent)
 
@@ -77,17 +77,17 @@ class ExtentsAtRunTime:
         (result,) = self._build.op(op_type, [one, other], [_ONE])
         return result
 
-    def _found(self, dim: Extent) -> Value | None:
-        """An extent that is read from the shape of an operand."""
+    def _read_extent(self, dim: Extent) -> Value | None:
+        """An extent that is an extent or an element of an operand; None if there is no such operand."""
         if dim in self._axis_of:
             value, axis = self._axis_of[dim]
-            return self._gathered(self._shape(value), axis)
+            return self._element(self._shape(value), axis)
         if dim in self._elements:
             value, position = self._elements[dim]
-            return self._gathered(self._list(value), position)
+            return self._element(self._as_list(value), position)
         return None
 
-    def _gathered(self, numbers: Value, position: int) -> Value:
+    def _element(self, numbers: Value, position: int) -> Value:
         if numbers.shape == (1,):
             return numbers
         (result,) = self._build.op(
@@ -101,8 +101,8 @@ class ExtentsAtRunTime:
             (self._shapes[value],) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.shape),))])
         return self._shapes[value]
 
-    def _list(self, value: Value) -> Value:
-        """A list of int64, whatever integers or scalar hold the extents."""
+    def _as_list(self, value: Value) -> Value:
+        """An operand with extents as a vector of int64."""
         if value not in self._lists:
             assert value.shape is not None
             result = value if value.shape else self._build.reshape(value, (1,))

@@ -4,7 +4,7 @@
 
 The body of a function is made of plain ops, so every runtime can execute and check the model, while a compiler for the
 target reads the calls: op, formats, attributes. A function serves all calls that differ in attribute values and types only,
-so the values in its body have none.
+so the values in its body have no types.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ class Label:
         name: the name of the function.
         attributes: the attributes that declare its formats.
         domain: the domain of the function.
-        overloads: whether functions of one name with other bodies are its overloads; otherwise their names get a number.
+        has_overloads: whether functions with the same name and other bodies are overloads; otherwise their names get a number.
     """
 
     name: str
     attributes: Mapping[str, Attribute]
     domain: str = DOMAIN
-    overloads: bool = False
+    has_overloads: bool = False
 
 
 class Functions(Dialect):
@@ -50,7 +50,7 @@ class Functions(Dialect):
     passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(only_views=True), *COMPACT)
 
     def label(self, op: Op) -> Label:
-        """CastData with both formats; any other op with the formats of its first operands in its name, and the signature."""
+        """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""
         assert op.signature is not None
         if is_cast(op):
             source, result = op.signature.inputs[0], op.signature.outputs[0]
@@ -59,7 +59,7 @@ class Functions(Dialect):
         return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """A call, or the recorded ops where they are plain ops on physical arrays already."""
+        """Write a call, or the recorded ops if the op is layout-agnostic."""
         rule = rule_of(op)
         assert op.signature is not None
         if not builder.ops or (rule is not None and rule.is_layout_agnostic(op, op.signature)):
@@ -87,7 +87,7 @@ class Functions(Dialect):
 
 @dataclass(slots=True)
 class _Draft:
-    """A function to be, and the call that it is made for."""
+    """The body of a function, and the arguments and attributes of the call that it is written for."""
 
     body: Graph
     arguments: list[Value] = field(default_factory=list)
@@ -95,12 +95,12 @@ class _Draft:
 
 
 def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, Attribute]) -> _Draft:
-    """Turn the recorded ops into a body: inputs become parameters, small constants and attributes become references."""
+    """The body with the recorded ops: inputs become parameters, lists of integers and attributes become references."""
     draft = _Draft(Graph(opsets={"": graph.opsets.get("", 0)}))
     body = draft.body
     values: dict[Value, Value] = {}
     for number, constant in enumerate(builder.constants):
-        if _is_given_by_the_call(graph, constant):
+        if _is_call_attribute(graph, constant):
             values[constant] = body.add_value(Value(f"c{number}", OpaqueType()))
             body.add_op(_reference(graph, draft, constant, values[constant], number))
     for recorded in builder.ops:
@@ -108,7 +108,7 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
             if value is not None and value not in values:
                 values[value] = body.add_value(Value(f"x{len(draft.arguments)}", OpaqueType()))
                 body.inputs.append(values[value])
-                draft.arguments.append(value if value in graph else _hoisted(graph, value))
+                draft.arguments.append(value if value in graph else _as_graph_constant(graph, value))
         for value in recorded.outputs:
             if value is not None:
                 values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
@@ -130,18 +130,18 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
     return draft
 
 
-def _is_given_by_the_call(graph: Graph, constant: Value) -> bool:
-    """Lists of integers are, so that shapes do not make a function of their own; other constants are its arguments."""
+def _is_call_attribute(graph: Graph, constant: Value) -> bool:
+    """Whether a constant is a list of integers, which is an attribute of the call, so that calls with other shapes share it."""
     return graph.opsets.get("", 0) >= _VALUE_INTS_SINCE and constant.dtype is DType.INT64 and constant.rank == 1
 
 
-def _hoisted(graph: Graph, constant: Value) -> Value:
-    """A recorded constant as one of the graph: Constant in a body cannot hold every element type at every opset."""
+def _as_graph_constant(graph: Graph, constant: Value) -> Value:
+    """A constant of the graph with the elements of a recorded one: Constant nodes do not support all element types."""
     return graph.new_value(constant.name, constant.type, data=constant.data)
 
 
 def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, number: int) -> Op:
-    """A Constant whose numbers are an attribute of the call."""
+    """A Constant whose elements are an attribute of the call."""
     assert constant.data is not None
     name = f"{constant.name.rsplit('/', 1)[-1].rsplit('_', 1)[0]}_{number}"
     draft.attributes[name] = tuple(int(item) for item in constant.data.numpy())
@@ -179,7 +179,7 @@ def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
         if taken[name, overload].doc == key:
             return taken[name, overload]
         number += 1
-        name, overload = (name, str(number)) if label.overloads else (f"{label.name}_{number}", "")
+        name, overload = (name, str(number)) if label.has_overloads else (f"{label.name}_{number}", "")
     body = draft.body
     function = Function(
         label.domain,
@@ -196,7 +196,7 @@ def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
 
 
 def _structure(draft: _Draft) -> str:
-    """The body as a line of text: equal texts, equal functions."""
+    """The body as text, which is equal for equal functions."""
     lines = []
     for op in draft.body.ops:
         attributes = ", ".join(f"{name}={_literal(value)}" for name, value in sorted(op.attributes.items()))
@@ -215,7 +215,7 @@ def _literal(value: Attribute) -> str:
 
 
 def _formats(op: Op) -> str:
-    """The formats of the first input and output; one name where they agree."""
+    """The names of the formats of the first input and output; one name if they are equal."""
     assert op.signature is not None
     first = [storages[0] for storages in (op.signature.inputs, op.signature.outputs) if storages]
     names = dict.fromkeys("scalar" if storage is None else storage.format.name() for storage in first)

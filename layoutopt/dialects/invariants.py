@@ -25,7 +25,7 @@ def lowered_values_have_no_format(graph: Graph) -> Iterator[str]:
 
 @invariant
 def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
-    """Formats are expanded to ops, or are attributes of function calls."""
+    """A lowered op has no signature; its formats are expanded to ops, or are attributes of a function call."""
     for op in graph.ops if _is_lowered(graph) else ():
         if op.signature is not None:
             yield f"{op!r}: {op.signature}"
@@ -33,7 +33,7 @@ def lowered_ops_have_no_signature(graph: Graph) -> Iterator[str]:
 
 @invariant
 def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
-    """A CastData or another op of our domains is a call of a function in the graph, with its parameters and attributes."""
+    """An op in a domain of layoutopt is a call of a function in the graph, with the function's parameters and attributes."""
     if not _is_lowered(graph):
         return
     functions = {(each.domain, each.name, each.overload): each for each in graph.functions}
@@ -57,7 +57,7 @@ def lowered_ops_have_a_version(graph: Graph) -> Iterator[str]:
 
 @invariant
 def lowered_constants_fill_their_shapes(graph: Graph) -> Iterator[str]:
-    """A constant that the model did not have fills its shape; element types of less than a byte may be unpacked."""
+    """A constant that layoutopt created has the bytes of its shape; element types of less than a byte may be unpacked."""
     for value in graph.values if _is_lowered(graph) else ():
         dtype, shape = value.dtype, value.static_shape
         if value.data is None or value.origin is not None or shape is None or dtype is None:
@@ -70,7 +70,7 @@ def lowered_constants_fill_their_shapes(graph: Graph) -> Iterator[str]:
 
 @invariant
 def lowered_arrays_have_the_shapes_that_views_give_them(graph: Graph) -> Iterator[str]:
-    """A Transpose of ours permutes the extents of its input, a Reshape of ours keeps the number of elements."""
+    """A Transpose that layoutopt created permutes the extents of its input, a Reshape keeps the number of elements."""
     for op in graph.ops if _is_lowered(graph) else ():
         if op.origin is None and op.kind in ("Reshape", "Transpose") and not _is_consistent(op):
             yield f"{op!r}"

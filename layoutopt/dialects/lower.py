@@ -14,7 +14,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class Lower(Pass):
-    """Write the planned graph as plain ops and function calls on arrays, in the terms of the dialect.
+    """Write the planned graph as ops and function calls of the dialect, on physical arrays.
 
     Attributes:
         dialect: the dialect.
@@ -27,7 +27,7 @@ class Lower(Pass):
     is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Make the lowered graph, on which the passes behind run; the planned graph is not changed."""
+        """Set `context.lowered`, the graph on which the following passes run; the planned graph is not changed."""
         context.block = self.dialect.block(graph)
         context.lowered = self.dialect.lower(graph)
 

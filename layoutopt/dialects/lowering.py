@@ -1,7 +1,7 @@
 """Lowers a planned graph, whose values have formats, to a plain graph, whose values have physical shapes.
 
 A dialect decides which ops implement a planned op; this module contains the part of lowering that all dialects share.
-Constants are packed when they are read, so lowering a large model needs no memory for them.
+Constants are packed when they are read, so lowering does not allocate memory for them.
 """
 
 from abc import ABC, abstractmethod
@@ -41,24 +41,24 @@ class Dialect(ABC):
 
     @property
     def kernels(self) -> frozenset[str]:
-        """The kinds of op beyond ONNX that may be written in it, because the runtime has kernels for them."""
+        """The op types beyond ONNX, with their domains, that the dialect may write because the runtime has kernels for them."""
         return frozenset()
 
     def block(self, graph: Graph) -> int:
-        """The block size in channels that kernels of the runtime require, if the planned graph is packed for one; else 0."""
+        """The block size in channels that the filters of the planned graph are packed for; 0 if none is blocked."""
         del graph
         return 0
 
     @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """Put the ops that the builder recorded for `op` into the lowered graph, computing `outputs`."""
+        """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """The shape of the array of a tensor in a format; by default one extent per physical dimension."""
         return format.physical_shape(shape)
 
-    def native(self, op: Op, builder: OpBuilder) -> bool:
-        """Write an op, or a CastData, with the runtime's kernels for its formats; False if there are none."""
+    def write_native(self, op: Op, builder: OpBuilder) -> bool:
+        """Record an op, or a CastData, with the runtime's kernels for its formats; returns False if there are none."""
         del op, builder
         return False
 
@@ -71,18 +71,20 @@ class Dialect(ABC):
         for body in reversed(regions_with_rule(graph)[1:]):  # the innermost before those around it
             target = Graph(body.name, origin=body.origin, root=main)
             bodies[body] = _Lowering(self, body, target, bodies, scanned.get(body, ())).run()
-        callers = [Slot("in", index) for index in range(len(graph.inputs))]
-        callers += [Slot("out", index) for index in range(len(graph.outputs))]
-        return _Lowering(self, graph, main, bodies, callers).run()
+        interface = [Slot("in", index) for index in range(len(graph.inputs))]
+        interface += [Slot("out", index) for index in range(len(graph.outputs))]
+        return _Lowering(self, graph, main, bodies, interface).run()
 
 
 class _Lowering:
+    """The lowering of one graph to an empty target, after the bodies in it."""
+
     def __init__(
         self, dialect: Dialect, source: Graph, target: Graph, bodies: dict[Graph, Graph], exposed: Iterable[Slot]
     ) -> None:
-        """Lower a graph, the bodies in which are lowered already, to one that is empty so far.
+        """Prepare to lower `source` to `target`; `bodies` has the lowered bodies in it.
 
-        Exposed inputs and outputs have one extent per part: what others see of them is no matter of the dialect.
+        The inputs and outputs in the slots `exposed` have one extent per physical dimension, in every dialect.
         """
         self.dialect = dialect
         self.source = source
@@ -94,11 +96,11 @@ class _Lowering:
 
     def run(self) -> Graph:
         source, target = self.source, self.target
-        bare = {value for index, value in enumerate(source.inputs) if Slot("in", index) in self.exposed}
+        exposed = {value for index, value in enumerate(source.inputs) if Slot("in", index) in self.exposed}
         if source.root is source:  # a body may output a copy; an output of the model keeps its name
-            bare |= {value for index, value in enumerate(source.outputs) if Slot("out", index) in self.exposed}
+            exposed |= {value for index, value in enumerate(source.outputs) if Slot("out", index) in self.exposed}
         for value in source.values:
-            self.values[value] = target.add_value(self._physical(value, bare=value in bare))
+            self.values[value] = target.add_value(self._physical(value, is_exposed=value in exposed))
         target.inputs = [self.values[value] for value in source.inputs]
         for op in source.ops:
             self._lower(op)
@@ -111,26 +113,26 @@ class _Lowering:
         result = self.values[value]
         if Slot("out", index) not in self.exposed or value.storage is None or value.shape is None:
             return result
-        bare = value.storage.format.physical_shape(value.shape)
-        if result.shape == bare or value.storage.format.is_canonical or not isinstance(value.type, TensorType):
+        shape = value.storage.format.physical_shape(value.shape)
+        if result.shape == shape or value.storage.format.is_canonical or not isinstance(value.type, TensorType):
             return result
-        exposed = self.target.new_value(f"{result.name}__exposed", TensorType(value.type.dtype, bare))
+        exposed = self.target.new_value(f"{result.name}__exposed", TensorType(value.type.dtype, shape))
         op = Op(
             "Reshape", (result,), (exposed,), version=self.opset, name=exposed.name, order=(len(self.source), index)
         )
         builder = OpBuilder(op, [result], [exposed], {}, self.opset, exposed.name, self.dialect.shape)
-        builder.set_output(0, builder.reshape(result, bare))
+        builder.set_output(0, builder.reshape(result, shape))
         stop_qdq_propagation(self.target, builder)
         write_plain(self.target, op, builder, [exposed])
         return exposed
 
-    def _physical(self, value: Value, *, bare: bool) -> Value:
-        """The value as an array. A value in canonical format keeps the tensor of the model."""
+    def _physical(self, value: Value, *, is_exposed: bool) -> Value:
+        """The value as a physical array. A value in canonical format keeps the tensor of the model."""
         storage = value.storage
         if storage is None or storage.format.is_canonical:
             return Value(value.name, value.type, data=value.data, origin=value.origin, tensor=value.tensor)
         assert isinstance(value.type, TensorType) and value.shape is not None
-        shape_of = storage.format.physical_shape if bare else partial(self.dialect.shape, storage.format)
+        shape_of = storage.format.physical_shape if is_exposed else partial(self.dialect.shape, storage.format)
         shape = shape_of(value.shape)
         data = None
         if value.data is not None:
@@ -148,9 +150,10 @@ class _Lowering:
         if not is_cast(op) and (rule is None or _is_unchanged(op, rule)):
             self.target.add_op(op.copy(inputs, outputs))
             return
+        op.signature = op.signature or canonical_signature(op)
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
-        if not self.dialect.native(op, builder):
+        if not self.dialect.write_native(op, builder):
             if rule is None:
                 self._convert(op, builder)
             else:
@@ -169,16 +172,17 @@ class _Lowering:
         formats = {slot: storage.format for slot, storage in storages.items()}
         builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
         operands = (
-            builder.input(index) if Slot("in", index) in scanned else builder.raw(index) for index in range(len(inputs))
+            builder.input(index) if Slot("in", index) in scanned else builder.declared_input(index)
+            for index in range(len(inputs))
         )
         results = (
             None if value is None else self._result(op, index, value, scanned) for index, value in enumerate(outputs)
         )
         attributes = dict(rule.physical_attributes(op, signature))
         bodies = {name: self.bodies[body] for name, body in op.bodies.items()}
-        whole = op.copy(tuple(operands), tuple(results), name="", order=(), attributes=attributes, bodies=bodies)
-        builder.ops.append(whole)
-        for index, value in enumerate(whole.outputs):
+        copy = op.copy(tuple(operands), tuple(results), name="", order=(), attributes=attributes, bodies=bodies)
+        builder.ops.append(copy)
+        for index, value in enumerate(copy.outputs):
             if value is not None:
                 builder.set_output(index, value)
         write_plain(self.target, op, builder, outputs)
@@ -214,14 +218,11 @@ class _Lowering:
 
 def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
     """Whether an op of the model is written as it is, on canonical operands."""
-    if rule.must_be_expanded(op):
-        op.signature = op.signature or canonical_signature(op)
-        return False
-    return op.signature is None or is_canonical(op.signature)
+    return not rule.must_be_expanded(op) and (op.signature is None or is_canonical(op.signature))
 
 
 def _scanned(graph: Graph) -> dict[Graph, list[Slot]]:
-    """The inputs of bodies that are slices of arrays outside, and the outputs that are stacked into such arrays."""
+    """The inputs of bodies that are slices of scanned arrays, and the outputs that are concatenated to such arrays."""
     found: dict[Graph, list[Slot]] = {}
     for op in (op for each in regions_with_rule(graph) for op in each.ops):
         rule = region_rule(op)

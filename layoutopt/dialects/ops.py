@@ -26,5 +26,5 @@ class Ops(Dialect):
     )
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """The recorded ops as they are."""
+        """Write the recorded ops."""
         write_plain(graph, op, builder, outputs)

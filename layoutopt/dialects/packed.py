@@ -1,4 +1,4 @@
-"""Constants in a format, packed whenever they are read, so that lowering a large model holds no packed array."""
+"""Constants in a format, which are packed whenever they are read, so that lowering allocates no packed array."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ class Packed:
     """A constant in a format.
 
     Attributes:
-        data: what is packed.
+        data: the elements in logical order.
         format: the format.
-        shape: of the array.
-        nbytes: how large that is.
+        shape: the shape of the packed array.
+        nbytes: its size in bytes.
     """
 
     data: Data
@@ -36,7 +36,7 @@ class Packed:
         return Packed(data, self.format, self.shape, nbytes)
 
     def elements_at(self, positions: Array) -> Array:
-        """The elements at places of the flattened physical array."""
+        """The elements at positions of the flattened physical array."""
         return packed_elements(self.data.numpy(), self.format, positions)
 
 

@@ -1,4 +1,4 @@
-"""Element types that an op which moves elements does not take, and wider ones that hold the same numbers.
+"""Element types that a data-movement op does not support, and the wider types to which they are promoted.
 
 Slice and Concat do not support element types of fewer than eight bits or float8, and Transpose does not support float8 before
 opset 21. Of the types that ONNX allows, onnxruntime's CPU kernels lack Pad of float8 and Reshape of 4-bit integers.
@@ -20,15 +20,15 @@ _MOVES_EIGHT_BITS = 21  # the opset from which Transpose takes float8
 
 
 def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
-    """The element type on which to do it; None if the op takes this one."""
+    """The element type to which the operands of an op are promoted; None if the op supports this one."""
     if dtype in _NARROW:
         return _NARROW[dtype]
-    is_taken = op_type in ("Reshape", "Transpose") and opset >= _MOVES_EIGHT_BITS
-    return DType.FLOAT32 if dtype.label.startswith("float8") and not is_taken else None
+    is_supported = op_type in ("Reshape", "Transpose") and opset >= _MOVES_EIGHT_BITS
+    return DType.FLOAT32 if dtype.label.startswith("float8") and not is_supported else None
 
 
 def code_of(dtype: DType) -> int:
-    """The number that ONNX has for an element type, which attribute `to` of Cast is."""
+    """The number of an element type in ONNX, as in attribute `to` of Cast."""
     return _CODES.index(dtype.label)
 
 

@@ -13,7 +13,7 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
     Args:
         graph: the lowered graph.
         op: the planned op that they compute.
-        builder: has recorded them.
+        builder: the builder that recorded them.
         outputs: the values of `graph` that become their results.
     """
     final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
@@ -24,7 +24,7 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
     produced = {value for each in recorded for value in each.outputs if value is not None}
     for source, result in final.items():
         if source not in produced and result is not None:
-            # Nothing to do but the name: the output is an input, under other axes.
+            # The output is an input: an Identity gives it the output's name.
             recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
             values[result] = result
     for number, each in enumerate(recorded):

@@ -13,7 +13,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.passes.avoid_prepacking import AvoidPrepacking
-from layoutopt.dialects.onnxruntime.prepacking import products, run_ratio
+from layoutopt.dialects.onnxruntime.prepacking import measured_products, run_ratio
 from layoutopt.errors import ArgumentError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Mode, PassContext, Sessions
@@ -151,7 +151,7 @@ def test_in_training_nothing_changes() -> None:
 
 
 def test_the_table_has_every_size_for_one_row_and_falls_with_rows() -> None:
-    table = {(each.rows, each.inner, each.outer): each.ratio for each in products()}
+    table = {(each.rows, each.inner, each.outer): each.ratio for each in measured_products()}
     assert {rows for rows, *_ in table} >= {1, 2, 197, 3136}
     assert table[2, 384, 1536] > table[16, 384, 1536] > table[197, 384, 1536] > table[784, 384, 1536] > 1
     assert run_ratio(1, 384, 1536) == max(table[1, 384, 1536], table[1, 384, 1536])

@@ -19,10 +19,10 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.passes.winograd import Speeds, Winograd, choose, tilings
+from layoutopt.dialects.onnxruntime.passes.winograd import MachineRates, Winograd, choose, tilings
 from layoutopt.dialects.onnxruntime.passes.winograd.algorithm import minimal_filtering
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
-from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import Writer
+from layoutopt.dialects.onnxruntime.passes.winograd.rewrite import WinogradRewriter
 from layoutopt.dialects.onnxruntime.passes.winograd.site import site_of
 from layoutopt.formats import lookup, pack
 from layoutopt.ir.graph import Graph
@@ -30,8 +30,8 @@ from layoutopt.ir.types import Op
 from layoutopt.passes.base import PassContext
 
 BLOCK = {"cpu-avx2": 8, "cpu-avx512": 16}.get(host_target(), 0)
-EAGER = Speeds(
-    op=0.0, gain=1.0, near_bytes=1e30, far_bytes=1e30, filter_bytes=1e30
+EAGER = MachineRates(
+    op_seconds=0.0, min_speedup=1.0, cache_bandwidth=1e30, memory_bandwidth=1e30, filter_bandwidth=1e30
 )  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
@@ -169,7 +169,7 @@ def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     for index in range(count):
         graph = lifted(model)
         site = _site(graph)
-        Writer(graph, Constants(graph, BLOCK), site, tilings(site)[index]).run()
+        WinogradRewriter(graph, Constants(graph, BLOCK), site, tilings(site)[index]).run()
         found.append(emitted(graph))
     return found
 
@@ -341,7 +341,7 @@ def _site_of(channels: int, filters: int, height: int, width: int) -> Any:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     """As measured; see the docstring of Speeds."""
-    tiles = choose(_site_of(*shape), Speeds())
+    tiles = choose(_site_of(*shape), MachineRates())
     assert (tiles and tuple(each.outputs for each in tiles)) == expected
 
 

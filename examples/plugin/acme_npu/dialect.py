@@ -12,4 +12,4 @@ class Acme(Functions):
 
     def label(self, op: Op) -> Label:
         """The name of the op itself: functions with other bodies are overloads of one function."""
-        return replace(super().label(op), name=op.op_type, domain="layoutopt.acme", overloads=True)
+        return replace(super().label(op), name=op.op_type, domain="layoutopt.acme", has_overloads=True)

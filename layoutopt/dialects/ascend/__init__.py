@@ -1,23 +1,24 @@
-"""The dialect `ascend`: like `functions`, with the operators and format names of Ascend's compiler: CastData is TransData.
+"""The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
 
     y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
                                     groups = 1, origin_format = "NCHW"> (x)
     z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
 
-Arrays have the published shapes, FRACTAL_Z among them as (C1 * H * W, N1, 16, C0), and filters with groups, depthwise filters
-and those of NC1HWC0_C04 hold the zeros that their storage has. Bodies that differ are overloads of one function, so that the
-name of a node is that of the op. An op with a format that the compiler does not name is written as in `functions`.
+Arrays have the published shapes, such as (C1 * H * W, N1, 16, C0) for FRACTAL_Z. Grouped filters, depthwise filters and those
+of NC1HWC0_C04 include the zeros of their storages. Functions with different bodies are overloads, so that a node has the name
+of its op. An op with a format that the compiler does not name is written as in `functions`.
 
-`origin_format` is ours: there it belongs to the tensor. A TransData between NC1HWC0 and FRACTAL_NZ is one node here, where
-that compiler makes two, by way of NCHW; so is one in front of a Transpose that moves no bytes, under the axes behind it.
+The attribute `origin_format` is an addition: in that compiler it is a property of the tensor. A TransData between NC1HWC0 and
+FRACTAL_NZ is one node here and two in that compiler, through NCHW. A TransData in front of a Transpose that moves no bytes is
+one node too, named by the axes behind the Transpose.
 
 Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge trans_op_creator.cc.
 """
 
 from collections.abc import Sequence
 
-from layoutopt.dialects.ascend.filters import packed_filter, repack
-from layoutopt.dialects.ascend.names import common, name, published
+from layoutopt.dialects.ascend.filters import packed_filter, read_packed_filter
+from layoutopt.dialects.ascend.names import common_origin, format_name, published_shape
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Shape
@@ -37,8 +38,8 @@ class Ascend(Functions):
     name = "ascend"
 
     def shape(self, format: Format, shape: Shape) -> Shape:
-        """The published one."""
-        return published(format, shape)
+        """The shape that Ascend publishes for an array in a format."""
+        return published_shape(format, shape)
 
     def label(self, op: Op) -> Label:
         """The label with the format names of Ascend's compiler, if it names all formats of the op."""
@@ -48,7 +49,7 @@ class Ascend(Functions):
         """Write a function call; filters that no format can describe are packed first."""
         filter = packed_filter(op)
         if filter is not None and builder.ops:
-            repack(graph, op, builder, filter)
+            read_packed_filter(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
 
 
@@ -57,13 +58,15 @@ def _cast(op: Op) -> Label | None:
     assert op.signature is not None
     value, source, result = op.inputs[0], op.signature.inputs[0], op.signature.outputs[0]
     assert value is not None and value.dtype is not None and source is not None and result is not None
-    found = common([source.format, result.format], value.dtype)
+    found = common_origin([source.format, result.format], value.dtype)
     if found is None:
         return None
     origin, (src, dst) = found
     attributes: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
     return (
-        None if src == dst else Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, overloads=True)
+        None
+        if src == dst
+        else Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, has_overloads=True)
     )
 
 
@@ -77,10 +80,10 @@ def _call(op: Op) -> Label | None:
         inputs[filter.slot.index] = filter.name
     if None in inputs or None in outputs:
         return None
-    given, made = (tuple(each or "" for each in side) for side in (inputs, outputs))
-    first = dict.fromkeys(side[0] for side in (given, made) if side and side[0])
-    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": made}
-    return Label("_".join([op.op_type, *first]), attributes | _kernel_shape(op), ASCEND, overloads=True)
+    given, computed = (tuple(each or "" for each in side) for side in (inputs, outputs))
+    first = dict.fromkeys(side[0] for side in (given, computed) if side and side[0])
+    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": computed}
+    return Label("_".join([op.op_type, *first]), attributes | _kernel_shape(op), ASCEND, has_overloads=True)
 
 
 def _kernel_shape(op: Op) -> dict[str, Attribute]:
@@ -93,10 +96,10 @@ def _kernel_shape(op: Op) -> dict[str, Attribute]:
 
 
 def _named(value: Value | None, storage: Storage | None) -> str | None:
-    """The name of an operand's format; empty for what is absent or no tensor, None where there is no name."""
+    """The name of an operand's format; empty if it is absent or no tensor, None if the format has no name."""
     if value is None or value.dtype is None or storage is None:
         return ""
-    return name(storage.format, value.dtype)
+    return format_name(storage.format, value.dtype)
 
 
 __all__ = ["ASCEND", "Ascend"]

@@ -1,7 +1,7 @@
 """Packing, ahead of time, of filters in storages that no format describes.
 
-A plan chooses the order of such a storage without its zeros. This module writes the storage itself, and the body of the
-convolution function begins with ops that unpack the filter:
+A plan has a format with the order of such a storage, without its zeros. This module packs the constant, and the body of the
+convolution function begins with ops that unpack it:
 
     grouped             FRACTAL_Z        groups side by side until they fill a fractal: diagonal blocks
     depthwise           C1HWNCoC0        C0 channels on the diagonal of a square
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.dialects.ascend.names import name
+from layoutopt.dialects.ascend.names import format_name
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
@@ -30,10 +30,10 @@ class PackedFilter:
     """The packing of the filter of a convolution.
 
     Args:
-        slot: which operand it is.
-        name: of its storage.
+        slot: the operand that is the filter.
+        name: the name of its storage.
         storage: the positions of its elements.
-        shape: of the filter (O, I, H, W); H is 1 for signals.
+        shape: the shape (O, I, H, W) of the filter; H is 1 for signals.
     """
 
     slot: Slot
@@ -43,21 +43,21 @@ class PackedFilter:
 
     @property
     def stored_shape(self) -> tuple[int, int, int, int]:
-        """The shape that the storage is for: a depthwise filter counts its channels as C, there are none to sum over."""
+        """The shape as an argument of the storage, which has the channels of a depthwise filter as its second axis."""
         outputs, inputs, height, width = self.shape
         return (inputs, outputs, height, width) if isinstance(self.storage, C1HWNCoC0) else self.shape
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
-        """The extents of the memory."""
+        """The extents of the packed array."""
         return self.storage.physical_shape(self.stored_shape)
 
 
-class FilterMemory:
-    """The memory of a filter: packed every time it is read, held by nobody."""
+class PackedFilterData:
+    """The elements of a packed filter, which are computed whenever they are read."""
 
     def __init__(self, data: Data, filter: PackedFilter, bits: int) -> None:
-        """Remember what to pack, and how; an element has so many bits."""
+        """Pack `data` as `filter` declares; an element has `bits` bits."""
         self.data = data
         self.filter = filter
         self.nbytes = int(np.prod(filter.physical_shape)) * bits // 8
@@ -95,13 +95,13 @@ def packed_filter(op: Op) -> PackedFilter | None:
     return None
 
 
-def repack(graph: Graph, op: Op, builder: OpBuilder, filter: PackedFilter) -> None:
-    """Let the recorded ops read the packed filter, by way of ops that take it out."""
-    value, logical = builder.raw(filter.slot.index), op.operand(filter.slot)
+def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedFilter) -> None:
+    """Insert ops that unpack the packed filter before the recorded ops, which then read the result."""
+    value, logical = builder.declared_input(filter.slot.index), op.operand(filter.slot)
     assert value is not None and value.shape is not None and logical is not None and logical.shape is not None
     recorded = list(builder.ops)
     builder.ops.clear()
-    plain = builder.reshape(_taken_out(builder, _memory(graph, logical, filter), filter), logical.shape)
+    plain = builder.reshape(_unpacked(builder, _packed_constant(graph, logical, filter), filter), logical.shape)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.shape), value.shape)
     for each in recorded:
@@ -116,43 +116,43 @@ def _format(op: Op, slot: Slot) -> Format | None:
 
 def _name(op: Op, slot: Slot) -> str | None:
     value, format = op.operand(slot), _format(op, slot)
-    return None if value is None or value.dtype is None or format is None else name(format, value.dtype)
+    return None if value is None or value.dtype is None or format is None else format_name(format, value.dtype)
 
 
-def _memory(graph: Graph, weight: Value, filter: PackedFilter) -> Value:
-    """The constant that holds the packed filter; one for all ops that read it like this."""
+def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value:
+    """The constant with the packed filter, which all ops with the same packing of a filter share."""
     assert weight.data is not None and weight.dtype is not None
     stem = f"{weight.tensor}__{filter.name}"
     known = graph.find(stem)
     if (
         known is not None
-        and isinstance(known.data, FilterMemory)
+        and isinstance(known.data, PackedFilterData)
         and (known.data.data, known.data.filter) == (weight.data, filter)
     ):
         return known
-    data = FilterMemory(weight.data, filter, weight.dtype.bits)
+    data = PackedFilterData(weight.data, filter, weight.dtype.bits)
     return graph.new_value(stem, TensorType(weight.dtype, filter.physical_shape), data=data, tensor=weight.tensor)
 
 
-def _taken_out(builder: OpBuilder, memory: Value, filter: PackedFilter) -> Value:
-    """The filter (O, I, H, W) that a memory holds."""
+def _unpacked(builder: OpBuilder, packed: Value, filter: PackedFilter) -> Value:
+    """The filter (O, I, H, W) that a packed constant contains."""
     match filter.storage:
         case GroupedFractalZ():
-            return _grouped(builder, memory, filter.storage, filter.shape)
+            return _unpack_grouped(builder, packed, filter.storage, filter.shape)
         case C1HWNCoC0():
-            return _depthwise(builder, memory, filter.shape)
+            return _unpack_depthwise(builder, packed, filter.shape)
         case FractalZC04():
-            return _of_few_channels(builder, memory, filter.shape)
+            return _unpack_few_channels(builder, packed, filter.shape)
 
 
-def _grouped(builder: OpBuilder, memory: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
+def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ, shape: tuple[int, ...]) -> Value:
     outputs, inputs, height, width = shape
     own, together = outputs // storage.groups, storage.groups_per_fractal((outputs, inputs, height, width))
     fractals, columns, rows, block = storage.physical_shape((outputs, inputs, height, width))
     channels = -(-together * inputs // block)
     pixels = height * width
     gathers = fractals // (channels * pixels)
-    value = builder.reshape(memory, (gathers, channels, pixels, columns * rows, block))
+    value = builder.reshape(packed, (gathers, channels, pixels, columns * rows, block))
     value = builder.reshape(
         builder.transpose(value, (0, 3, 1, 4, 2)), (gathers, columns * rows, channels * block, pixels)
     )
@@ -164,28 +164,28 @@ def _grouped(builder: OpBuilder, memory: Value, storage: GroupedFractalZ, shape:
     return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
 
 
-def _depthwise(builder: OpBuilder, memory: Value, shape: tuple[int, ...]) -> Value:
+def _unpack_depthwise(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
     outputs, inputs, height, width = shape
-    assert memory.static_shape is not None
-    blocks, _, _, _, block, _ = memory.static_shape
-    value = builder.transpose(memory, (4, 5, 0, 3, 1, 2))
+    assert packed.static_shape is not None
+    blocks, _, _, _, block, _ = packed.static_shape
+    value = builder.transpose(packed, (4, 5, 0, 3, 1, 2))
     value = _diagonal(builder, builder.reshape(value, (block**2, blocks, inputs, height, width)), block)
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (blocks * block, inputs, height, width))
     return builder.resize_axis(value, 0, outputs)
 
 
-def _of_few_channels(builder: OpBuilder, memory: Value, shape: tuple[int, ...]) -> Value:
+def _unpack_few_channels(builder: OpBuilder, packed: Value, shape: tuple[int, ...]) -> Value:
     outputs, inputs, height, width = shape
-    assert memory.static_shape is not None
-    fractals, columns, rows, block = memory.static_shape
-    value = builder.reshape(builder.transpose(memory, (1, 2, 0, 3)), (columns * rows, fractals * block))
+    assert packed.static_shape is not None
+    fractals, columns, rows, block = packed.static_shape
+    value = builder.reshape(builder.transpose(packed, (1, 2, 0, 3)), (columns * rows, fractals * block))
     value = builder.resize_axis(builder.resize_axis(value, 0, outputs), 1, 4 * height * width)
     value = builder.transpose(builder.reshape(value, (outputs, height, width, 4)), (0, 3, 1, 2))
     return builder.resize_axis(value, 1, inputs)
 
 
 def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
-    """Every element of the diagonal of a square whose elements are the first axis."""
+    """The diagonal of a square matrix whose elements are the first axis, flattened."""
     assert isinstance(value.type, TensorType) and value.shape is not None
     if extent == 1:
         return value
@@ -195,4 +195,4 @@ def _diagonal(builder: OpBuilder, value: Value, extent: int) -> Value:
     return result
 
 
-__all__ = ["FilterMemory", "PackedFilter", "packed_filter", "repack"]
+__all__ = ["PackedFilter", "PackedFilterData", "packed_filter", "read_packed_filter"]

@@ -1,9 +1,9 @@
 """The names of formats in Ascend's compiler, and the shapes that it publishes for them.
 
-There a tensor has an *origin format*, which names its axes (NCHW, NHWC, or ND if they are anything), and a
+In that compiler a tensor has an *origin format*, which names its axes (NCHW, NHWC, or ND for axes without roles), and a
 *storage format*. NC1HWC0 of a tensor (N, H, W, C) is therefore another order of its axes than of one (N, C, H, W):
 
-    [N, C1, H, W, C0]   is  NC1HWC0 of NCHW  and  NC1HWC0 of NHWC        FRACTAL_NZ is of the last two axes, whatever they are
+    [N, C1, H, W, C0]   is  NC1HWC0 of NCHW  and  NC1HWC0 of NHWC        FRACTAL_NZ blocks the last two axes of any tensor
 
 C0 follows from the element type; an order with any other block has no name. Signals are images of one row: their names are
 those of images, and shapes leave out the H of 1.
@@ -33,11 +33,11 @@ _CUBE_FLOAT32 = 8  # C0 of float32 on chips whose cube computes it
 _BLOCKS = (16, _CUBE_FLOAT32, 32, 64, 128, 256)
 
 
-def common(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
-    """An origin format under which all these formats of one tensor have names, and these; None if there is none.
+def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
+    """An origin format under which all given formats of one tensor have names, and the names; None if there is none.
 
-    The tensor may be looked at under its axes in another order: a Transpose moves no bytes here, so that a conversion before
-    it is the same one behind it.
+    The axes of the tensor may be permuted for that: a Transpose moves no bytes here, so a conversion in front of it is the same
+    as one behind it.
     """
     for order in _orders(formats[0].rank):
         relabelled = [format.propagate_transpose(order) for format in formats]
@@ -48,7 +48,7 @@ def common(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | N
     return None
 
 
-def name(format: Format, dtype: DType) -> str | None:
+def format_name(format: Format, dtype: DType) -> str | None:
     """The name of one format; None if it has none."""
     if format.is_canonical:
         return _IMAGES.get(format.rank, "ND")
@@ -57,8 +57,8 @@ def name(format: Format, dtype: DType) -> str | None:
 
 
 @cache
-def published(format: Format, shape: Shape) -> Shape:
-    """The shape of a tensor in a format: filters lead with one axis for all of their fractals."""
+def published_shape(format: Format, shape: Shape) -> Shape:
+    """The shape that Ascend publishes for a tensor in a format: the first axis of a filter counts all of its fractals."""
     physical = format.physical_shape(shape)
     inner = len(physical) - format.rank + 1
     names = {table.get(format, "") for table in _tables(format.rank, _BLOCKS).values()}
@@ -89,16 +89,16 @@ def _orders(rank: int) -> tuple[tuple[int, ...], ...]:
 def _tables(rank: int, blocks: tuple[int, ...]) -> dict[str, Names]:
     """The names of formats under every origin format of tensors of a rank."""
     matrices = {fractal_nz(rank, c0=block): "FRACTAL_NZ" for block in blocks} if rank > 1 else {}
-    anything: dict[Format, str] = {Format.canonical(rank): "ND", **matrices}
+    plain: dict[Format, str] = {Format.canonical(rank): "ND", **matrices}
     for block in blocks:
         if rank == 1:
-            anything[Format((Part(0), Part(0, block)))] = "NC1HWC0"  # one number per channel: (1, C1, 1, 1, C0)
+            plain[Format((Part(0), Part(0, block)))] = "NC1HWC0"  # one number per channel: (1, C1, 1, 1, C0)
         if rank > 1:
             squares = Part(rank - 2, block), Part(rank - 1, block)
-            anything[Format((*map(Part, range(rank)), *squares))] = "FRACTAL_ZZ"
+            plain[Format((*map(Part, range(rank)), *squares))] = "FRACTAL_ZZ"
         if rank == 2:
-            anything[Format((Part(0), Part(1), Part(1, 16), Part(0, block)))] = "FRACTAL_Z"
-    tables: dict[str, Names] = {"ND": anything}
+            plain[Format((Part(0), Part(1), Part(1, 16), Part(0, block)))] = "FRACTAL_Z"
+    tables: dict[str, Names] = {"ND": plain}
     is_signal = rank == min(_IMAGES) - 1
     stored = _stored(min(_IMAGES) if is_signal else rank, blocks)
     for origin in _ORIGINS.get(min(_IMAGES) if is_signal else rank, ()):
@@ -117,12 +117,12 @@ def _stored(rank: int, blocks: tuple[int, ...]) -> dict[Format, str]:
     found: dict[Format, str] = {}
     for entry in entries():
         if entry.system == "Ascend" and len(entry.axes) == rank:
-            found |= {_of_block(entry, block): entry.name for block in blocks}
+            found |= {_entry_format(entry, block): entry.name for block in blocks}
     return found | {Format.parse(plain, _IMAGES[rank]): plain for plain in _PLAIN.get(rank, ())}
 
 
-def _of_block(entry: Entry, block: int) -> Format:
+def _entry_format(entry: Entry, block: int) -> Format:
     return Format.parse(entry.notation.replace("{C0}", str(block)), entry.axes)
 
 
-__all__ = ["common", "name", "published"]
+__all__ = ["common_origin", "format_name", "published_shape"]

@@ -18,8 +18,8 @@ class BlockedArrays:
     """The block sizes of onnxruntime's blocked kernels, and the declared shapes of blocked arrays.
 
     Attributes:
-        blocks: the block sizes of the kernels. Other blocks do not concern these kernels: a split of heads by 8 looks
-            like a blocked array where the kernels take blocks of 16.
+        blocks: the block sizes of the kernels. Formats with other blocks are not blocked arrays: a split of heads by
+            8 is none for kernels with blocks of 16.
     """
 
     blocks: tuple[int, ...] = BLOCKS
@@ -35,7 +35,7 @@ class BlockedArrays:
         return format.physical_shape(shape)
 
     def feature_block(self, format: Format) -> int:
-        """The block of an image or a signal stored as (N, C/b, H, W, b) or (N, C/b, W, b) under whatever axes; else 0."""
+        """The block b of a format with the parts (N, C/b, H, W, b) or (N, C/b, W, b), for axes in any order; else 0."""
         parts = format.parts
         if format.rank not in (3, 4) or len(parts) != format.rank + 1 or any(part.block for part in parts[:-1]):
             return 0
@@ -63,41 +63,43 @@ class BlockedArrays:
         return self.declared_shape(builder.format(slot), value.shape)
 
 
-Writer: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], bool]
-"""Writes an op with a kernel of the runtime; False if there is none for these operands."""
+NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], bool]
+"""Records an op with a kernel of the runtime; returns False if there is none for these operands."""
 
-WRITERS: dict[str, Writer] = {}
+WRITERS: dict[str, NativeWriter] = {}
 
 
-def native(*kinds: str) -> Callable[[Writer], Writer]:
-    """Decorator: what writes ops of these kinds."""
+def native_writer(*kinds: str) -> Callable[[NativeWriter], NativeWriter]:
+    """Decorator: register a writer for op types."""
 
-    def register(writer: Writer) -> Writer:
+    def register(writer: NativeWriter) -> NativeWriter:
         WRITERS.update(dict.fromkeys(kinds, writer))
         return writer
 
     return register
 
 
-def two_dimensional(op: Op) -> dict[str, Attribute]:
-    """The attributes of a convolution or pooling of signals, for images that are 1 high; of images, as they are."""
+def image_attributes(op: Op) -> dict[str, Attribute]:
+    """The attributes of a convolution or pooling, those of signals for images of height 1."""
     attributes = dict(op.attributes)
-    for name, alone in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
+    for name, neutral in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
         numbers = op.integers(name)
         if len(numbers) == 1:
-            attributes[name] = (alone, *numbers)
+            attributes[name] = (neutral, *numbers)
     pads = op.integers("pads")
     if len(pads) == 2:
         attributes["pads"] = (0, pads[0], 0, pads[1])
     return attributes
 
 
-def floats(shape: Shape) -> TensorType:
-    """The type of all that these kernels read and write."""
+def float32_type(shape: Shape) -> TensorType:
+    """The float32 tensor type of a shape, which is the type of all operands of these kernels."""
     return TensorType(DType.FLOAT32, shape)
 
 
-def call(builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute) -> Value:
-    """Record a kernel of the domain, with one output."""
-    (result,) = builder.op(kind, inputs, [floats(shape)], fields, DOMAIN)
+def kernel_call(
+    builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute
+) -> Value:
+    """The output of a new kernel call of the domain."""
+    (result,) = builder.op(kind, inputs, [float32_type(shape)], fields, DOMAIN)
     return result

@@ -3,7 +3,7 @@
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BLOCKS, BlockedArrays, call, native, two_dimensional
+from layoutopt.dialects.onnxruntime.arrays import BLOCKS, BlockedArrays, image_attributes, kernel_call, native_writer
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot, Value
 from layoutopt.ops import X, Y, estimated_extent
@@ -11,12 +11,12 @@ from layoutopt.ops import X, Y, estimated_extent
 _W = Slot("in", 1)
 _SUM = Slot("in", 3)
 KINDS = ("Conv", "com.microsoft::FusedConv")
-"""Whose filters are packed for a block."""
+"""The op types whose filters are packed for a block."""
 
 
-@native(*KINDS)
-def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """Write a convolution from a plain or blocked input to a blocked output, with a sum and an activation if it has them.
+@native_writer(*KINDS)
+def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+    """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
     Formats are compared by the bytes that they store: for an image of a single element, plain and blocked formats are equal,
     and signatures contain the plain one.
@@ -25,22 +25,22 @@ def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     block = _block(op, builder, arrays)
     if not block or x is None or w is None or y is None or w.shape is None or x.shape is None or y.shape is None:
         return False
-    depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
+    is_depthwise = op.integer("group", 1) != 1 and w.shape[1] == 1
     axes = "NCHW" if len(w.shape) == 4 else "NCW"
     blocked = Format.parse(f"{axes}{block}c")
-    plain_input = builder.format(X).is_canonical and estimated_extent(x.shape[1]) < BLOCKS[0] and not depthwise
-    filters = Format.parse(f"{axes}{block}n" if depthwise or plain_input else f"{axes}{block}c{block}n")
+    is_plain_input = builder.format(X).is_canonical and estimated_extent(x.shape[1]) < BLOCKS[0] and not is_depthwise
+    filters = Format.parse(f"{axes}{block}n" if is_depthwise or is_plain_input else f"{axes}{block}c{block}n")
     if not (_is_stored_in(builder, Y, y, blocked) and _is_stored_in(builder, _W, w, filters)):
         return False
-    if not (plain_input or _is_stored_in(builder, X, x, blocked)):
+    if not (is_plain_input or _is_stored_in(builder, X, x, blocked)):
         return False
-    image, weight = builder.raw(0), builder.raw(1)
+    image, weight = builder.declared_input(0), builder.declared_input(1)
     assert image is not None and weight is not None
     target = arrays.declared_shape(blocked, y.shape)
-    groups = estimated_extent(target[1]) if depthwise else op.integer("group", 1)
+    groups = estimated_extent(target[1]) if is_depthwise else op.integer("group", 1)
     shape = (
         (*x.shape[:2], *(1,) * (4 - len(x.shape)), *x.shape[2:])
-        if plain_input
+        if is_plain_input
         else arrays.declared_shape(blocked, x.shape)
     )
     image = builder.reshape(image, shape)
@@ -50,19 +50,19 @@ def conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
         if bias is None:
             return False
         inputs.append(builder.constant(np.pad(bias, (0, estimated_extent(target[1]) - bias.size)), "bias"))
-    if len(op.inputs) > 3 and (added := builder.raw(3)) is not None:
+    if len(op.inputs) > 3 and (added := builder.declared_input(3)) is not None:
         if builder.format(_SUM) != builder.format(Y):
             return False
         inputs += [*[None] * (3 - len(inputs)), builder.reshape(added, target)]
     kernel = (*(1,) * (4 - len(w.shape)), *map(estimated_extent, w.shape[2:]))
-    fields = {**two_dimensional(op), "group": groups, "kernel_shape": kernel}
-    result = call(builder, "Conv", inputs, target, **fields)
+    fields = {**image_attributes(op), "group": groups, "kernel_shape": kernel}
+    result = kernel_call(builder, "Conv", inputs, target, **fields)
     builder.set_output(0, result)
     return True
 
 
 def _block(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> int:
-    """The block that one of the operands has; 0 if all are plain, or the operands have other axes."""
+    """The block of the operands; 0 if all are plain or an operand has another rank than 3 or 4."""
     values = (op.inputs[0], op.inputs[1], op.outputs[0])
     if any(value is None or value.rank not in (3, 4) for value in values):
         return 0

@@ -1,16 +1,16 @@
-"""Ops that are independent of the positions of elements, and gates, which are depthwise convolutions."""
+"""Element-wise ops on blocked arrays, and per-channel products and sums as depthwise convolutions."""
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, call, native
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, kernel_call, native_writer
 from layoutopt.formats import Shape
 from layoutopt.ir.types import Array, Op, Slot, TensorType, Value
 from layoutopt.ops import Y, estimated_extent, estimated_volume
 
 
-def elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """Write the op on the arrays as they are, if all operands have one storage; single numbers broadcast."""
+def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+    """Record the op on the declared arrays, if all operands have the format of the result or are scalars."""
     if not arrays.is_blocked(op, Y):
         return False
     y = op.outputs[0]
@@ -18,34 +18,36 @@ def elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     for index, value in enumerate(op.inputs):
         if value is None:
             continue
-        alike = value.shape == y.shape and op.signature is not None and op.signature.inputs[index] is not None
-        if alike and builder.format(Slot("in", index)) != builder.format(Y):
+        is_full = value.shape == y.shape and op.signature is not None and op.signature.inputs[index] is not None
+        if is_full and builder.format(Slot("in", index)) != builder.format(Y):
             return False
-        if not alike and (value.static_shape is None or estimated_volume(value.static_shape) != 1):
+        if not is_full and (value.static_shape is None or estimated_volume(value.static_shape) != 1):
             return False
     target = arrays.declared(op, builder, Y)
     types = [None if each is None or each.dtype is None else TensorType(each.dtype, target) for each in op.outputs]
-    results = builder.op(op.op_type, [builder.raw(index) for index in range(len(op.inputs))], types, op.attributes)
+    results = builder.op(
+        op.op_type, [builder.declared_input(index) for index in range(len(op.inputs))], types, op.attributes
+    )
     present = [index for index, each in enumerate(op.outputs) if each is not None]
     for index, result in zip(present, results, strict=True):
         builder.set_output(index, result)
     return True
 
 
-@native("Add", "Mul", "Sub")
-def per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """One number per channel to multiply by, add or subtract: a depthwise 1x1 convolution, whose filter may be computed.
+@native_writer("Add", "Mul", "Sub")
+def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+    """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
-    Numbers that differ from sample to sample are gates: (N, C, H, W) is blocked as (1, NC, H, W) is, so that every channel
-    of every sample gets a filter of its own.
+    A gate has computed numbers for each sample and channel. (N, C, H, W) has the same bytes as (1, NC, H, W), so every channel
+    of every sample has its own filter.
     """
     y = op.outputs[0]
-    if elementwise(op, builder, arrays):
+    if write_elementwise(op, builder, arrays):
         return True
     if not arrays.is_blocked(op, Y) or y is None or y.shape is None or len(op.inputs) != 2:
         return False
     for index in (0, 1):
-        x, other, array = op.inputs[index], op.inputs[1 - index], builder.raw(index)
+        x, other, array = op.inputs[index], op.inputs[1 - index], builder.declared_input(index)
         if x is None or other is None or x.shape != y.shape or builder.format(Slot("in", index)) != builder.format(Y):
             continue
         shape = arrays.declared(op, builder, Y)
@@ -57,7 +59,7 @@ def per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
         groups = estimated_extent(filters[0].shape[0])
         folded = shape if groups == shape[1] else (1, groups, *shape[2:])
         operands = [builder.reshape(array, folded), *filters]
-        result = call(builder, "Conv", operands, folded, group=groups, kernel_shape=(1, 1))
+        result = kernel_call(builder, "Conv", operands, folded, group=groups, kernel_shape=(1, 1))
         builder.set_output(0, builder.reshape(result, shape))
         return True
     return False
@@ -83,7 +85,7 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, channels: int) -> l
 
 def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """The filter of the convolution that multiplies by the computed input `index`, a number per sample and channel."""
-    gate, value, y = builder.raw(index), op.inputs[index], op.outputs[0]
+    gate, value, y = builder.declared_input(index), op.inputs[index], op.outputs[0]
     assert y is not None and y.shape is not None
     if op.op_type != "Mul" or value is None or value.shape is None or gate is None or not isinstance(shape[0], int):
         return None
@@ -96,5 +98,5 @@ def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] |
 
 
 def _aligned(shape: Shape, rank: int) -> Shape:
-    """A shape that is broadcast to more axes."""
+    """A shape with extents of 1 in front, up to a rank."""
     return (1,) * (rank - len(shape)) + tuple(shape)

@@ -1,6 +1,6 @@
 """The kernels of stock onnxruntime beyond ONNX: the table `kernels.toml` declares the operands and limits of each kernel.
 
-It is data so that it can be checked against whatever onnxruntime is installed: see `layoutopt.report.compatibility`.
+`layoutopt.report.compatibility` checks the table against the installed onnxruntime.
 """
 
 import tomllib
@@ -15,16 +15,16 @@ _TABLE = Path(__file__).with_suffix(".toml")
 
 
 class Kernel(BaseModel):
-    """One row.
+    """One row of the table.
 
     Attributes:
         op: the op type.
         domain: its domain, at version 1.
         inputs: an element type per input, or a letter that `types` binds.
         types: the bindings that have a kernel.
-        attributes: what the kernel cannot be created without.
-        limits: what else it does not do, in words.
-        since: the oldest onnxruntime in which it was found.
+        attributes: the attributes that the kernel requires.
+        limits: further restrictions, in words.
+        since: the oldest onnxruntime that has the kernel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

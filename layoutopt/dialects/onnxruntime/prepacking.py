@@ -1,4 +1,4 @@
-"""The price of products whose constant onnxruntime does not prepack: the table `prepacking.toml` has measured ratios.
+"""The cost of products whose constant onnxruntime does not prepack, from the measured ratios in `prepacking.toml`.
 
 onnxruntime prepacks a float32 constant of rank 2 that a MatMul or Gemm reads: each session copies the constant into the order
 of the kernel, in new memory. It does not prepack a constant of rank 3 or more (`GemmPackBFp32`): every run then copies the
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 _TABLE = Path(__file__).with_suffix(".toml")
 
 
-class Product(BaseModel):
+class MeasuredProduct(BaseModel):
     """A measured product of `rows` x `inner` elements and a constant of `inner` x `outer`.
 
     Attributes:
@@ -33,10 +33,10 @@ class Product(BaseModel):
 
 
 @cache
-def products() -> tuple[Product, ...]:
+def measured_products() -> tuple[MeasuredProduct, ...]:
     """All measured products, in the order of the table."""
     rows = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["product"]
-    return tuple(Product.model_validate(row) for row in rows)
+    return tuple(MeasuredProduct.model_validate(row) for row in rows)
 
 
 def run_ratio(rows: int, inner: int, outer: int) -> float:
@@ -50,12 +50,12 @@ def run_ratio(rows: int, inner: int, outer: int) -> float:
     Returns:
         The largest of the measured ratios for the next smaller number of rows and the two constants that are next in size.
     """
-    measured = max(each.rows for each in products() if each.rows <= rows)
-    ratios = {each.inner * each.outer: each.ratio for each in products() if each.rows == measured}
+    measured = max(each.rows for each in measured_products() if each.rows <= rows)
+    ratios = {each.inner * each.outer: each.ratio for each in measured_products() if each.rows == measured}
     size = inner * outer
     smaller = max((each for each in ratios if each <= size), default=min(ratios))
     larger = min((each for each in ratios if each >= size), default=max(ratios))
     return max(ratios[smaller], ratios[larger])
 
 
-__all__ = ["Product", "products", "run_ratio"]
+__all__ = ["MeasuredProduct", "measured_products", "run_ratio"]

@@ -9,8 +9,8 @@ from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass
 
 COMPACT: tuple[Pass, ...] = (ShareConstants(), RematerializeConstants(), ShareConstants(), RemoveDead())
-"""The last passes of every dialect. They store the constants in as few bytes as possible, and remove what nothing reads:
-a lowered op may compute a shape from its operands where the planned op read it."""
+"""The last passes of every dialect, which store constants in as few bytes as possible and remove unused values: a lowered op
+may compute a shape from its operands that the planned op read."""
 
 __all__ = [
     "COMPACT",

@@ -3,9 +3,9 @@
 before: x -> Transpose(0, 2, 1) -> MatMul(w: [8,8])
 after:  x -> Transpose(0, 2, 1) -> MatMul(Unsqueeze(w): [1,8,8])
 
-At its default level, onnxruntime 1.31 lets a product read an operand through a Transpose that moves the batch,
-also if it inserts a Cast to float32 in between; if the other operand has fewer axes, that ends the process. The original
-has no such Transpose, or does not run either; a plan may insert one.
+At its default level, onnxruntime 1.31 fuses a Transpose that moves the batch into a product, even through a Cast to float32
+that it inserts; if the other operand has fewer axes, the process crashes. Only a Transpose that layoutopt inserts is relevant:
+an original with such a Transpose crashes too.
 """
 
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ class EqualizeMatmulRanks(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at the products whose operands are both float16."""
+        """Visit the products whose operands are both float16."""
         for op in graph.ops:
             if op.kind == "MatMul" and all(value is not None and value.dtype is DType.FLOAT16 for value in op.inputs):
                 one, other = (value for value in op.inputs if value is not None)
                 if one.rank is None or other.rank is None or min(one.rank, other.rank) < 2:
                     continue
                 smaller, larger = sorted((one, other), key=lambda value: value.rank or 0)
-                if smaller.rank != larger.rank and _is_written_by_us(graph, larger):
+                if smaller.rank != larger.rank and _is_inserted(graph, larger):
                     graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, larger.rank or 0))
 
 
-def _is_written_by_us(graph: Graph, value: Value) -> bool:
-    """Whether a value comes from a Transpose, or a function with one, that the model did not have."""
+def _is_inserted(graph: Graph, value: Value) -> bool:
+    """Whether a Transpose, or a function with one, computes a value, and layoutopt inserted it."""
     op = graph.producer(value)
     return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
 

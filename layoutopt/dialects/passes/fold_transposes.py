@@ -3,7 +3,7 @@
 before: w: [8,4] -> Transpose(1, 0) -> Gemm
 after:  w, packed: [4,8] -> Gemm
 
-An op that is written as Transpose, op, Transpose may have a constant operand in another format.
+An op that is written as Transpose, op, Transpose may have a Transpose of a constant operand.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class FoldTransposes(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order, so that chains are folded."""
+        """Visit the Transposes in topological order, so that chains are folded."""
         for op in graph.ops if context.mode == "inference" else ():
             source, result = op.inputs[0] if op.inputs else None, op.outputs[0]
             if op.kind != "Transpose" or source is None or source.data is None or result is None:

@@ -3,7 +3,7 @@
 before: c: float32, folded from a Cast of float16, and packed
 after:  s: float16, packed -> Cast -> c
 
-Any other constant that folding has made larger becomes the ops that compute it, and those that bring it into its format.
+Any other constant that is larger than its operands becomes the ops that compute it, and those that convert it to its format.
 Runtimes compute both when they load the model.
 """
 
@@ -23,13 +23,13 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class RematerializeConstants(Pass):
-    """Store what a larger folded constant was computed from, and the ops that compute it."""
+    """Store the smaller operands of a folded constant, and the ops that compute it."""
 
     name = "rematerialize-constants"
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at the constants above 1 KiB."""
+        """Visit the constants above 1 KiB."""
         for value in graph.values:
             deferred = expanded_constant(value.data) if value.data is not None else None
             if deferred is not None and value.data is not None and value.data.nbytes > LARGE:
@@ -37,7 +37,7 @@ class RematerializeConstants(Pass):
 
 
 def _expand(graph: Graph, value: Value, deferred: Deferred) -> None:
-    """Let ops compute a constant; one that is a graph output stays."""
+    """Replace a constant that is no graph output by ops that compute it."""
     if graph.is_output(value) or not isinstance(value.type, TensorType):
         return
     if deferred.narrow_source is not None:
@@ -83,7 +83,7 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
 
 
 def _inserted(graph: Graph, value: Value, deferred: Deferred) -> Value:
-    """Copy the ops that compute a constant into the graph."""
+    """Copy the ops that compute a constant into the graph; returns their result."""
     part = deferred.graph
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):

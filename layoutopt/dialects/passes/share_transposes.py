@@ -3,7 +3,7 @@
 before: x -> Transpose(0, 2, 1) -> MatMul      x -> Transpose(0, 2, 1) -> MatMul
 after:  x -> Transpose(0, 2, 1) -> MatMul, MatMul
 
-Every op that is written as Transpose, op, Transpose has Transposes of its own.
+Every op that is written as Transpose, op, Transpose inserts its own Transposes.
 """
 
 from collections.abc import Hashable
@@ -22,7 +22,7 @@ class ShareTransposes(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order, so that equal Transposes of equal Reshapes are found."""
+        """Visit the ops in topological order, so that equal Transposes of equal Reshapes are found."""
         kept: dict[Hashable, Value] = {}
         for op in graph.ops:
             key, result = _content(op), op.outputs[0] if op.outputs else None

@@ -1,4 +1,4 @@
-"""Removes Reshapes that neighbouring ops make needless; a Transpose of extents of 1 counts as a Reshape.
+"""Removes redundant Reshapes; a Transpose that moves axes of extent 1 only counts as a Reshape.
 
 before: (1, 64, 7, 7) -> Reshape -> (1, 4, 7, 7, 16) -> Relu -> Reshape -> (1, 64, 7, 7)
 after:  (1, 64, 7, 7) -> Relu -> (1, 64, 7, 7)
@@ -19,7 +19,7 @@ from layoutopt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True, slots=True)
 class SimplifyReshapes(Pass):
-    """Skip a Reshape that another one reads, and remove those that change nothing.
+    """Bypass a Reshape that another one reads, and remove Reshapes to the same shape.
 
     Attributes:
         past_elementwise: whether element-wise ops may be between two Reshapes. The element-wise ops then have the shape on the
@@ -32,10 +32,10 @@ class SimplifyReshapes(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at Reshapes to constant, positive extents: their outputs do not depend on the shape that they read."""
+        """Visit the Reshapes to constant, positive extents, whose outputs do not depend on the shape of their inputs."""
         for op in graph.ops:
             if op.kind == "Transpose" and _moves_nothing(op):
-                _reshape_instead(graph, op)
+                _replace_by_reshape(graph, op)
         for op in graph.ops if self.past_elementwise else ():
             if _is_fixed(op):
                 _move_behind_elementwise(graph, op)
@@ -43,7 +43,7 @@ class SimplifyReshapes(Pass):
             if _is_fixed(op):
                 _skip_chain(graph, op)
         for op in graph.ops:
-            if _is_fixed(op) and _does_nothing(graph, op):
+            if _is_fixed(op) and _keeps_shape(graph, op):
                 graph.bypass(op)
         for op in reversed(graph.ops):
             if _is_fixed(op) and _is_unread(graph, op.outputs[0]):
@@ -63,7 +63,7 @@ def _skip_chain(graph: Graph, op: Op) -> None:
 
 
 def _move_behind_elementwise(graph: Graph, op: Op) -> None:
-    """Move a Reshape behind the element-wise ops of one tensor between it and another Reshape, which then makes it needless."""
+    """Move a Reshape behind the element-wise ops between it and another Reshape, which then bypasses it."""
     source, reshaped = op.inputs[0], op.outputs[0]
     assert source is not None and reshaped is not None
     if source.rank is None:
@@ -104,7 +104,7 @@ def _is_elementwise(op: Op, rank: int) -> bool:
 
 
 def _is_fixed(op: Op) -> bool:
-    """Whether an op is a Reshape whose output has the same shape whatever it reads."""
+    """Whether an op is a Reshape whose output shape does not depend on its input."""
     if op.kind != "Reshape" or op.outputs[0] is None or op.inputs[0] is None:
         return False
     target = op.constant(1) if len(op.inputs) > 1 else None
@@ -121,7 +121,7 @@ def _moves_nothing(op: Op) -> bool:
     return wide == sorted(wide)
 
 
-def _reshape_instead(graph: Graph, op: Op) -> None:
+def _replace_by_reshape(graph: Graph, op: Op) -> None:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None and y.static_shape is not None
     target = graph.new_constant(np.asarray(y.static_shape, dtype=np.int64), f"{y.name}/shape")
@@ -134,7 +134,7 @@ def _is_unread(graph: Graph, value: Value | None) -> bool:
     return value is None or not graph.is_used(value)
 
 
-def _does_nothing(graph: Graph, op: Op) -> bool:
+def _keeps_shape(graph: Graph, op: Op) -> bool:
     x, y = op.inputs[0], op.outputs[0]
     assert x is not None and y is not None
     return x.shape is not None and x.shape == y.shape and not graph.is_output(y)

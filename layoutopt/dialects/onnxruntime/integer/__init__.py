@@ -1,7 +1,7 @@
-"""Passes on the form that onnxruntime makes of a quantised model: QLinear ops with channels last, and Q/DQ ops around others.
+"""Passes on quantised models after baking: QLinear ops with channels last, and Q/DQ ops around other ops.
 
-The dialect runs them after baking. Every rewrite here returns the same integers as the ops that it replaces, for all integers
-that these may read; measured costs (`costs.toml`) decide where a rewrite is made.
+The dialect runs them after baking. Every rewrite computes the same integers as the ops that it replaces, for all input
+integers; measured costs (`costs.toml`) decide where a rewrite is made.
 """
 
 from layoutopt.dialects.onnxruntime.integer.absorb_pads import AbsorbPads

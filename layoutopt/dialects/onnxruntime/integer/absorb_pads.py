@@ -23,7 +23,7 @@ class AbsorbPads(Pass):
     name = "absorb-integer-pads"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at the images of channels-last QLinearConvs."""
+        """Visit the channels-last QLinearConvs."""
         for op in graph.ops:
             if op.kind == "com.microsoft::QLinearConv" and op.integer("channels_last"):
                 _absorb(graph, op)
@@ -50,7 +50,7 @@ def _absorb(graph: Graph, conv: Op) -> None:
 
 
 def _keeps_integers(quantizer: Op, dequantizer: Op) -> bool:
-    """Whether the QuantizeLinear inverts the DequantizeLinear, per tensor; the integers between have another shape."""
+    """Whether the QuantizeLinear inverts the DequantizeLinear, per tensor; the Pad changes the shape in between."""
     scale = quantizer.constant(1)
     if scale is None or scale.size != 1:
         return False

@@ -24,9 +24,9 @@ from layoutopt.passes.base import Pass, PassContext
 
 _OPS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 _WEIGHTS = range(127, 0, -1)
-_CHANGES = np.array([0.0, *(sign * 1e-6 * 1.5**power for power in range(20) for sign in (1, -1))])
-"""Relative changes of the slope that are tried: they move results away from the points between two integers."""
-_SLOPES = 12  # that are tried for each channel
+_SLOPE_CHANGES = np.array([0.0, *(sign * 1e-6 * 1.5**power for power in range(20) for sign in (1, -1))])
+"""Relative changes of the slope that are tried, to move results away from the points between two integers."""
+_SLOPES = 12  # tried for each channel
 _MARGIN = 1e-4
 """The distance in steps that a result before rounding keeps from the points between two integers: float32 rounds results of up
 to 256 steps by less than 1e-4."""
@@ -111,7 +111,7 @@ def _bounds(expected: Array, after: Quantization) -> tuple[Array, Array]:
 
 
 def _widest_ranges(integers: Array, slope: Array, lower: Array, upper: Array) -> list[tuple[Array, Array]]:
-    """Slopes close to the given ones and shifts, those first for which a shift may be changed most.
+    """Slopes close to the given ones, with shifts, in descending order of the interval of valid shifts.
 
     Args:
         integers: a column of integers minus their zero point.
@@ -119,10 +119,13 @@ def _widest_ranges(integers: Array, slope: Array, lower: Array, upper: Array) ->
         lower: the lower bounds of the results, by integer and channel.
         upper: the upper bounds.
     """
-    slopes = slope * (1 + _CHANGES[:, None])
+    slopes = slope * (1 + _SLOPE_CHANGES[:, None])
     products = slopes[:, None, :] * integers
     least, most = (lower - products).max(axis=1), (upper - products).min(axis=1)
-    least, most = np.maximum(least, -(2.0**20)), np.minimum(most, 2.0**20)  # a channel may saturate for all integers
+    least, most = (
+        np.maximum(least, -(2.0**20)),
+        np.minimum(most, 2.0**20),
+    )  # may be infinite
     shifts, order, channels = (least + most) / 2, np.argsort(least - most, axis=0), np.arange(len(slope))
     return [(slopes[best, channels], shifts[best, channels]) for best in order[:_SLOPES]]
 
@@ -134,7 +137,7 @@ class AffineConvolutions(Pass):
     name = "affine-convolutions"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at every QuantizeLinear."""
+        """Visit the QuantizeLinears."""
         for op in graph.ops:
             if is_quantizer(op):
                 _rewrite(graph, op)
@@ -142,7 +145,7 @@ class AffineConvolutions(Pass):
 
 def _rewrite(graph: Graph, quantizer: Op) -> None:
     y = quantizer.outputs[0]
-    chain = _chain(graph, quantizer)
+    chain = _affine_chain(graph, quantizer)
     if chain is None or y is None or y.rank != 4:
         return
     dequantizer, steps, ops = chain
@@ -189,7 +192,7 @@ def _keeps_integers(before: Quantization, steps: list[AffineStep], after: Quanti
     return bool((after.quantize(numbers) == before.integers[:, None]).all())
 
 
-def _chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]] | None:
+def _affine_chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]] | None:
     """The DequantizeLinear and the affine ops before a QuantizeLinear, in order; None if there is another op between."""
     steps: list[AffineStep] = []
     ops: list[Op] = []
@@ -210,7 +213,7 @@ def _chain(graph: Graph, quantizer: Op) -> tuple[Op, list[AffineStep], list[Op]]
 
 
 def _affine_step(graph: Graph, op: Op) -> AffineStep | None:
-    """An op as an affine function per channel, with channels last; None if it is none."""
+    """The affine function per channel that an op computes, with channels last; None if it is none."""
     y = op.outputs[0]
     if op.kind not in _OPS or y is None or y.dtype is not DType.FLOAT32:
         return None
@@ -242,6 +245,6 @@ def _is_faster(y: Value, ops: list[Op]) -> bool:
     """Whether the convolution is estimated to be faster than the ops that it replaces."""
     costs, shape = kernel_costs(), y.static_shape
     if shape is None:
-        return True  # per sample all of them grow alike
+        return True  # the costs of all kernels are proportional to a symbolic batch
     elements, rows = prod(shape), prod(shape[:-1])
     return costs["QLinearConv"].seconds(elements) < sum(costs[op.op_type].seconds(elements, rows) for op in ops)

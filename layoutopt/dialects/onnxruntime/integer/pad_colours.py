@@ -3,8 +3,8 @@
 before: q (N, 3, H, W) -> Transpose -> QLinearConv(channels_last, 3x3)
 after:  q (N, 3, H, W) -> Pad -> Transpose -> QLinearConv(channels_last, 3x3, weights of zero for the fourth channel)
 
-The convolution copies the channels of every pixel of a window by themselves, and four bytes in one move: 384 us against 542 on
-uint8[1,224,224,3] with 32 filters; Pad and a longer Transpose take 45 us. With a window of 7x7 that is slower. A
+The convolution copies the three channels of every pixel of a window one by one, and four channels in one 32-bit move: 384 us
+against 542 on uint8[1,224,224,3] with 32 filters; Pad and a longer Transpose take 45 us. With a window of 7x7 it is slower. A
 weight of zero contributes zero to the sum of integers, so the results are equal.
 """
 
@@ -27,7 +27,7 @@ class PadColours(Pass):
     name = "pad-colours"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at every channels-last QLinearConv."""
+        """Visit the channels-last QLinearConvs."""
         for op in graph.ops:
             if op.kind == "com.microsoft::QLinearConv" and op.integer("channels_last"):
                 _pad(graph, op)

@@ -27,7 +27,7 @@ class SplitTransposes(Pass):
     name = "split-transposes"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at every Transpose."""
+        """Visit the Transposes."""
         for op in graph.ops:
             x, y = (op.inputs[0], op.outputs[0]) if op.kind == "Transpose" else (None, None)
             if x is None or y is None or x.dtype not in _INTEGERS or x.static_shape is None:

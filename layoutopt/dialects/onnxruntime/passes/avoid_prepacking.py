@@ -26,7 +26,7 @@ from layoutopt.ir.types import Attribute, Data, DType, Op, TensorType, Value
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, Sessions
 
-_SMALL = 1 << 12  # elements; prepacking takes about 2 ns for each, less than the rest of the session takes for the node
+_SMALL = 1 << 12  # elements; prepacking takes about 2 ns for each, less than session creation takes for the node
 _SMALL_MATRIX = {
     "balanced": 1 << 18,
     "fast": 1 << 16,
@@ -36,7 +36,7 @@ _AXES_ARE_AN_INPUT_SINCE = 13
 
 @dataclass(frozen=True, slots=True)
 class AvoidPrepacking(Pass):
-    """Give constants of matrix products a third axis, so that sessions do not copy them, where no or few runs pay for it."""
+    """Give constants of matrix products a third axis, so that sessions do not copy them, if runs take no or little longer."""
 
     name = "avoid-prepacking"
     is_reason = False
@@ -64,7 +64,7 @@ class AvoidPrepacking(Pass):
 
 
 def _factor(op: Op) -> Iterator[Value]:
-    """The constant factor of a product."""
+    """The constant factor of a product; nothing for other ops."""
     if op.kind in ("MatMul", "Gemm") and (value := op.inputs[1]) is not None and value.data is not None:
         yield value
 
@@ -102,15 +102,15 @@ def _rows(x: Value) -> int | None:
 
 
 def _rewrite(data: Data, readers: list[tuple[Graph, Value, Op]]) -> None:
-    """Give a constant a third axis in all graphs that have it."""
+    """Give a constant a third axis in all graphs that contain it."""
     _, first, op = readers[0]
     assert first.static_shape is not None
     inner, outer = reversed(first.static_shape) if _is_transposed(op) else first.static_shape
     format = Format.parse("CN") if _is_transposed(op) else Format.canonical(2)
-    raised = Packed(data, format, (1, inner, outer), data.nbytes)
+    expanded = Packed(data, format, (1, inner, outer), data.nbytes)
     for graph, value, op in readers:
-        value.data = raised
-        value.give_type(TensorType(DType.FLOAT32, raised.shape))
+        value.data = expanded
+        value.give_type(TensorType(DType.FLOAT32, expanded.shape))
         x = op.inputs[0]
         assert x is not None
         if x.rank == 2:

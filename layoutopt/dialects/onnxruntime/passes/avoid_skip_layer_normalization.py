@@ -23,7 +23,7 @@ class AvoidSkipLayerNormalization(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at sums of two tensors that are normalised; a bias, which has one axis, is no residual."""
+        """Visit the sums of two tensors that are normalised; an operand with one axis is a bias, not a residual."""
         for op in graph.ops:
             x = op.inputs[0] if op.kind == "LayerNormalization" else None
             add = graph.producer(x) if x is not None else None

@@ -1,16 +1,15 @@
-"""Makes a model that is packed for one block size fail on a machine with another, where it would compute garbage.
+"""Makes a model that is packed for one block size fail on machines with another one, where its results would be wrong.
 
 before: x -> Conv(bias = b)
 after:  random numbers of 12 or 24 channels -> Conv(filter = 0, bias = b) -> Reshape -> bias of Conv
 
 onnxruntime's blocked convolution refuses inputs whose channels are neither fewer than a block nor whole blocks. So a
-convolution of 12 channels runs where a block is 16, and fails where it is 8; 24 channels do the opposite. The guard is
-such a convolution, of random numbers with filters that are zero, and gives the bias of the first convolution of the
-model. It takes a microsecond per run. The error names the node, and the node's name states the fault.
+convolution of 12 channels runs where a block is 16, and fails where it is 8; 24 channels do the opposite. The check is
+such a convolution, of random numbers with filters of zeros, whose result is the bias of the first convolution of the
+model. It takes a microsecond per run. onnxruntime's error contains the name of the node, which states the fault.
 
-The numbers are random since onnxruntime computes almost everything else that is constant when it loads a model, which takes
-longer than loading all the rest of a small one. Of the random ops of opset 22 it has no kernels; there the numbers come
-out of a sequence, which it does not look into.
+The input is random because onnxruntime folds other constants when it loads a model, which takes longer than loading a small
+model. It has no kernels for the random ops of opset 22; there the input is an element of a sequence, which it does not fold.
 """
 
 import re
@@ -37,34 +36,34 @@ _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
 @dataclass(frozen=True, slots=True)
 class CheckBlockSize(Pass):
-    """Add a convolution that fails on a machine with another block size, where the model would compute garbage."""
+    """Add a convolution that fails on machines with another block size, where the results of the model would be wrong."""
 
     name = "check-block-size"
     is_reason = False
     is_whole = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Add it before the first convolution, or else the first of the blocked kernels.
+        """Add the check in front of the first blocked convolution, or of the first other blocked kernel if there is none.
 
-        It is in the main graph, so that it runs, and once; where blocked kernels are in bodies only, these capture it.
+        It is in the main graph, so that it runs exactly once; bodies capture its result.
         """
         block = context.block
         blocked = [(each, op) for each in regions_with_rule(graph) for op in each.ops if op.domain == DOMAIN]
         if not blocked or block == 0:
             return
-        write = _Writer(graph)
+        write = _PrologueWriter(graph)
         for owner, op in blocked:
             bias = _bias(op)
             if bias is not None:
                 flat = write.constant(np.asarray([-1], dtype=np.int64))
-                guarded = _brought(graph, owner, write("Reshape", (write.refusal(block, bias), flat), bias.shape))
-                owner.set_inputs(op, (*op.inputs[:2], guarded, *op.inputs[3:]))
+                checked = _captured(graph, owner, write("Reshape", (write.checked_bias(block, bias), flat), bias.shape))
+                owner.set_inputs(op, (*op.inputs[:2], checked, *op.inputs[3:]))
                 return
-        _add_zero(graph, *blocked[0], write("ReduceSum", (write.refusal(block, np.zeros(block)),), (), keepdims=0))
+        _add_zero(graph, *blocked[0], write("ReduceSum", (write.checked_bias(block, np.zeros(block)),), (), keepdims=0))
 
 
 def packed_block(names: Iterable[str]) -> int | None:
-    """The block size that a model is packed for, from the names of its nodes; None without a guard among them."""
+    """The block size that a model is packed for, from the names of its nodes; None if it has no block-size check."""
     matches = (_PACKED.search(name) for name in names)
     return next((int(match[1]) for match in matches if match), None)
 
@@ -79,12 +78,12 @@ def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
     """Let an op read its first input plus a zero of the main graph."""
     x = op.inputs[0]
     assert x is not None and x.shape is not None
-    producer, inputs = owner.producer(x), (x, _brought(graph, owner, zero))
+    producer, inputs = owner.producer(x), (x, _captured(graph, owner, zero))
     type, stem = TensorType(DType.FLOAT32, x.shape), "block_guard/result"
     owner.set_input(op, 0, owner.new_result("Add", inputs, type, stem, producer, first=producer is None))
 
 
-def _brought(graph: Graph, owner: Graph, value: Value) -> Value:
+def _captured(graph: Graph, owner: Graph, value: Value) -> Value:
     """The value in a body that corresponds to a value of the main graph, captured by every op around the body."""
     around = {body: (each, op) for each in regions_with_rule(graph) for op in each.ops for body in op.bodies.values()}
     path = []
@@ -109,11 +108,11 @@ def _bias(conv: Op) -> Array | None:
     return conv.constant(2)
 
 
-class _Writer:
-    """Adds ops at the beginning of a graph, one behind the other."""
+class _PrologueWriter:
+    """Adds ops at the beginning of a graph, each behind the previous one."""
 
     def __init__(self, graph: Graph) -> None:
-        """Add to `graph`."""
+        """Begin in front of the first op of `graph`."""
         self._graph = graph
         self._last: Op | None = None
 
@@ -121,16 +120,16 @@ class _Writer:
         """A constant of the graph."""
         return self._graph.new_constant(array, "block_guard/constant")
 
-    def refusal(self, block: int, bias: Array) -> Value:
-        """A value of shape (1, len(bias), 1, 1) that is `bias`, by a kernel that only takes blocks of the right size."""
+    def checked_bias(self, block: int, bias: Array) -> Value:
+        """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
         channels = CHANNELS[block]
-        noise = self._noise((1, channels, 1, 1))
+        noise = self._unfolded_numbers((1, channels, 1, 1))
         weight = self.constant(np.zeros((bias.size, channels, 1, 1), dtype=np.float32))
         operands = (noise, weight, self.constant(bias.astype(np.float32)))
         return self("Conv", operands, (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
-    def _noise(self, extents: tuple[int, ...]) -> Value:
-        """Numbers that onnxruntime does not take for constants."""
+    def _unfolded_numbers(self, extents: tuple[int, ...]) -> Value:
+        """A tensor that onnxruntime does not fold."""
         if self._graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
             return self("RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
         ones = self.constant(np.ones(extents, dtype=np.float32))
@@ -140,7 +139,7 @@ class _Writer:
     def __call__(
         self, kind: str, inputs: tuple[Value, ...], extents: tuple[int, ...] | None, name: str = "", **fields: Attribute
     ) -> Value:
-        """An op with one output: a tensor of float32, or a sequence if there are no extents."""
+        """The output of a new op: a float32 tensor, or a sequence if `extents` is None."""
         type = OpaqueType("sequence") if extents is None else TensorType(DType.FLOAT32, extents)
         result = self._graph.new_result(
             f"{DOMAIN}::Conv" if kind == "Conv" else kind,

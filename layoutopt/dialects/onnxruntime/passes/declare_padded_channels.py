@@ -4,10 +4,10 @@ before: x -> ReorderInput -> Mul
 after:  x -> ReorderInput -> Reshape(0, 24, 0, 0) -> Mul
 
 When onnxruntime loads a model it infers that a ReorderInput pads the channels to the blocks of the machine. 20 channels are 24
-where a block is 8, and 32 where it is 16; an operator that combines them with an array of the other length then stops the
-session before the block-size check runs, and in a portable model a branch that is never taken does. The Reshape fails there
-when it runs, so its name is the message of that check. It moves no data: onnxruntime takes 1 us for it. A blocked convolution
-needs none, since onnxruntime does not infer from its channels.
+where a block is 8, and 32 where it is 16; an operator with another operand of the declared extent then fails
+at session creation, before the block-size check runs, even in a branch of a portable model that is never taken. The Reshape
+fails when it runs, so its name is the message of that check. It moves no data and takes 1 us. Blocked convolutions do not
+require it, since onnxruntime does not infer from their channels.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Fuses into onnxruntime's blocked convolution what its kernel can do as well: add a residual, apply an activation.
+"""Fuses residuals, activations and per-channel affines into onnxruntime's blocked convolution.
 
 before: Conv -> Add(residual) -> Relu
 after:  Conv(activation = Relu, sum = residual)
@@ -16,7 +16,7 @@ from layoutopt.ir.types import Array, Op, Value
 from layoutopt.passes.base import Pass, PassContext
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish")
-_SINCE = {"HardSwish": (1, 31)}  # the onnxruntime whose convolution has it; 1.22 has not
+_SINCE = {"HardSwish": (1, 31)}  # the first onnxruntime whose convolution has the activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class FuseIntoConvolutions(Pass):
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Per-channel convolutions first, then residuals, then activations."""
+        """Fuse per-channel convolutions first, then residuals, then activations."""
         for op in graph.ops:
             if op.op_type == "Conv" and op.domain == DOMAIN:
                 _fuse_affine(graph, op)
@@ -40,7 +40,7 @@ class FuseIntoConvolutions(Pass):
 
 
 def _fuse_affine(graph: Graph, conv: Op) -> None:
-    """x * s1 + t1, then that * s2 + t2: one depthwise 1x1 convolution does for both."""
+    """Merge two depthwise 1x1 convolutions: (x * s1 + t1) * s2 + t2 is one."""
     before = _fusable_conv(graph, conv.inputs[0])
     first = _affine_of(before) if before is not None and len(before.inputs) <= 3 else None
     second = _affine_of(conv)
@@ -51,11 +51,11 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
         value = graph.new_constant(array, f"{conv.name}/fused")
         graph.set_inputs(before, (*before.inputs[:index], value, *before.inputs[index + 1 :]))
     assert conv.inputs[0] is not None
-    _take_over(graph, conv.inputs[0], conv)
+    _replace_output(graph, conv, conv.inputs[0])
 
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
-    """Scale and shift in float64, if the convolution is nothing else."""
+    """Scale and shift in float64 of a convolution that is a per-channel affine; None if it is none."""
     weight = conv.constant(1)
     if weight is None or weight.shape[1:] != (1, 1, 1) or conv.integer("group", 1) != weight.shape[0]:
         return None
@@ -84,7 +84,7 @@ def _fuse_residual(graph: Graph, add: Op) -> None:
         if conv is None or x is None or other is None or len(conv.inputs) > 3 or x.shape != other.shape:
             continue
         graph.set_inputs(conv, (*conv.inputs, *(None,) * (3 - len(conv.inputs)), other))
-        _take_over(graph, x, add)
+        _replace_output(graph, add, x)
         return
 
 
@@ -93,7 +93,7 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
     reshape = graph.only_producer(x)
     if conv is None and reshape is not None and reshape.kind == "Reshape":
         conv = _fusable_conv(graph, reshape.inputs[0])
-    if conv is None or x is None or _installed() < _SINCE.get(op.op_type, (0,)):
+    if conv is None or x is None or _onnxruntime_version() < _SINCE.get(op.op_type, (0,)):
         return
     if op.op_type == "Clip":
         low, high = (op.constant(index) if len(op.inputs) > index else None for index in (1, 2))
@@ -107,16 +107,16 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
         alpha, beta = op.attributes.get("alpha", 0.2), op.attributes.get("beta", 0.5)
         conv.attributes["activation_params"] = (float(alpha), float(beta))  # type: ignore[arg-type]
     conv.attributes["activation"] = op.op_type
-    _take_over(graph, x, op)
+    _replace_output(graph, op, x)
 
 
 @cache
-def _installed() -> tuple[int, ...]:
+def _onnxruntime_version() -> tuple[int, ...]:
     """Major and minor version of the onnxruntime that is installed."""
     return tuple(int(number) for number in version("onnxruntime").split(".")[:2])
 
 
-def _take_over(graph: Graph, own: Value, op: Op) -> None:
-    """Let the convolution's value take the place of the output of `op`, which it computes now."""
+def _replace_output(graph: Graph, op: Op, result: Value) -> None:
+    """Replace the output of an op that has been fused into a convolution by the convolution's `result`."""
     assert op.outputs[0] is not None
-    graph.replace_value(op.outputs[0], own)
+    graph.replace_value(op.outputs[0], result)

@@ -31,7 +31,7 @@ class PoolIntegers(Pass):
     name = "pool-integers"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Look at every ReduceMean."""
+        """Visit the ReduceMeans."""
         for op in graph.ops:
             if op.kind == "ReduceMean":
                 _rewrite(graph, op)
@@ -70,7 +70,7 @@ def _rewrite(graph: Graph, mean: Op) -> None:
     if is_last and len(p.shape) == len(small):
         result = add_transpose(graph, result, _TO_LAST, quantizer)
     elif len(p.shape) != len(small):
-        result = _without_ones(graph, result, quantizer)
+        result = _without_image_axes(graph, result, quantizer)
     graph.replace_value(p, result)
 
 
@@ -93,8 +93,8 @@ def _has_channels_last(mean: Op) -> bool | None:
     return _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes if isinstance(axis, int))))
 
 
-def _without_ones(graph: Graph, x: Value, near: Op) -> Value:
-    """A mean (N, C, 1, 1) as (N, C)."""
+def _without_image_axes(graph: Graph, x: Value, near: Op) -> Value:
+    """The output of a new Reshape of (N, C, 1, 1) to (N, C)."""
     assert isinstance(x.type, TensorType) and x.shape is not None
     target = graph.new_constant(np.array([0, -1]), f"{x.name}/shape")
     return graph.new_result("Reshape", (x, target), TensorType(x.type.dtype, x.shape[:2]), f"{x.name}/reshaped", near)

@@ -3,8 +3,8 @@
 before: Conv(depthwise 1x1, filter = gate)(x) -> Conv(w)
 after:  Conv(w * gate)(x)
 
-A convolution adds up over the channels, so it does not matter whether the image or the filter is scaled, and early in a
-network filters are much smaller than images. Later they are not: it is done where it is less work.
+A convolution sums over the channels, so scaling the image and scaling the filter are equal. The pass scales the filter if it is
+estimated to take less time, which holds early in a network, where filters are smaller than images.
 """
 
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class ScaleFilters(Pass):
         if context.block not in BLOCKS:
             return
         for op in graph.ops:
-            reader = _reader(graph, op)
-            if reader is not None and _is_less_work(op, reader):
-                _move(graph, op, reader, context.block)
+            reader = _scaled_convolution(graph, op)
+            if reader is not None and _is_filter_cheaper(op, reader):
+                _scale_filter(graph, op, reader, context.block)
 
 
-def _reader(graph: Graph, gate: Op) -> Op | None:
-    """The convolution that alone reads what a gate has scaled."""
+def _scaled_convolution(graph: Graph, gate: Op) -> Op | None:
+    """The convolution that is the only reader of a gate's output; None if the op is no gate or has other readers."""
     if gate.op_type != "Conv" or gate.domain != DOMAIN:
         return None
     x, weight, y = gate.inputs[0], gate.inputs[1], gate.outputs[0]
@@ -64,7 +64,7 @@ def _reader(graph: Graph, gate: Op) -> Op | None:
     return reader if filters.static_shape[1] == weight.static_shape[0] else None
 
 
-def _is_less_work(gate: Op, reader: Op) -> bool:
+def _is_filter_cheaper(gate: Op, reader: Op) -> bool:
     image, filters = gate.outputs[0], reader.inputs[1]
     assert image is not None and image.shape is not None and filters is not None and filters.shape is not None
     return (
@@ -72,7 +72,7 @@ def _is_less_work(gate: Op, reader: Op) -> bool:
     )
 
 
-def _move(graph: Graph, gate: Op, reader: Op, block: int) -> None:
+def _scale_filter(graph: Graph, gate: Op, reader: Op, block: int) -> None:
     x, numbers, filters, y = gate.inputs[0], gate.inputs[1], reader.inputs[1], gate.outputs[0]
     assert x is not None and numbers is not None and filters is not None and y is not None
     assert filters.data is not None and filters.static_shape is not None

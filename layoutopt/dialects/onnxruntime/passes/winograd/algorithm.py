@@ -2,10 +2,10 @@
 
 m outputs of a correlation with r taps take m + r - 1 products where the definition takes m * r:
 
-    y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: product by product
+    y = A^T ((G g) * (B^T d))        y: m outputs, g: r taps, d: m + r - 1 inputs, *: element-wise product
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016 (arXiv 1509.09308); the
-construction from points of evaluation is Toom and Cook's.
+construction from evaluation points is the Toom-Cook algorithm.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from functools import cache
 Row = tuple[Fraction, ...]
 
 _PAIRS = (Fraction(1), Fraction(2))
-"""Points come as pairs a, -a: sums and differences of their products serve all even and all odd outputs. Points beyond
-these cost a digit in float32 each, which is why F(6, 3) is not on offer."""
+"""The evaluation points, as pairs a, -a, whose products have common sums for even and differences for odd outputs. Each further
+point costs a digit in float32, so F(6, 3) is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Algorithm:
 
     @property
     def parts(self) -> int:
-        """How many products a tile takes: m + r - 1."""
+        """The number of products of a tile: m + r - 1."""
         return self.outputs + self.taps - 1
 
     def window(self, part: int) -> tuple[int, Row]:
-        """The first input of a tile that a part reads, and what it multiplies that and the next ones by."""
+        """The index of the first input of a tile that a part reads, and the coefficients of that input and the next ones."""
         row = self.input_rows[part]
         used = [position for position, number in enumerate(row) if number]
         return used[0], row[used[0] : used[-1] + 1]
@@ -53,7 +53,7 @@ class Algorithm:
 
 @cache
 def minimal_filtering(outputs: int, taps: int) -> Algorithm | None:
-    """F(outputs, taps) at the points 0, 1, -1, 2, -2 and infinity; None where those are too many or too few."""
+    """F(outputs, taps) at the points 0, 1, -1, 2, -2 and infinity; None for sizes with another number of points."""
     pairs = _PAIRS[: (outputs + taps - 3) // 2]
     points = [Fraction(0), *(point for pair in pairs for point in (pair, -pair))]
     if outputs < 2 or taps < 2 or len(points) + 1 != outputs + taps - 1:

@@ -1,4 +1,4 @@
-"""The constants of a Winograd convolution, computed whenever they are read. At most one source filter is held."""
+"""The constants of a Winograd convolution, computed whenever they are read, with at most one source filter in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from layoutopt.ir.types import Array, ArrayData, Data, DType, TensorType, Value
 
 
 @dataclass(slots=True)
-class LastRead:
-    """Reads constants and keeps the last one: a file has the parts of one filter one behind the other."""
+class CachedReader:
+    """Reads constants and keeps the last one in memory, because a file contains the parts of one filter consecutively."""
 
     data: Data | None = None
     array: Array | None = None
@@ -21,7 +21,7 @@ class LastRead:
     def read(self, data: Data) -> Array:
         """The elements of a constant."""
         if self.array is None or self.data is not data:
-            self.data, self.array = None, None  # so that two are never held at once
+            self.data, self.array = None, None  # so that two are never in memory at once
             self.data, self.array = data, data.numpy()
         return self.array
 
@@ -30,9 +30,9 @@ class TransformedFilter:
     """One part of a packed filter: OIHW{b}i{b}o, with axes of the kernel multiplied by rows of G."""
 
     def __init__(
-        self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None], last: LastRead
+        self, data: Data, shape: tuple[int, ...], block: int, rows: Sequence[Array | None], last: CachedReader
     ) -> None:
-        """Remember a filter declared as (O, I, H, W), and the row of G for H and for W, None where the axis stays."""
+        """Transform a filter declared as (O, I, H, W) by a row of G for H and one for W; None for an axis without tiles."""
         self._data = data
         self._last = last
         filters, _, *kernel = shape
@@ -43,7 +43,7 @@ class TransformedFilter:
             elif taps == 1:
                 after *= extent
         size = int(np.prod(shape))
-        # Element (o, before, tap, after); one block of filters at a time, which stays in the cache.
+        # The axes are (block of filters, before, tap, after); one block of filters at a time fits the cache.
         self._source = (filters // block, size // (filters // block * taps * after), taps, after)
         self._numbers = numbers
         left = (1 if row is not None else extent for row, extent in zip(rows, kernel, strict=True))
@@ -64,7 +64,7 @@ class TransformedFilter:
         return result.reshape(self.shape)
 
     def elements_at(self, positions: Array) -> Array:
-        """The elements at places of the flattened packed filter."""
+        """The elements at positions of the flattened packed filter."""
         blocks, before, taps, after = self._source
         first, second, last = np.unravel_index(positions, (blocks, before, after))
         rows = (np.ravel_multi_index((first, second), (blocks, before)) * taps)[None] + np.arange(taps)[:, None]
@@ -72,11 +72,11 @@ class TransformedFilter:
         return np.asarray(self._numbers @ found.astype(np.float64), np.float32)
 
 
-class SameForAllChannels:
-    """A depthwise filter (C, 1, H, W) that is the same H x W numbers for every channel, packed OIHW{b}o."""
+class UniformDepthwiseFilter:
+    """A depthwise filter (C, 1, H, W) with the same H x W numbers for every channel, packed OIHW{b}o."""
 
     def __init__(self, channels: int, block: int, numbers: Array) -> None:
-        """Remember the numbers."""
+        """Repeat `numbers` for all channels."""
         self._numbers = numbers
         self._block = block
         self.shape = (channels, 1, *numbers.shape)
@@ -98,14 +98,14 @@ class Constants:
     """The constants of all Winograd convolutions of a graph; equal ones are shared."""
 
     def __init__(self, graph: Graph, block: int) -> None:
-        """Add to `graph`."""
+        """Add constants to `graph`, for blocks of `block` channels."""
         self.block = block
         self._graph = graph
         self._values: dict[object, Value] = {}
-        self._last = LastRead()
+        self._last = CachedReader()
 
     def filter(self, site: Site, tiles: tuple[Tiles, Tiles], parts: tuple[int, int]) -> Value:
-        """The filter of a product."""
+        """The transformed filter of one part of rows and one of columns."""
         rows = [
             None if each.algorithm is None else each.algorithm.filter_rows[part]
             for each, part in zip(tiles, parts, strict=True)
@@ -116,8 +116,8 @@ class Constants:
         return self._shared((site.filter, *rows), f"{site.filter.name}/winograd", data, data.shape)
 
     def depthwise(self, channels: int, numbers: Array) -> Value:
-        """A depthwise filter that is alike for all channels."""
-        data = SameForAllChannels(channels, self.block, numbers)
+        """A depthwise filter with the same numbers for all channels."""
+        data = UniformDepthwiseFilter(channels, self.block, numbers)
         return self._shared((channels, numbers.shape, numbers.tobytes()), "winograd/transform", data, data.shape)
 
     def integers(self, *numbers: int) -> Value:

@@ -1,10 +1,10 @@
-"""Estimates of the seconds of a convolution, direct and by Winograd.
+"""Estimated times of a convolution in seconds, direct and by Winograd.
 
-    a convolution    its arithmetic at the speed of the kernel, and its filter brought in
-    the transforms   what they read and write at the speed of memory, and something for every op
+    convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
+    transforms     bytes read and written at the bandwidth of the cache or of memory, and a constant per op
 
-Against 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), each in five tilings: the ratio of the two
-times is 5 % too hopeful on average and right within a tenth, and the tiling chosen takes 1 % longer than the best one.
+Against 42 measurements of 30 shapes, from (32, 112, 112) to (256, 256, 256), each in five tilings: the estimated ratio of the
+two times is 5 % too large on average and within 10 % of the measured one, and the chosen tiling takes 1 % longer than the best.
 """
 
 from dataclasses import dataclass
@@ -16,80 +16,81 @@ _ELEMENT = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Speeds:
+class MachineRates:
     """The measured rates of a machine, and the thresholds of the rewrite.
 
     The defaults are fitted to one thread of an AMD EPYC (family 26) with AVX-512, blocks of 16, onnxruntime 1.31.1. With
-    more threads all of them grow, and the ratios, which alone decide, stay about the same.
+    more threads all rates grow, and their ratios, on which the choice depends, stay about the same.
 
     Attributes:
-        flops: what blocked convolutions reach, in operations per second.
-        filter_bytes: bytes of filters that come in per second.
-        near_bytes: bytes per second that transforms read and write, as long as the arrays stay in the cache.
-        far_bytes: the same for larger arrays.
-        cache: how many bytes of input and output are not large in this sense.
-        op: seconds that an op takes however little it does: 0.6 us measured, the rest for the 25 us that it adds to loading
-            the model, spread over a few runs.
-        gain: how many times as fast Winograd has to be by these estimates, which are 5 % too hopeful.
-        tie: the ratio up to which two estimates count as equal.
-        growth: how many times as large a filter may become.
+        flops: the rate of blocked convolutions, in operations per second.
+        filter_bandwidth: bytes of filters read per second.
+        cache_bandwidth: bytes per second that transforms read and write if the arrays fit the cache.
+        memory_bandwidth: the same for larger arrays.
+        cache_bytes: the largest size of input and output that fits the cache.
+        op_seconds: the constant time of an op: 0.6 us measured, and a share of the 25 us that it adds to loading the model.
+        min_speedup: the smallest estimated speed-up for which a convolution is rewritten.
+        tie_ratio: the ratio up to which two estimates count as equal.
+        max_filter_growth: the largest permitted ratio of the sizes of a transformed filter and the filter.
     """
 
     flops: float = 226e9
-    filter_bytes: float = 25e9
-    near_bytes: float = 60e9
-    far_bytes: float = 35e9
-    cache: float = 12e6
-    op: float = 1.5e-6
-    gain: float = 1.1
-    tie: float = 1.05
-    growth: float = 4.0
+    filter_bandwidth: float = 25e9
+    cache_bandwidth: float = 60e9
+    memory_bandwidth: float = 35e9
+    cache_bytes: float = 12e6
+    op_seconds: float = 1.5e-6
+    min_speedup: float = 1.1
+    tie_ratio: float = 1.05
+    max_filter_growth: float = 4.0
 
 
-SPEEDS = {16: Speeds(), 8: Speeds(gain=1.2)}
-"""By block. Nothing was measured on machines without AVX-512: they compute half as fast or less, next to the same memory,
-so these numbers are too careful, and the threshold is higher."""
+MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
+"""Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
+so these rates are conservative, and the threshold is higher."""
 
 FAST_SESSIONS_OP = 3.1e-6
-"""Seconds that an op takes if sessions are to be fast: 0.6 us in a run, and a tenth of the 25 us that it takes in a session."""
+"""The constant time of an op for `--sessions fast`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
-def direct_seconds(site: Site, speeds: Speeds) -> float:
-    """The convolution as it is."""
+def direct_seconds(site: Site, rates: MachineRates) -> float:
+    """The estimated time of the direct convolution."""
     rows, columns = site.axes
-    return _product_seconds(site, rows.output * columns.output, rows.kernel * columns.kernel, speeds)
+    return _product_seconds(site, rows.output * columns.output, rows.kernel * columns.kernel, rates)
 
 
-def winograd_seconds(site: Site, tiles: tuple[Tiles, Tiles], speeds: Speeds) -> float:
-    """The convolution in tiles."""
+def winograd_seconds(site: Site, tiles: tuple[Tiles, Tiles], rates: MachineRates) -> float:
+    """The estimated time of the convolution in tiles."""
     rows, columns = tiles
     parts = rows.parts * columns.parts
     taps = prod(each.axis.kernel for each in tiles if each.algorithm is None)
-    product = _product_seconds(site, rows.count * columns.count, taps, speeds)
+    product = _product_seconds(site, rows.count * columns.count, taps, rates)
     moved = _batch(site) * (_input_bytes(site, tiles) + _output_bytes(site, tiles))
     image = site.channels * rows.axis.input * columns.axis.input + site.filters * rows.axis.output * columns.axis.output
-    near = _ELEMENT * _batch(site) * image <= speeds.cache
+    near = _ELEMENT * _batch(site) * image <= rates.cache_bytes
     ops = 2 * parts + sum(_combinations(tiles)) + rows.outputs * (columns.outputs + 1) + 2
-    return parts * product + moved / (speeds.near_bytes if near else speeds.far_bytes) + ops * speeds.op
+    return (
+        parts * product + moved / (rates.cache_bandwidth if near else rates.memory_bandwidth) + ops * rates.op_seconds
+    )
 
 
 def filter_growth(tiles: tuple[Tiles, Tiles]) -> float:
-    """How many times as large the filters become."""
+    """The ratio of the sizes of the transformed filters and the filter."""
     return prod(each.parts / each.axis.kernel for each in tiles if each.algorithm is not None)
 
 
-def _product_seconds(site: Site, pixels: int, taps: int, speeds: Speeds) -> float:
+def _product_seconds(site: Site, pixels: int, taps: int, rates: MachineRates) -> float:
     weights = site.channels * site.filters * taps
-    return 2 * weights * pixels * _batch(site) / speeds.flops + _ELEMENT * weights / speeds.filter_bytes
+    return 2 * weights * pixels * _batch(site) / rates.flops + _ELEMENT * weights / rates.filter_bandwidth
 
 
 def _input_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
     """The bytes that the input transforms read and write, for one image. A window of taps reads no element twice."""
     read = prod(
-        sum(min(each.axis.input, len(each.taps(part)[0]) * each.rest.input) for part in range(each.parts))
+        sum(min(each.axis.input, len(each.taps(part)[0]) * each.product_axis.input) for part in range(each.parts))
         for each in tiles
     )
-    written = prod(each.parts * each.rest.input for each in tiles)
+    written = prod(each.parts * each.product_axis.input for each in tiles)
     return _ELEMENT * site.channels * (read + written)
 
 
@@ -106,14 +107,14 @@ def _output_bytes(site: Site, tiles: tuple[Tiles, Tiles]) -> float:
 
 
 def _combinations(tiles: tuple[Tiles, Tiles]) -> tuple[int, int]:
-    """How many sums of two arrays the output transform takes: over rows, over columns."""
+    """The numbers of sums of two arrays that the output transform takes, over rows and over columns."""
     rows, columns = tiles
     both = rows.algorithm is not None and columns.algorithm is not None
     return _sums(rows) * columns.outputs, _sums(columns) * rows.parts + both * 2 * columns.outputs
 
 
 def _sums(tiles: Tiles) -> int:
-    """Sums over one axis besides those that products do: two for each pair of points, and those over pairs."""
+    """The number of sums over one axis that no product computes: two for each pair of points, and those over pairs."""
     if tiles.algorithm is None:
         return 0
     pairs = len(tiles.algorithm.pairs)
@@ -121,5 +122,5 @@ def _sums(tiles: Tiles) -> int:
 
 
 def _batch(site: Site) -> int:
-    """The batch; one where it is not known."""
+    """The batch; 1 if it is symbolic."""
     return site.batch if isinstance(site.batch, int) else 1

@@ -1,11 +1,11 @@
 """Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
 
     B^T d      depthwise convolutions with stride m, whose padding does the borders
-    products   convolutions with what is left of the kernel, 1x1 if both axes are tiled
+    products   convolutions along the axes that are not tiled, 1x1 if both are
     A^T        sums and differences, and depthwise 1x1 convolutions that add: sum + number * x
-    tiles      Concat on a view of the arrays in which the outputs of a tile are an axis
+    tiles      Concat on the arrays reshaped so that the outputs of a tile are an axis
 
-The first and the last output of a tile are finished by a product, which adds the others and applies the activation.
+The products of the points 0 and infinity add the other terms of the first and of the last output and apply the activation.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,89 +13,91 @@ from fractions import Fraction
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.arrays import DOMAIN, floats
+from layoutopt.dialects.onnxruntime.arrays import DOMAIN, float32_type
 from layoutopt.dialects.onnxruntime.passes.winograd.constants import Constants
 from layoutopt.dialects.onnxruntime.passes.winograd.site import Site, Tiles
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, Value
 
-Vector = list[Value]
-Produce = Callable[[int, Vector | None, bool], Vector]
-"""Computes a part: its index, what to add to its elements, and whether they are then results, and get the activation."""
+Arrays = list[Value]
+PartFunction = Callable[[int, Arrays | None, bool], Arrays]
+"""Computes a part from its index, the addends of its elements, and whether the sums are results, to be activated."""
 
 
-class Writer:
-    """Puts the Winograd form of one convolution into the graph."""
+class WinogradRewriter:
+    """Replaces one convolution by its Winograd form."""
 
     def __init__(self, graph: Graph, constants: Constants, site: Site, tiles: tuple[Tiles, Tiles]) -> None:
-        """Of `site`, cut into `tiles` along rows and columns."""
+        """Rewrite `site` in `tiles` along rows and columns."""
         self._graph = graph
         self._constants = constants
         self._site = site
         self._tiles = tiles
-        self._phase: Shape = (site.batch, site.filters, tiles[0].rest.output, tiles[1].rest.output)
+        self._phase: Shape = (site.batch, site.filters, tiles[0].product_axis.output, tiles[1].product_axis.output)
 
     def run(self) -> None:
         """Replace the convolution."""
-        fused = self._site.residual is None
-        phases = self._outputs(self._tiles[0], self._columns, None, fused)
+        is_final = self._site.residual is None
+        phases = self._outputs(self._tiles[0], self._columns, None, is_final)
         result = self._interleaved(phases)
-        if not fused:
+        if not is_final:
             result = self._with_residual(result)
         self._graph.replace_value(self._site.y, result)
         if not self._graph.is_used(self._site.filter):
             self._graph.remove_value(self._site.filter)
 
-    def _columns(self, row: int, acc: Vector | None, final: bool) -> Vector:
-        """The results of part `row` of the rows: one array for every output of a tile of columns."""
+    def _columns(self, row: int, addends: Arrays | None, is_final: bool) -> Arrays:
+        """Part `row` of the rows: one array for every output of a tile of columns."""
 
-        def product(column: int, added: Vector | None, last: bool) -> Vector:
-            return [self._product((row, column), added[0] if added else None, last)]
+        def product(column: int, added: Arrays | None, is_last: bool) -> Arrays:
+            return [self._product((row, column), added[0] if added else None, is_last)]
 
-        apart = [[each] for each in acc] if acc is not None else None
-        return [each for (each,) in self._outputs(self._tiles[1], product, apart, final)]
+        separate = [[each] for each in addends] if addends is not None else None
+        return [each for (each,) in self._outputs(self._tiles[1], product, separate, is_final)]
 
-    def _outputs(self, tiles: Tiles, produce: Produce, acc: list[Vector] | None, final: bool) -> list[Vector]:
-        """A^T: every output of a tile from the parts along an axis, plus what is in `acc` for it."""
+    def _outputs(
+        self, tiles: Tiles, produce: PartFunction, addends: list[Arrays] | None, is_final: bool
+    ) -> list[Arrays]:
+        """The output transform A^T: every output of a tile from the parts along an axis, plus its addends."""
         algorithm = tiles.algorithm
         if algorithm is None:
-            return [produce(0, acc[0] if acc is not None else None, final)]
-        halves: list[tuple[Vector, Vector]] = []
+            return [produce(0, addends[0] if addends is not None else None, is_final)]
+        halves: list[tuple[Arrays, Arrays]] = []
         for pair in range(len(algorithm.pairs)):
             plus, minus = (produce(index + 2 * pair, None, False) for index in (1, 2))
             halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
         found = []
         for output in range(algorithm.outputs):
-            edge = {0: 0, algorithm.outputs - 1: algorithm.parts - 1}.get(output)
+            edge_part = {0: 0, algorithm.outputs - 1: algorithm.parts - 1}.get(output)
             terms = [(point**output, half[output % 2]) for point, half in zip(algorithm.pairs, halves, strict=True)]
-            total = self._sum(terms, acc[output] if acc is not None else None, final and edge is None)
-            found.append(total if edge is None else produce(edge, total, final))
+            total = self._sum(terms, addends[output] if addends is not None else None, is_final and edge_part is None)
+            found.append(total if edge_part is None else produce(edge_part, total, is_final))
         return found
 
-    def _sum(self, terms: Sequence[tuple[Fraction, Vector]], acc: Vector | None, final: bool) -> Vector:
-        """The terms times their numbers, the first of which is 1; then the activation, if these are results."""
-        total = terms[0][1] if acc is None else self._each("Add", terms[0][1], acc)
+    def _sum(self, terms: Sequence[tuple[Fraction, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
+        """The sum of the terms times their factors, the first of which is 1, and of the addends, activated if `is_final`."""
+        total = terms[0][1] if addends is None else self._each("Add", terms[0][1], addends)
         for index, (number, term) in enumerate(terms[1:], 2):
-            last = final and index == len(terms)
-            if number == 1 and not last:
+            is_last = is_final and index == len(terms)
+            if number == 1 and not is_last:
                 total = self._each("Add", total, term)
             else:
-                total = [self._add_multiple(a, b, number, last) for a, b in zip(total, term, strict=True)]
+                total = [self._add_multiple(a, b, number, is_last) for a, b in zip(total, term, strict=True)]
         return total
 
     # --- single ops ----------------------------------------------------------------------------------------------
 
-    def _product(self, parts: tuple[int, int], added: Value | None, final: bool) -> Value:
+    def _product(self, parts: tuple[int, int], added: Value | None, is_final: bool) -> Value:
         """The convolution of one part."""
         site = self._site
         ones = tuple(int(each.algorithm is not None) for each in self._tiles)
-        bias = site.bias if parts == ones else None  # the point 1 enters every output once
-        rows, columns = (each.rest for each in self._tiles)
+        bias = site.bias if parts == ones else None  # every output has the point 1 with factor 1
+        rows, columns = (each.product_axis for each in self._tiles)
         return self._conv(
             (self._transformed(parts), self._constants.filter(site, self._tiles, parts), bias, added),
             self._phase,
-            final,
+            is_final,
             group=1,
             kernel_shape=(rows.kernel, columns.kernel),
             pads=(rows.front, columns.front, rows.back, columns.back),
@@ -104,7 +106,7 @@ class Writer:
         )
 
     def _transformed(self, parts: tuple[int, int]) -> Value:
-        """The input of one part."""
+        """The transformed input of one part."""
         site = self._site
         (rows, top, bottom), (columns, left, right) = (
             tiles.taps(part) for tiles, part in zip(self._tiles, parts, strict=True)
@@ -112,7 +114,7 @@ class Writer:
         numbers = np.outer(rows, columns)
         return self._conv(
             (site.x, self._constants.depthwise(site.channels, numbers), None, None),
-            (site.batch, site.channels, *(each.rest.input for each in self._tiles)),
+            (site.batch, site.channels, *(each.product_axis.input for each in self._tiles)),
             False,
             group=site.channels,
             kernel_shape=numbers.shape,
@@ -121,20 +123,20 @@ class Writer:
             dilations=(1, 1),
         )
 
-    def _add_multiple(self, total: Value, term: Value, number: Fraction | int, final: bool) -> Value:
+    def _add_multiple(self, total: Value, term: Value, number: Fraction | int, is_final: bool) -> Value:
         """total + number * term."""
         assert total.shape is not None
         filter = self._constants.depthwise(self._site.filters, np.full((1, 1), float(number)))
         ones = {"strides": (1, 1), "dilations": (1, 1), "kernel_shape": (1, 1), "pads": (0, 0, 0, 0)}
-        return self._conv((term, filter, None, total), total.shape, final, group=self._site.filters, **ones)
+        return self._conv((term, filter, None, total), total.shape, is_final, group=self._site.filters, **ones)
 
-    def _conv(self, inputs: Sequence[Value | None], shape: Shape, final: bool, **fields: Attribute) -> Value:
+    def _conv(self, inputs: Sequence[Value | None], shape: Shape, is_final: bool, **fields: Attribute) -> Value:
         operands = list(inputs)
         while operands[-1] is None:
             operands.pop()
-        return self._op("Conv", operands, shape, DOMAIN, **fields, **(self._site.activation if final else {}))
+        return self._op("Conv", operands, shape, DOMAIN, **fields, **(self._site.activation if is_final else {}))
 
-    def _each(self, kind: str, first: Vector, second: Vector) -> Vector:
+    def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
         return [self._op(kind, (a, b), a.shape) for a, b in zip(first, second, strict=True)]
 
     def _op(
@@ -143,20 +145,20 @@ class Writer:
         assert shape is not None
         stem = f"{self._site.y.name}/winograd/{kind}"
         full = f"{domain}::{kind}" if domain else kind
-        return self._graph.new_result(full, tuple(inputs), floats(shape), stem, self._site.op, attributes=fields)
+        return self._graph.new_result(full, tuple(inputs), float32_type(shape), stem, self._site.op, attributes=fields)
 
-    # --- the tiles side by side ----------------------------------------------------------------------------------
+    # --- interleaving the tiles ----------------------------------------------------------------------------------
 
-    def _interleaved(self, phases: list[Vector]) -> Value:
-        """The array of y, from one array for every output of a tile."""
+    def _interleaved(self, phases: list[Arrays]) -> Value:
+        """The array of y from one array for every output of a tile."""
         site, block, (rows, columns) = self._site, self._constants.block, self._tiles
         images = site.batch * (site.filters // block)
-        tiles = images * rows.rest.output
-        lines = [self._side_by_side(phase, tiles, columns, block) for phase in phases]
-        whole = self._side_by_side(lines, images, rows, columns.axis.output * block)
+        tiles = images * rows.product_axis.output
+        lines = [self._interleaved_along(phase, tiles, columns, block) for phase in phases]
+        whole = self._interleaved_along(lines, images, rows, columns.axis.output * block)
         return self._reshape(whole, (site.batch, site.filters, rows.axis.output, columns.axis.output))
 
-    def _side_by_side(self, pieces: Vector, outer: Dim, tiles: Tiles, inner: int) -> Value:
+    def _interleaved_along(self, pieces: Arrays, outer: Dim, tiles: Tiles, inner: int) -> Value:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
         if tiles.algorithm is None:
             return pieces[0]
@@ -165,10 +167,10 @@ class Writer:
         whole = self._op("Concat", views, (all_tiles, len(pieces), inner), axis=1)
         if tiles.axis.output == tiles.count * tiles.outputs:
             return whole
-        return self._front(self._reshape(whole, (outer, tiles.count * tiles.outputs, inner)), tiles.axis.output)
+        return self._prefix(self._reshape(whole, (outer, tiles.count * tiles.outputs, inner)), tiles.axis.output)
 
-    def _front(self, x: Value, count: int) -> Value:
-        """The first elements of axis 1."""
+    def _prefix(self, x: Value, count: int) -> Value:
+        """The first `count` elements along axis 1."""
         assert x.shape is not None
         shape = (x.shape[0], count, x.shape[2])
         if self._graph.opsets[""] < 10:

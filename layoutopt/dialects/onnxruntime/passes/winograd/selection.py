@@ -1,8 +1,8 @@
-"""Selects the convolutions that get transformed filters, within a limit on the growth of the file.
+"""Selects the convolutions to rewrite within a limit on the growth of the file.
 
-A multiple-choice knapsack, solved greedily: tilings are taken in the order of seconds per byte, and one takes the place of
-another of the same convolution if it gains more and fits. With tens of small items that is close to the optimum.
-"""
+This multiple-choice knapsack problem is solved greedily: tilings are taken in the order of seconds per byte, and a tiling
+replaces another one of the same convolution if it gains more and fits. With tens of small items the result is close to the
+optimum."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _NODE = 200  # bytes in the file
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class TilingOption:
     """One way to tile one convolution.
 
     Attributes:
-        graph: the graph that has it.
+        graph: the graph of the convolution.
         site: the convolution.
-        tiles: of rows and columns.
+        tiles: the tiles of rows and columns.
         seconds: the estimated gain of one run of the model.
     """
 
@@ -51,21 +51,23 @@ class Option:
 
     @property
     def filter_key(self) -> Hashable:
-        """Equal for options that have the transformed filter in common."""
+        """A key that is equal for options with the same transformed filter."""
         return self.graph, self.site.filter, tuple(each.algorithm for each in self.tiles)
 
 
-def select(options: Sequence[Option], budget: float) -> list[Option]:
+def select(options: Sequence[TilingOption], budget: float) -> list[TilingOption]:
     """One option for each convolution, or none, so that the file grows by no more than `budget` bytes."""
-    best: dict[Hashable, Option] = {option.site.op: option for option in sorted(options, key=lambda each: each.seconds)}
+    best: dict[Hashable, TilingOption] = {
+        option.site.op: option for option in sorted(options, key=lambda each: each.seconds)
+    }
     if total_bytes(best.values()) > budget:
         best = _densest(options, budget)
     positions = {option.site.op: position for position, option in enumerate(options)}
     return sorted(best.values(), key=lambda option: positions[option.site.op])
 
 
-def _densest(options: Sequence[Option], budget: float) -> dict[Hashable, Option]:
-    best: dict[Hashable, Option] = {}
+def _densest(options: Sequence[TilingOption], budget: float) -> dict[Hashable, TilingOption]:
+    best: dict[Hashable, TilingOption] = {}
     for option in sorted(options, key=lambda each: each.seconds / max(1, each.nbytes), reverse=True):
         before = best.get(option.site.op)
         if before is not None and before.seconds >= option.seconds:
@@ -76,11 +78,11 @@ def _densest(options: Sequence[Option], budget: float) -> dict[Hashable, Option]
     return best
 
 
-def total_bytes(chosen: Iterable[Option]) -> int:
+def total_bytes(chosen: Iterable[TilingOption]) -> int:
     """The growth of the file in bytes: shared filters count once, and originals without other readers are removed."""
     chosen = list(chosen)
     filters = {option.filter_key: option.filter_bytes for option in chosen}
-    readers: dict[tuple[Graph, object], list[Option]] = {}
+    readers: dict[tuple[Graph, object], list[TilingOption]] = {}
     for option in chosen:
         readers.setdefault((option.graph, option.site.filter), []).append(option)
     released = 0
@@ -91,10 +93,10 @@ def total_bytes(chosen: Iterable[Option]) -> int:
     return sum(filters.values()) + sum(option.node_bytes for option in chosen) - released
 
 
-def record(growth: Growth, options: Sequence[Option], chosen: Sequence[Option]) -> None:
-    """Enter what was bought, and the largest gain of every convolution that nothing was bought for."""
+def record_growth(growth: Growth, options: Sequence[TilingOption], chosen: Sequence[TilingOption]) -> None:
+    """Record the chosen options, and for every other convolution the option with the largest gain as declined."""
     accepted = {option.site.op for option in chosen}
-    declined: dict[Hashable, Option] = {}
+    declined: dict[Hashable, TilingOption] = {}
     for option in options:
         op = option.site.op
         if op not in accepted and (op not in declined or option.seconds > declined[op].seconds):

@@ -9,8 +9,8 @@ from layoutopt.ir.types import Attribute, Op, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """A convolution along one axis of the image: extents in elements, padding in front and behind."""
+class ConvolutionAxis:
+    """The parameters of a convolution along one axis of the image: extents, padding in front and behind, stride, dilation."""
 
     input: int
     output: int
@@ -27,10 +27,10 @@ class Site:
 
     Attributes:
         op: the convolution.
-        x, filter, y: its array of (batch, channels, H, W), its packed filter, and what it computes.
+        x, filter, y: its input of shape (batch, channels, H, W), its packed filter, and its output.
         bias, residual: its optional operands; the residual has the storage of y.
-        batch: a number, or a name.
-        channels, filters: how many go in and come out, whole blocks.
+        batch: the number of samples, or a symbolic extent.
+        channels, filters: the numbers of input and output channels, multiples of the block.
         axes: rows and columns.
         activation: the attributes of the activation; empty if there is none.
     """
@@ -44,46 +44,46 @@ class Site:
     batch: Dim
     channels: int
     filters: int
-    axes: tuple[Axis, Axis]
+    axes: tuple[ConvolutionAxis, ConvolutionAxis]
     activation: dict[str, Attribute]
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """One axis in tiles of m outputs; without an algorithm, the axis as it is.
+    """One axis in tiles of m outputs; without an algorithm, the axis is not tiled.
 
     before: 14 outputs        after: 4 tiles of 4 outputs, of which the last 2 are dropped
     """
 
-    axis: Axis
+    axis: ConvolutionAxis
     algorithm: Algorithm | None
 
     @property
     def outputs(self) -> int:
-        """How many outputs a tile has, m."""
+        """The number of outputs of a tile, m."""
         return self.algorithm.outputs if self.algorithm is not None else 1
 
     @property
     def parts(self) -> int:
-        """How many products a tile takes."""
+        """The number of products of a tile."""
         return self.algorithm.parts if self.algorithm is not None else 1
 
     @property
     def count(self) -> int:
-        """How many tiles there are; the last one may be cut."""
+        """The number of tiles; the last one may be cut."""
         return -(-self.axis.output // self.outputs)
 
     @property
-    def rest(self) -> Axis:
-        """The extent of the axis in the products: all of it, or one element for every tile."""
-        return self.axis if self.algorithm is None else Axis(self.count, self.count, 1, 0, 0, 1, 1)
+    def product_axis(self) -> ConvolutionAxis:
+        """The axis of the products: the axis itself if it is not tiled, else one element per tile."""
+        return self.axis if self.algorithm is None else ConvolutionAxis(self.count, self.count, 1, 0, 0, 1, 1)
 
     def taps(self, part: int) -> tuple[tuple[float, ...], int, int]:
-        """The input transform of a part, a filter with stride m: what it multiplies by, padding in front and behind."""
+        """The input transform of a part as a convolution with stride m: its coefficients, padding in front and behind."""
         if self.algorithm is None:
             return (1.0,), 0, 0
         first, numbers = self.algorithm.window(part)
-        missing = max(0, first - self.axis.front)  # a window that begins behind the first element
+        missing = max(0, first - self.axis.front)  # the window begins behind the first element
         taps = (0.0,) * missing + tuple(float(number) for number in numbers)
         front = self.axis.front - first + missing
         end = (self.count - 1) * self.outputs - front + len(taps)
@@ -91,7 +91,7 @@ class Tiles:
 
 
 def site_of(op: Op, block: int) -> Site | None:
-    """The facts of an op, if it is a convolution that can be tiled at all; None if not."""
+    """The properties of a blocked convolution that can be tiled; None for other ops."""
     if op.op_type != "Conv" or op.domain != DOMAIN or op.integer("group", 1) != 1 or len(op.inputs) > 4:
         return None
     x, filter, bias, residual, *_ = [*op.inputs, None, None, None, None]
@@ -113,7 +113,7 @@ def site_of(op: Op, block: int) -> Site | None:
     pads = (op.integers("pads") if padding == "NOTSET" else ()) or (0, 0, 0, 0)
     strides, dilations = op.integers("strides") or (1, 1), op.integers("dilations") or (1, 1)
     rows, columns = (
-        Axis(
+        ConvolutionAxis(
             numbers[1 + position],
             numbers[4 + position],
             kernel[position],
@@ -130,7 +130,7 @@ def site_of(op: Op, block: int) -> Site | None:
     return Site(op, x, filter, y, bias, residual, source[0], channels, filters, (rows, columns), activation)
 
 
-def can_be_tiled(axis: Axis, algorithm: Algorithm) -> bool:
-    """Whether an algorithm computes this axis; never where it is shorter than a tile."""
+def can_be_tiled(axis: ConvolutionAxis, algorithm: Algorithm) -> bool:
+    """Whether an algorithm computes this axis, which must be at least as long as a tile."""
     fits = axis.kernel == algorithm.taps and axis.stride == axis.dilation == 1 and axis.output >= algorithm.outputs
     return fits and 0 <= axis.front < axis.kernel and 0 <= axis.back < axis.kernel

@@ -1,22 +1,24 @@
-"""Concat, Split and Slice."""
+"""Writers of Concat, Split and Slice on blocked arrays."""
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, floats, native
+from layoutopt.dialects.onnxruntime.arrays import BlockedArrays, float32_type, native_writer
 from layoutopt.ir.types import Attribute, Op, Slot
 from layoutopt.ops import X, Y, estimated_extent, rule_of
 from layoutopt.ops.slice import Slice
 
 
-@native("Concat", "Split")
-def along_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """Concat and Split of whole blocks along the channels, or along the batch."""
-    storages = [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _pieces(op)]
+@native_writer("Concat", "Split")
+def write_concat_or_split(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+    """Record a Concat or Split of whole blocks along the channels, or along the batch."""
+    storages = (
+        [] if op.signature is None else [op.signature[slot] for slot in op.slots() if slot in _operands_with_format(op)]
+    )
     if any(storage is None or not arrays.feature_block(storage.format) for storage in storages) or not storages:
         return False
-    format = builder.format(_pieces(op)[0])
-    value = op.operand(_pieces(op)[0])
+    format = builder.format(_operands_with_format(op)[0])
+    value = op.operand(_operands_with_format(op)[0])
     assert value is not None and value.rank is not None
     axis = op.integer("axis", 1 if op.op_type == "Concat" else 0) % value.rank
     position = next(number for number, part in enumerate(format.parts) if part.axis == axis)
@@ -25,24 +27,24 @@ def along_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
     shapes = [arrays.declared(op, builder, Slot("out", index)) for index in range(len(op.outputs))]
     attributes: dict[str, Attribute] = {**op.attributes, "axis": position}
     if op.op_type == "Concat":
-        inputs = [builder.raw(index) for index in range(len(op.inputs))]
+        inputs = [builder.declared_input(index) for index in range(len(op.inputs))]
     else:
         attributes.pop("split", None)
         attributes.pop("num_outputs", None)
         lengths = np.asarray([estimated_extent(shape[position]) for shape in shapes], dtype=np.int64)
         if op.version < 13:
-            inputs, attributes["split"] = [builder.raw(0)], tuple(int(length) for length in lengths)
+            inputs, attributes["split"] = [builder.declared_input(0)], tuple(int(length) for length in lengths)
         else:
-            inputs = [builder.raw(0), builder.constant(lengths, "split")]
-    results = builder.op(op.op_type, inputs, [floats(shape) for shape in shapes], attributes)
+            inputs = [builder.declared_input(0), builder.constant(lengths, "split")]
+    results = builder.op(op.op_type, inputs, [float32_type(shape) for shape in shapes], attributes)
     for index, result in enumerate(results):
         builder.set_output(index, result)
     return True
 
 
-@native("Slice")
-def blocks_of_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
-    """Slice of whole blocks along the channels: ranges of the array as it is declared."""
+@native_writer("Slice")
+def write_slice(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> bool:
+    """Record a Slice of whole blocks along the channels, as a range of the declared array."""
     rule, source = rule_of(op), op.inputs[0]
     if not isinstance(rule, Slice) or source is None or not arrays.is_blocked(op, X) or not arrays.is_blocked(op, Y):
         return False
@@ -52,17 +54,17 @@ def blocks_of_channels(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> boo
         return False
     block = arrays.feature_block(builder.format(X))
     start, stop = found[0], -(-found[1] // block) * block
-    target = [floats(arrays.declared(op, builder, Y))]
+    target = [float32_type(arrays.declared(op, builder, Y))]
     if op.version < 10:
         fields: dict[str, Attribute] = {"starts": (start,), "ends": (stop,), "axes": (1,)}
-        (result,) = builder.op("Slice", [builder.raw(0)], target, fields)
+        (result,) = builder.op("Slice", [builder.declared_input(0)], target, fields)
     else:
         numbers = [builder.constant(np.asarray([each], dtype=np.int64), "range") for each in (start, stop, 1)]
-        (result,) = builder.op("Slice", [builder.raw(0), *numbers], target)
+        (result,) = builder.op("Slice", [builder.declared_input(0), *numbers], target)
     builder.set_output(0, result)
     return True
 
 
-def _pieces(op: Op) -> list[Slot]:
-    """The operands with one storage: all of a Concat, all but the lengths of a Split."""
+def _operands_with_format(op: Op) -> list[Slot]:
+    """The operands with a format: all of a Concat, all but the lengths of a Split."""
     return [slot for slot in op.slots() if op.op_type == "Concat" or slot.side == "out" or slot.index == 0]
