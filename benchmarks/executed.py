@@ -42,7 +42,7 @@ import layoutopt
 from layoutopt.bench.bench_inputs import Feed, feeds, resolve_dimension_sizes
 from layoutopt.bench.interleaved import Action, in_rounds, pinned
 from layoutopt.bench.runtimes import Session, load_runtime
-from layoutopt.onnx_io.interface import interface
+from layoutopt.onnx_io.interface import read_interface
 from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.verification.data_movement import moved_in
 
@@ -131,7 +131,7 @@ def compare(program: str, path: Path, out: Path, feed: Feed, arguments: argparse
 
 def drawn(path: Path) -> Feed:
     """Random inputs."""
-    own = interface(path)
+    own = read_interface(path)
     sizes = resolve_dimension_sizes([own], {}, {})
     samples = sample_inputs_for(path, {}, {})
     sizes = resolve_dimension_sizes([own], {}, {}, samples.planned)

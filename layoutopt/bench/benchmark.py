@@ -18,7 +18,7 @@ from layoutopt.bench.statistics import median_estimate, ratio
 from layoutopt.errors import LayoutoptError, ModelError
 from layoutopt.files import path_text
 from layoutopt.ir.types import Array
-from layoutopt.onnx_io.interface import Interface, interface
+from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.sample_inputs import SampleInputs, sample_inputs_for, symbols_of
 from layoutopt.version import VERSION
 
@@ -66,7 +66,7 @@ def bench(
         check_anonymous_memory()
     progress("reading")
     given = inputs or {}
-    interfaces = [interface(Path(model)) for model in models]
+    interfaces = [read_interface(Path(model)) for model in models]
     samples = _samples(models[0], interfaces[0], resolve_dimension_sizes(interfaces, dims or {}, given), given)
     dimensions = resolve_dimension_sizes(interfaces, dims or {}, given, samples.planned)
     drawn = zip(models, interfaces, feeds(interfaces, dimensions.sizes, seed, given, samples), strict=True)
@@ -105,11 +105,11 @@ def bench(
 
 
 def _samples(
-    model: str | PathLike[str], interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
+    model: str | PathLike[str], read_interface: Interface, dimensions: DimensionSizes, given: Mapping[str, Array]
 ) -> SampleInputs:
     """The generator of inputs of the first model, with its own given sizes and arrays."""
-    own = {symbol.name for symbol in symbols_of(interface)} - set(dimensions.inferred)
-    names = {each.name for each in interface.inputs}
+    own = {symbol.name for symbol in symbols_of(read_interface)} - set(dimensions.inferred)
+    names = {each.name for each in read_interface.inputs}
     dims = {name: size for name, size in dimensions.sizes.items() if name in own}
     return sample_inputs_for(model, dims, {name: value for name, value in given.items() if name in names})
 

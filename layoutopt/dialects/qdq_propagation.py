@@ -6,7 +6,8 @@ From opset 21 on it copies such a DequantizeLinear behind Transpose, Reshape and
 then changes the zero points of int8 to uint8, but not that attribute: "output_dtype INT8 does not match y_zero_point type
 UINT8". It does not propagate past a Flatten, which moves no data. The DequantizeLinear itself is not changed, because QDQ
 groups contain it. This is not a pass on lowered graphs: the Flatten has to be part of the function that a dialect may write for
-the op. Source: onnxruntime, core/optimizer/qdq_transformer/qdq_propagation.cc and qdq_s8_to_u8.cc, pull request 28144."""
+the op. Source: onnxruntime, core/optimizer/qdq_transformer/qdq_propagation.cc and qdq_s8_to_u8.cc, pull request 28144.
+"""
 
 from layoutopt.dialects.builder import OpBuilder
 from layoutopt.ir.graph import Graph

@@ -1,4 +1,4 @@
-"""Type inference: element types, shapes and symbolic extents of the values of a graph; and lifting, whose last stage it is.
+"""Type inference: element types, shapes and symbolic extents of the values of a graph; and lifting, which ends with it.
 
 onnx_ir.Model --lift--> Graph
 """

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from layoutopt.inference.same_axes import Axis, product_with_matrix, same_axes
+from layoutopt.inference.same_axes import ValueAxis, product_with_matrix, same_axes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import rule_of
@@ -77,12 +77,12 @@ class _LetterPropagation:
         visited: the indices of the sets that have a letter.
     """
 
-    letters: dict[Axis, str] = field(default_factory=dict)
+    letters: dict[ValueAxis, str] = field(default_factory=dict)
     used: dict[Value, set[str]] = field(default_factory=dict)
-    groups: list[Sequence[Axis]] = field(default_factory=list)
-    groups_of: dict[Axis, list[int]] = field(default_factory=dict)
-    queue: deque[Axis] = field(default_factory=deque)
-    contracted: list[Axis] = field(default_factory=list)
+    groups: list[Sequence[ValueAxis]] = field(default_factory=list)
+    groups_of: dict[ValueAxis, list[int]] = field(default_factory=dict)
+    queue: deque[ValueAxis] = field(default_factory=deque)
+    contracted: list[ValueAxis] = field(default_factory=list)
     visited: set[int] = field(default_factory=set)
 
     def assign(self, value: Value | None, letters: str) -> None:
@@ -115,7 +115,7 @@ class _LetterPropagation:
                     for other in self.groups[index]:
                         self._assign(other, self.letters[axis])
 
-    def _assign(self, axis: Axis, letter: str) -> None:
+    def _assign(self, axis: ValueAxis, letter: str) -> None:
         used = self.used.setdefault(axis[0], set())
         if axis not in self.letters and letter not in used:
             self.letters[axis] = letter

@@ -7,13 +7,13 @@ import onnx.helper
 import onnx_ir as ir
 
 from layoutopt.inference.merge import Type
-from layoutopt.inference.one_node import Found, infer_with_schema, type_proto
+from layoutopt.inference.onnx_inference import InferredType, infer_with_schema, type_proto
 from layoutopt.ir.types import Op
-from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.converter.captures import captures_of
 from layoutopt.onnx_io.schema import find_schema
 
 
-def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str, int]) -> list[Found]:
+def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str, int]) -> list[InferredType]:
     """The types of the outputs of an op with bodies.
 
     Args:
@@ -28,7 +28,7 @@ def infer_bodied_node(op: Op, types: Sequence[Type | None], opsets: Mapping[str,
     if schema is None or not isinstance(op.origin, ir.Node):
         return [None] * len(op.outputs)
     names = [value.name if value is not None else "" for value in op.origin.inputs]
-    names += list(scope_of(op.origin).captures)
+    names += list(captures_of(op.origin))
     given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)

@@ -1,4 +1,4 @@
-"""The functions of a model as graphs, so that a call is inferred like the ops of the body."""
+"""The functions of a model as graphs, with which the types of calls are inferred."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from layoutopt.onnx_io.converter.vocabulary import attribute_from_ir
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """A function.
+    """A function that ops call.
 
     Attributes:
         graph: its body, whose inputs are its parameters.
@@ -49,8 +49,8 @@ class Callees:
         return self._found[key]
 
 
-def bound(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
-    """Attributes of an op in a function, with those of a call in the place of references; absent ones are left out."""
+def bound_attributes(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -> Mapping[str, Attribute]:
+    """The attributes of an op in a function, references replaced by attributes of the call, or dropped if the call has none."""
     references = {
         name: value.payload.name
         for name, value in attributes.items()
@@ -62,4 +62,4 @@ def bound(attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]) -
     return {name: value for name, value in found.items() if value is not None}
 
 
-__all__ = ["Callee", "Callees", "bound"]
+__all__ = ["Callee", "Callees", "bound_attributes"]

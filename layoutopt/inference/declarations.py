@@ -11,12 +11,12 @@ from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.driver import Inference, infer
 from layoutopt.inference.merge import HINT, Type
-from layoutopt.inference.one_node import type_proto
+from layoutopt.inference.onnx_inference import type_proto
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.values import drop_declared_shape
 from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.onnx_io.reader.lossless import contradict
+from layoutopt.onnx_io.reader.lossless import are_contradictory
 from layoutopt.onnx_io.reader.repair import Repair
 from layoutopt.onnx_io.schema import find_schema
 
@@ -110,7 +110,7 @@ def _infer_with_declared_only(found: Inference, names: DimNames, extended: Mappi
     """Infer a graph again with the extended types, as far as inference preserves them.
 
     A model may declare a shape of a loop state that the body does not preserve. Types inferred from such a declaration are also
-    wrong, so inference starts again without it.
+    wrong, so inference is repeated without it.
 
     Args:
         found: inference without the declared shapes.
@@ -188,7 +188,9 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
 def _misdeclared_elements(declared: Mapping[Value, Type]) -> dict[Value, OpaqueType]:
     """The declared types of sequences and optional values whose elements have other inferred shapes."""
     opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
-    return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
+    return {
+        value: type for value, type in opaque.items() if are_contradictory(type_proto(type), type_proto(value.type))
+    }
 
 
 def _fault(value: Value, declared: Type) -> str:

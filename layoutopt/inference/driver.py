@@ -1,9 +1,9 @@
 """Type inference on a graph: op by op, in topological order, through bodies and calls of functions.
 
-For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node find its results' types from those
-of its operands (`one_op`), which are compared with what is declared (`merge`). `regions` hands types into bodies and out; a
-call is inferred as the body of its function. An op keeps what was found, with the operands that it was found for, so that a
-second run infers only what has changed.
+For each op, shape functions (`ops.shape_functions`) and onnx's inference for the one node infer the types of its results from
+those of its operands (`op_inference`), which are compared with the declared types (`merge`). `regions` maps types between an op
+and its bodies; a call is inferred as the body of its function. An op caches its result and the operands that it was inferred
+from, so that a second run infers only ops whose operands have changed.
 """
 
 from bisect import bisect_left
@@ -15,43 +15,45 @@ from types import MappingProxyType
 from layoutopt.errors import ModelError
 from layoutopt.formats import Dim, Extent, is_unknown
 from layoutopt.inference.bodied_node import infer_bodied_node
-from layoutopt.inference.calls import Callee, Callees, bound
-from layoutopt.inference.merge import NOTHING, Type, describe, merged, without_names
-from layoutopt.inference.one_node import MISTYPED, REFUSALS, Found, as_found, small_array
-from layoutopt.inference.one_op import Record, infer_elements, infer_results
+from layoutopt.inference.calls import Callee, Callees, bound_attributes
+from layoutopt.inference.merge import UNTYPED, Type, merged_type, without_names
+from layoutopt.inference.onnx_inference import MISTYPED, REFUSALS, InferredType, as_inferred, small_array
+from layoutopt.inference.op_inference import Record, infer_elements, infer_results
 from layoutopt.inference.regions import Boundary
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, TensorType, Value
 from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS
 from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.onnx_io.onnx_messages import model_error
+from layoutopt.onnx_io.onnx_messages import display_name, model_error
 from layoutopt.ops.region_ops import ControlFlow, region_rule
 from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
 
-_ATTEMPTS = 8  # at an induction; in each, an extent less is known of the state of a loop
-_VISITS = 1000  # of bodies; past that nothing is assumed, as loops in loops multiply
-_DEPTH = 100  # of calls in calls
-_MOST_ELEMENTS = 1024  # of a constant that is looked into
-_LARGE = 1 << 20  # a dimension that would have to be larger is none that a bound is sought for
+_MAX_ATTEMPTS = 8  # widenings of the type of a loop state before its shape is dropped
+_MAX_VISITS = (
+    1000  # of bodies in one inference; nested loops multiply visits, so shapes of loop states are dropped then
+)
+_MAX_CALL_DEPTH = 100  # of nested calls
+_MAX_CONSTANT_ELEMENTS = 1024  # of a constant whose elements are read
+_MAX_BOUND = 1 << 20  # no larger lower bound of a dimension is computed
 _FOLLOWED = frozenset(
     (DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
 )
 """Element types of small tensors whose elements are followed; floating-point ones because shapes are scaled by them."""
-_NOWHERE: Mapping[str, int] = MappingProxyType({})
+_NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 
 
 class Inference:
-    """The types of the values of a graph, of its bodies, and the elements of small integer tensors.
+    """The types of the values of a graph and its bodies, and the elements of small integer tensors.
 
     Args:
         graph: a main graph, which is not changed.
-        names: for unknown dimensions.
-        declared: the types that values are declared to have, as far as they count.
-        inputs: types of the graph's inputs in the place of their own.
+        names: generates names of unknown dimensions.
+        declared: the declared types that inference uses.
+        inputs: types of the graph's inputs that replace their own.
         bounds: lower bounds of dimensions of inputs, where these are above 1.
         follows_elements: whether to follow the elements of small tensors.
         is_lenient: whether shapes that contradict each other are ignored.
-        keeps_records: whether ops keep what is found for them.
+        keeps_records: whether ops cache their results.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Inference:
         declared: Mapping[Value, Type],
         *,
         inputs: Mapping[Value, Type] = MappingProxyType({}),
-        bounds: Mapping[str, int] = _NOWHERE,
+        bounds: Mapping[str, int] = _NO_BOUNDS,
         follows_elements: bool = True,
         is_lenient: bool = False,
         keeps_records: bool = True,
@@ -92,17 +94,17 @@ class Inference:
             value = outer
         found = self._operands.get(value)
         if found is None:
-            found = Operand(self._declared.get(value, NOTHING)) if value.data is None else _constant(value)
+            found = Operand(self._declared.get(value, UNTYPED)) if value.data is None else _constant(value)
             self._operands[value] = found
         return found
 
     def type_of(self, value: Value) -> Type:
         """The type of a value."""
         found = self.operand(value)
-        return NOTHING if found is None else found.type
+        return UNTYPED if found is None else found.type
 
     def lower_bounds(self) -> dict[str, int]:
-        """Sizes that dimensions of inputs need for every tensor that the results depend on to have elements."""
+        """The smallest sizes of input dimensions with which no tensor that the results depend on is empty."""
         bounds: dict[str, int] = {}
         needed = set(self.graph.outputs)
         for op in reversed(self.graph.ops):
@@ -114,11 +116,11 @@ class Inference:
             for dim in {dim for shape in shapes for dim in shape if isinstance(dim, Extent)}:
                 if len(dim.names) == 1 and all(coefficient > 0 for factors, coefficient in dim.terms if factors):
                     (name,) = dim.names
-                    bounds[name] = max(bounds.get(name, 1), _least(dim, name))
+                    bounds[name] = max(bounds.get(name, 1), _smallest_nonempty_size(dim, name))
         return {name: bound for name, bound in bounds.items() if bound > 1 and not is_unknown(name)}
 
     def commit(self) -> None:
-        """Give the values of the graph the types that were found, and the elements of lists and numbers."""
+        """Set the inferred types of the values of the graph, and the elements of vectors and scalars."""
         given = set(self.graph.inputs)
         for graph in self.graph.regions():
             for value in graph.values:
@@ -126,7 +128,7 @@ class Inference:
                     continue
                 found = self.operand(value)
                 assert found is not None
-                if found.type != NOTHING and isinstance(found.type, TensorType | type(value.type)):
+                if found.type != UNTYPED and isinstance(found.type, TensorType | type(value.type)):
                     value.give_type(found.type)
                 is_list = found.elements is not None and found.elements.ndim < 2 and value not in self._aliases
                 value.elements = _as_dims(found.elements) if found.elements is not None and is_list else None
@@ -152,24 +154,24 @@ class Inference:
             op.op_type,
             op.domain,
             op.version,
-            bound(op.attributes, self._attributes[-1]) if self._attributes else dict(op.attributes),
+            bound_attributes(op.attributes, self._attributes[-1]) if self._attributes else dict(op.attributes),
             [None if value is None else self.operand(value) for value in op.inputs],
             tuple(value is not None for value in op.outputs),
             self._bounds,
         )
         record = op.inferred if isinstance(op.inferred, Record) else None
-        if record is None or not record.holds_for(node):
+        if record is None or not record.is_valid_for(node):
             record = Record(node, self._checked(op, lambda: infer_results(node, is_lenient=self._is_lenient)))
             if self._keeps_records and not self._is_lenient:
                 op.inferred = record
         elif record.elements is None:
-            record.bounded_by(node)
-        self._take(op, record.types)
+            record.take_bounds_of(node)
+        self._set_types(op, record.types)
         if self._follows_elements:
-            self._follow(op, record)
+            self._set_elements(op, record)
 
-    def _follow(self, op: Op, record: Record) -> None:
-        """Take in the elements of small results."""
+    def _set_elements(self, op: Op, record: Record) -> None:
+        """Set the elements of small results."""
         sizes = [self._followed_shape(value) for value in op.outputs]
         if op.domain or not any(size is not None for size in sizes):
             return
@@ -181,25 +183,27 @@ class Inference:
 
     def _followed_shape(self, value: Value | None) -> tuple[int, ...] | None:
         """The shape of a result whose elements are followed; None for others."""
-        type = NOTHING if value is None else self.type_of(value)
+        type = UNTYPED if value is None else self.type_of(value)
         if not isinstance(type, TensorType) or type.shape is None or type.dtype not in _FOLLOWED:
             return None
         sizes = tuple(dim for dim in type.shape if isinstance(dim, int))
         return sizes if len(sizes) == len(type.shape) and prod(sizes) <= MAX_ELEMENTS else None
 
-    def _take(self, op: Op, found: Sequence[Found]) -> None:
-        """Give the outputs of an op their types."""
+    def _set_types(self, op: Op, found: Sequence[InferredType]) -> None:
+        """Set the types of the outputs of an op."""
         for value, type in zip(op.outputs, found, strict=True):
             if value is not None:
-                declared = self._declared.get(value, NOTHING)
-                self._set(value, merged(type, declared, self._names, describe(op), is_lenient=self._is_lenient))
+                declared = self._declared.get(value, UNTYPED)
+                self._set(
+                    value, merged_type(type, declared, self._names, display_name(op), is_lenient=self._is_lenient)
+                )
 
     def _set(self, value: Value, type: Type, elements: Elements | None = None) -> None:
         array = array_of(elements, type.dtype.numpy) if isinstance(type, TensorType) else None
         self._operands[value] = Operand(type, elements, array)
 
-    def _checked(self, op: Op, infer: Callable[[], list[Found]]) -> list[Found]:
-        """The record of an op; without types if its operands contradict each other and that is ignored.
+    def _checked(self, op: Op, infer: Callable[[], list[InferredType]]) -> list[InferredType]:
+        """The inferred types of an op; None for each output if operands contradict each other and that is ignored.
 
         Raises:
             ModelError: the operands contradict each other.
@@ -209,50 +213,52 @@ class Inference:
         except REFUSALS as error:
             if self._is_lenient:
                 return [None] * len(op.outputs)
-            raise model_error(error, describe(op)) from error
+            raise model_error(error, display_name(op)) from error
         except MISTYPED as error:
-            raise model_error(error, describe(op)) from error
+            raise model_error(error, display_name(op)) from error
 
     # --- bodies and calls ----------------------------------------------------------------------------------------
 
     def _capture(self, op: Op) -> None:
-        """Give the captured inputs of bodies the types of the outer values."""
+        """Make the captured inputs of bodies aliases of the outer values."""
         for body in op.bodies.values():
             formals = body.inputs[len(body.inputs) - op.captured :]
             self._aliases.update(zip(formals, op.inputs[op.own_inputs :], strict=True))
 
     def _enter_bodies(self, op: Op, rule: ControlFlow) -> None:
-        """Infer the bodies of an op, again while they do not preserve what was assumed of the state of a loop.
+        """Infer the bodies of an op, and again with wider types of the loop states until the bodies preserve them.
 
-        That is an induction: a type that the first iteration begins with and that an iteration preserves holds in all.
+        This is a fixed-point iteration: an initial type that an iteration preserves holds in all iterations.
         """
         self._capture(op)
         boundary = Boundary(op, rule, self.type_of, self._declared, self._names)
-        assumed = boundary.enter()
-        for attempt in range(_ATTEMPTS + 1):
-            if attempt == _ATTEMPTS or self._visits > _VISITS:
+        assumed = boundary.body_input_types()
+        for attempt in range(_MAX_ATTEMPTS + 1):
+            if attempt == _MAX_ATTEMPTS or self._visits > _MAX_VISITS:
                 assumed |= boundary.without_shapes(assumed)
             self._visits += 1
             for value, type in assumed.items():
                 self._set(value, type)
             for body in op.bodies.values():
                 self._walk(body)
-            wider = boundary.widened(assumed)
+            wider = boundary.widened_states(assumed)
             if not wider:
                 break
             assumed |= wider
-        left = boundary.leave()
-        self._take(op, [None if value is None else as_found(left.get(value, NOTHING)) for value in op.outputs])
+        outputs = boundary.output_types()
+        self._set_types(
+            op, [None if value is None else as_inferred(outputs.get(value, UNTYPED)) for value in op.outputs]
+        )
 
     def _infer_with_onnx(self, op: Op) -> None:
-        """Infer an op whose bodies are not understood, as onnx does."""
+        """Infer an op whose bodies have no region rule by onnx's inference of its node."""
         self._capture(op)
         for body in op.bodies.values():
             for value in body.inputs[: len(body.inputs) - op.captured]:
-                self._set(value, without_names(self._declared.get(value, NOTHING), self._names))
+                self._set(value, without_names(self._declared.get(value, UNTYPED), self._names))
             self._walk(body)
         types = [None if value is None else self.type_of(value) for value in op.inputs]
-        self._take(op, self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets)))
+        self._set_types(op, self._checked(op, lambda: infer_bodied_node(op, types, self.graph.opsets)))
 
     def _call(self, op: Op, callee: Callee) -> None:
         """Infer the body of a function with the operands of a call. A call that expands to too many ops is not inferred."""
@@ -260,17 +266,17 @@ class Inference:
         if not self._attributes:
             self._budget = MAX_INFERRED_OPS
         self._budget -= len(body)
-        if self._budget < 0 or len(self._attributes) >= _DEPTH:
-            self._take(op, [None] * len(op.outputs))
+        if self._budget < 0 or len(self._attributes) >= _MAX_CALL_DEPTH:
+            self._set_types(op, [None] * len(op.outputs))
             return
         arguments: list[Value | None] = [*op.inputs, *[None] * len(body.inputs)]
         self._aliases.update(zip(body.inputs, arguments, strict=False))
-        given = bound(op.attributes, self._attributes[-1]) if self._attributes else op.attributes
+        given = bound_attributes(op.attributes, self._attributes[-1]) if self._attributes else op.attributes
         self._attributes.append({**callee.defaults, **given})
         self._walk(body)
         self._attributes.pop()
         results = [*map(self.operand, body.outputs), *[None] * len(op.outputs)][: len(op.outputs)]
-        self._take(op, [None if result is None else as_found(result.type) for result in results])
+        self._set_types(op, [None if result is None else as_inferred(result.type) for result in results])
         for value, result in zip(op.outputs, results, strict=True):
             if value is not None and result is not None and result.elements is not None:
                 self._set(value, self.type_of(value), result.elements)
@@ -286,8 +292,8 @@ def infer(
 ) -> Inference:
     """Infer the types of a graph.
 
-    The elements of small tensors are followed further than onnx and runtimes follow them, so that a contradiction counts only
-    if it is there without that as well.
+    More elements of small tensors are followed than onnx and runtimes follow, so a contradiction is an error only if it is
+    found without them too.
 
     Args:
         graph, names, declared, inputs, keeps_records: as for `Inference`.
@@ -321,7 +327,7 @@ def infer(
 def _constant(value: Value) -> Operand:
     """A constant, with its elements if it is small."""
     shape = value.static_shape
-    if shape is None or value.data is None or prod(shape) > _MOST_ELEMENTS or value.dtype is DType.STRING:
+    if shape is None or value.data is None or prod(shape) > _MAX_CONSTANT_ELEMENTS or value.dtype is DType.STRING:
         return Operand(value.type)
     array = small_array(value.data.numpy())
     if array is None:
@@ -333,12 +339,12 @@ def _as_dims(elements: Elements) -> tuple[Dim | None, ...]:
     return tuple(None if each is None else each.dim for each in elements.flat)
 
 
-def _least(dim: Extent, name: str) -> int:
+def _smallest_nonempty_size(dim: Extent, name: str) -> int:
     """The smallest size of a dimension for which an extent that grows with it is not 0."""
     high = 1
-    while (dim.at({name: high}) or 0) < 1 and high < _LARGE:
+    while (dim.at({name: high}) or 0) < 1 and high < _MAX_BOUND:
         high *= 2
-    return bisect_left(range(high), 1, lo=1, key=lambda size: dim.at({name: size}) or 0) if high < _LARGE else 1
+    return bisect_left(range(high), 1, lo=1, key=lambda size: dim.at({name: size}) or 0) if high < _MAX_BOUND else 1
 
 
 __all__ = ["Inference", "infer"]

@@ -1,7 +1,6 @@
 """Lift: from a model of onnx_ir to the graph that the passes work on.
 
-The structure is built first (names, producers, cycles), since its own messages name the fault; onnx's checker looks at the rest
-of it. Then types are inferred.
+The structure (names, producers, cycles) is built and checked first, then onnx's checker runs on it. Then types are inferred.
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ from layoutopt.onnx_io.reader.read import from_message, read
 from layoutopt.onnx_io.reader.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import check_ops, opsets_of
 from layoutopt.onnx_io.writer.serialize import to_bytes, to_proto
-from layoutopt.onnx_io.writer.weightless import stand_in
+from layoutopt.onnx_io.writer.weightless import weightless_message
 from layoutopt.runtime.duplicate_definitions import loads
 
 
@@ -43,7 +42,7 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     build(model, model.graph, graph, names)
     check_ops(model)
     add_runtime_types(graph, names)
-    check_structure(stand_in(Emission(graph).model))
+    check_structure(weightless_message(Emission(graph).model))
     recorded = repairs_of(model)
     repairs = list(recorded.found) if recorded is not None else []
     if strict:
@@ -58,7 +57,7 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
 
 
 def _infer(graph: Graph, names: DimNames) -> list[Repair]:
-    """Infer the types of a graph; the repairs that are due."""
+    """Infer the types of a graph; returns the repairs of declared shapes."""
     try:
         repairs = infer_before_declarations(graph, names)
         check_attributes(graph)
@@ -75,7 +74,7 @@ def _runtime_loads(model: ir.Model) -> bool:
 
 
 def _strict_refusal(model: ir.Model, repair: Repair) -> ModelError:
-    """The error in which reading the source of a repaired model ends without repairs."""
+    """The error of reading the source of a repaired model without repairs."""
     recorded = repairs_of(model)
     source = recorded.source if recorded is not None else to_proto(model)
     try:

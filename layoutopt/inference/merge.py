@@ -1,52 +1,47 @@
-"""The type of a value from what inference finds and what is declared."""
+"""The type of a value from its inferred and its declared type."""
 
 from typing import TypeAlias
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, is_unknown
-from layoutopt.inference.one_node import Found
-from layoutopt.ir.types import DType, Op, OpaqueType, TensorType
+from layoutopt.inference.onnx_inference import InferredType
+from layoutopt.ir.types import DType, OpaqueType, TensorType
 from layoutopt.onnx_io.converter.vocabulary import DimNames
 
 Type: TypeAlias = TensorType | OpaqueType
 
-NOTHING = OpaqueType(UNKNOWN)
-"""The type of a value of which nothing is known."""
+UNTYPED = OpaqueType(UNKNOWN)
+"""The type of a value whose type is unknown."""
 
 HINT = "export the model again"
 
 _TOO_LARGE = 1 << 63  # an extent that no file can contain, and no kernel computes
-_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in messages, as onnx has them
-
-
-def describe(op: Op) -> str:
-    """A name for an op: its own, or else its op type and first output."""
-    return op.name or f"{op.op_type} -> {next((value.name for value in op.outputs if value is not None), '?')}"
+_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in onnx's messages
 
 
 def without_names(type: Type, names: DimNames) -> Type:
-    """A declared type with the numbers of its shape only."""
+    """A declared type with fresh names for the named dimensions of its shape."""
     if not isinstance(type, TensorType) or type.shape is None:
         return type
     return TensorType(type.dtype, tuple(_dim(None, dim, names) for dim in type.shape))
 
 
-def merged(found: Found, declared: Type, names: DimNames, where: str, *, is_lenient: bool = False) -> Type:
-    """Numbers of either first, then found expressions, then names of their own.
+def merged_type(found: InferredType, declared: Type, names: DimNames, where: str, *, is_lenient: bool = False) -> Type:
+    """The type of a value: of each extent a number if either type has one, else the inferred expression, else a fresh name.
 
     Args:
-        found: what inference finds.
-        declared: what is declared. Names of dimensions do not count: exporters give outputs the names of inputs.
-        names: for dimensions of which nothing is known.
+        found: the inferred type.
+        declared: the declared type. Its names of dimensions are ignored: exporters use names of inputs for outputs.
+        names: generates names of unknown dimensions.
         where: the op that computes the value, for messages.
-        is_lenient: whether the declared shape holds where the two contradict each other.
+        is_lenient: whether the declared shape is used if the two contradict each other.
 
     Raises:
         ModelError: they contradict each other.
     """
     if found is None:
         return declared
-    if isinstance(found, OpaqueType) or (isinstance(declared, OpaqueType) and declared != NOTHING):
+    if isinstance(found, OpaqueType) or (isinstance(declared, OpaqueType) and declared != UNTYPED):
         if isinstance(found, OpaqueType) and isinstance(declared, OpaqueType):
             return found
         what = found if isinstance(found, OpaqueType) else "a tensor"
@@ -60,7 +55,7 @@ def merged(found: Found, declared: Type, names: DimNames, where: str, *, is_leni
         raise ModelError(f"inferred elem type differs from existing elem type: {types}", where=where, hint=HINT)
     shape = given.shape if given is not None else None
     if shape is not None and found.shape is not None and not is_lenient:
-        _compare(found.shape, shape, where)
+        _check_compatible(found.shape, shape, where)
     if found.shape is None or (shape is not None and len(shape) != len(found.shape)):
         return without_names(TensorType(dtype, shape), names)
     old = shape if shape is not None else (None,) * len(found.shape)
@@ -77,7 +72,7 @@ def _dim(found: Dim | None, declared: Dim | None, names: DimNames) -> Dim:
     return declared if isinstance(declared, Extent) and is_unknown(declared) else names.fresh()
 
 
-def _compare(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:
+def _check_compatible(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: str) -> None:
     if len(found) != len(declared):
         raise ModelError(
             f"inferred shape and existing shape differ in rank: ({len(found)}) vs ({len(declared)})",
@@ -90,4 +85,4 @@ def _compare(found: tuple[Dim | None, ...], declared: tuple[Dim, ...], where: st
             raise ModelError(what, where=where, hint=HINT)
 
 
-__all__ = ["HINT", "NOTHING", "Type", "describe", "merged", "without_names"]
+__all__ = ["HINT", "UNTYPED", "Type", "merged_type", "without_names"]

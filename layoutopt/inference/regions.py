@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim
-from layoutopt.inference.merge import HINT, NOTHING, Type, describe, without_names
+from layoutopt.inference.merge import HINT, UNTYPED, Type, without_names
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import DimNames
+from layoutopt.onnx_io.onnx_messages import display_name
 from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, operand
 
 _LOCAL = re.compile(rf"{re.escape(UNKNOWN)}\d+")  # a dimension of unknown size; those of inputs have other names
@@ -41,20 +42,20 @@ class Boundary:
     declared: Mapping[Value, Type]
     names: DimNames
 
-    def enter(self) -> dict[Value, Type]:
-        """The initial types of the inputs of bodies without captured values; an iteration may change that of a loop state."""
+    def body_input_types(self) -> dict[Value, Type]:
+        """The initial types of the inputs of bodies, without captured values."""
         found: dict[Value, Type] = {}
         for boundary_value in self.rule.boundary_values(self.op):
-            given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), NOTHING)
+            given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), UNTYPED)
             for port in boundary_value.targets:
                 value = operand(self.op, port) if port.body else None
                 if value is not None and not self._is_captured(port):
                     found[value] = self._initial_type(self._declared(value), given)
-                    if not boundary_value.sources and found[value] == NOTHING:
+                    if not boundary_value.sources and found[value] == UNTYPED:
                         found[value] = _COUNTERS[port.slot.index]
         return found
 
-    def widened(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
+    def widened_states(self, assumed: Mapping[Value, Type]) -> dict[Value, Type]:
         """The widened types of the loop states that the body does not preserve."""
         found: dict[Value, Type] = {}
         for boundary_value, value in self._states():
@@ -77,7 +78,7 @@ class Boundary:
                 states = (operand(self.op, each) for each in boundary_value.targets if each.body)
                 yield from ((boundary_value, value) for value in states if value is not None)
 
-    def leave(self) -> dict[Value, Type]:
+    def output_types(self) -> dict[Value, Type]:
         """The types of the op's outputs. A loop may have no iteration, so the initial state is among the possible results."""
         found: dict[Value, Type] = {}
         for boundary_value in self.rule.boundary_values(self.op):
@@ -113,13 +114,13 @@ class Boundary:
         return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
 
     def _declared(self, value: Value) -> Type:
-        """The declared type without names of dimensions: the next iteration may have others."""
-        return without_names(self.declared.get(value, NOTHING), self.names)
+        """The declared type without names of dimensions, which may differ in the next iteration."""
+        return without_names(self.declared.get(value, UNTYPED), self.names)
 
     def _inner_type(self, port: RegionPort) -> Type:
         """The type of an operand without the scan axes, which the body's operand lacks."""
         value = operand(self.op, port)
-        type = NOTHING if value is None else self.type_of(value)
+        type = UNTYPED if value is None else self.type_of(value)
         if not isinstance(type, TensorType) or type.shape is None or not port.scan_axes:
             return type
         return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
@@ -127,7 +128,7 @@ class Boundary:
     def _initial_type(self, declared: Type, initial: Type) -> Type:
         """The type of an input in the first iteration: the declared extents where those of the operand are unknown."""
         if not isinstance(initial, TensorType) or initial.shape is None:
-            return declared if initial == NOTHING or _shape(declared) is not None else initial
+            return declared if initial == UNTYPED or _shape(declared) is not None else initial
         if not isinstance(declared, TensorType) or declared.shape is None:
             return initial
         if len(declared.shape) != len(initial.shape):
@@ -148,10 +149,10 @@ class Boundary:
             ModelError: the element types differ.
         """
         if not isinstance(one, TensorType) or not isinstance(other, TensorType):
-            return one if one == other else NOTHING
+            return one if one == other else UNTYPED
         if one.dtype is not other.dtype:
             what = f"mismatched tensor element type: {one.dtype} vs {other.dtype}"
-            raise ModelError(what, where=describe(self.op), hint=HINT)
+            raise ModelError(what, where=display_name(self.op), hint=HINT)
         if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
             return TensorType(one.dtype, None)
         pairs = zip(one.shape, other.shape, strict=True)
@@ -160,7 +161,7 @@ class Boundary:
     def _outer_type(self, inner: Type, port: RegionPort, outside: set[Dim], extents: Sequence[Dim | None]) -> Type:
         """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
         if not isinstance(inner, TensorType):
-            return NOTHING if port.scan_axes else inner
+            return UNTYPED if port.scan_axes else inner
         if inner.shape is None:
             return inner
         dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]

@@ -2,7 +2,7 @@
 
 A model that onnxruntime saved has operators of onnxruntime's domains, and often no declared types of inner values. onnx's
 inference stops at the first such operator, and layout rules require known ranks. An onnxruntime session of the model without
-weights and without optimisations has the types of all values. If onnxruntime refuses the model, they stay unknown.
+weights and without optimisations has the types of all values. If onnxruntime refuses the model, these types remain unknown.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from layoutopt.ir.types import Op, TensorType, Value
 from layoutopt.onnx_io.converter.emit import Emission
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR, DimNames
 from layoutopt.onnx_io.reader.lossless import nodes
-from layoutopt.onnx_io.schema import is_undeclared, operators
-from layoutopt.onnx_io.writer.weightless import THEIRS, stand_in
+from layoutopt.onnx_io.schema import is_onnxruntime_op, operators
+from layoutopt.onnx_io.writer.weightless import UNCHECKED_DOMAIN, weightless_message
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import named_type
@@ -28,15 +28,15 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     """Set the unknown types of the results of operators without an ONNX schema in a main graph."""
     version = graph.opsets.get("", 0)
     known_ops = {*operators(), *_local(graph)}
-    undefined = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_undeclared(op, version))
+    undefined = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_onnxruntime_op(op, version))
     computed = (value for op in undefined for value in op.outputs if value is not None)
     unknown = [value for value in computed if value.rank is None]
     if not unknown:
         return
     emission = Emission(graph)
-    proto = stand_in(emission.model)
+    proto = weightless_message(emission.model)
     for node in nodes(proto):
-        if node.domain == THEIRS and is_undeclared("", node.op_type, version):
+        if node.domain == UNCHECKED_DOMAIN and is_onnxruntime_op("", node.op_type, version):
             node.domain = ""
     _expose(proto, [emission.names[value] for value in unknown])
     try:
@@ -55,12 +55,12 @@ def _local(graph: Graph) -> set[tuple[str, str]]:
     return {key[:2] for key in model.functions} if isinstance(model, ir.Model) else set()
 
 
-def _is_undeclared(op: Op, version: int) -> bool:
-    return is_undeclared(op.domain, op.op_type, version)
+def _is_onnxruntime_op(op: Op, version: int) -> bool:
+    return is_onnxruntime_op(op.domain, op.op_type, version)
 
 
 def _expose(proto: onnx.ModelProto, names: list[str]) -> None:
-    """Make values outputs without types, so that onnxruntime infers their types."""
+    """Add values as outputs without types, so that the session reports their types."""
     there = {output.name for output in proto.graph.output}
     for name in names:
         if name not in there:
@@ -68,7 +68,7 @@ def _expose(proto: onnx.ModelProto, names: list[str]) -> None:
 
 
 def _set_type(value: Value, output: Any, known: Mapping[str, Extent], names: DimNames) -> None:
-    """Give a value the type of an output of the session. Names of dimensions that the inputs lack become unknown ones.
+    """Set the type of a value to that of an output of the session. Names of dimensions that no input has become unknown.
 
     onnxruntime does not distinguish an unknown rank from a scalar, so the type of a scalar is ignored.
     """

@@ -15,11 +15,11 @@ from layoutopt.ops.region_ops import operand, region_rule
 from layoutopt.ops.signatures import Y
 from layoutopt.ops.view import Transpose
 
-Axis: TypeAlias = tuple[Value, int]
+ValueAxis: TypeAlias = tuple[Value, int]
 """An axis of a value."""
 
 
-def same_axes(op: Op) -> Iterable[Sequence[Axis]]:
+def same_axes(op: Op) -> Iterable[Sequence[ValueAxis]]:
     """Sets of axes of the operands of an op that are the same axis."""
     rule = rule_of(op)
     if is_cast(op):
@@ -46,8 +46,8 @@ def _rank(value: Value | None) -> int:
     return 0 if value is None or value.rank is None else value.rank
 
 
-def _matched(op: Op, pairs: Iterable[tuple[int, int]]) -> Iterator[Sequence[Axis]]:
-    """Pairs of an axis of the input and an axis of the output."""
+def _matched(op: Op, pairs: Iterable[tuple[int, int]]) -> Iterator[Sequence[ValueAxis]]:
+    """The given pairs of an axis of the input and an axis of the output, as axes of values."""
     x, y = op.inputs[0], op.outputs[0]
     if x is not None and y is not None:
         yield from (((x, before), (y, after)) for before, after in pairs if before < _rank(x) and after < _rank(y))
@@ -74,8 +74,8 @@ def kept_axes(before: Shape, after: Shape) -> Iterator[tuple[int, int]]:
             yield 0, 0
 
 
-def _by_iteration_axis(op: Op, axes: Axes) -> Iterable[Sequence[Axis]]:
-    groups: dict[int, list[Axis]] = {}
+def _by_iteration_axis(op: Op, axes: Axes) -> Iterable[Sequence[ValueAxis]]:
+    groups: dict[int, list[ValueAxis]] = {}
     for slot, numbers in axes.items():
         value = op.operand(slot)
         if value is not None and value.rank == len(numbers):
@@ -91,7 +91,7 @@ class ProductWithMatrix:
     Attributes:
         data: the operand that is no matrix.
         axis: its axis that is summed over.
-        axes: the iteration axes of data and result, where the result has the summed axis in the place of the mapped one.
+        axes: the iteration axes of data and result, where the result has the summed axis in place of the mapped one.
     """
 
     data: Slot
@@ -117,7 +117,7 @@ def product_with_matrix(op: Op) -> ProductWithMatrix | None:
     return None
 
 
-def _at_boundary(op: Op) -> Iterator[Sequence[Axis]]:
+def _at_boundary(op: Op) -> Iterator[Sequence[ValueAxis]]:
     """The axes of the values at the boundary of an op's regions, except those that regions do not have."""
     rule = region_rule(op)
     for boundary_value in rule.boundary_values(op) if rule is not None else ():
@@ -128,4 +128,4 @@ def _at_boundary(op: Op) -> Iterator[Sequence[Axis]]:
                 yield [(value, axis) for (value, _), axis in zip(ports, row, strict=True)]
 
 
-__all__ = ["Axis", "ProductWithMatrix", "kept_axes", "product_with_matrix", "same_axes"]
+__all__ = ["ProductWithMatrix", "ValueAxis", "kept_axes", "product_with_matrix", "same_axes"]

@@ -95,8 +95,8 @@ def bodies_are_closed(graph: Graph) -> Iterator[str]:
         if not op.bodies and op.captured:
             yield f"{op!r}, which has no body"
         for name, body in op.bodies.items():
-            is_elsewhere = body.root is not graph.root and body.stage == graph.stage
-            if len(body.inputs) < op.captured or None in op.inputs[op.own_inputs :] or is_elsewhere:
+            is_written_elsewhere = body.root is not graph.root and body.stage == graph.stage
+            if len(body.inputs) < op.captured or None in op.inputs[op.own_inputs :] or is_written_elsewhere:
                 yield f"{name} of {op!r}"
 
 

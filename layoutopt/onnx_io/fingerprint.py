@@ -1,4 +1,4 @@
-"""A model's identity for caches and reports: what it computes, not the numbers in its weights."""
+"""The fingerprint of a model for caches and reports: a hash of its ops and interface without its large weights."""
 
 import hashlib
 from typing import Any
@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 
 from layoutopt.onnx_io.reader.lossless import graphs
-from layoutopt.onnx_io.writer.weightless import stand_in
+from layoutopt.onnx_io.writer.weightless import weightless_message
 
-_CONTENT_UP_TO = 4096  # bytes; smaller constants are shapes, axes, scales: they decide what is computed
+_CONTENT_UP_TO = 4096  # bytes; smaller constants, such as shapes, axes and scales, count with their elements
 
 
 def fingerprint(model: ir.Model) -> str:
@@ -18,7 +18,7 @@ def fingerprint(model: ir.Model) -> str:
     Large initializers count with their name, element type and shape only. Documentation and metadata do not
     count, nor do types of intermediate values, as they follow from the rest.
     """
-    proto = stand_in(model, small=_CONTENT_UP_TO)
+    proto = weightless_message(model, small=_CONTENT_UP_TO)
     for graph in graphs(proto):
         _strip_graph(graph)
     for function in proto.functions:

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model, as its file or its graph declares them."""
+"""The inputs and outputs of a model, as its file or its graph declares them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +16,12 @@ from layoutopt.runtime.type_names import UNKNOWN_TYPE, tensor_name, type_name
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input as it is declared.
+    """A declared input.
 
     Attributes:
         name: its name.
-        type: as onnxruntime spells it: tensor(float).
-        shape: extents, or names of symbolic dimensions; one without a name is called `input[axis]`. None if even the
-            rank is unknown.
+        type: its type as in onnxruntime, such as tensor(float).
+        shape: extents and names of symbolic dimensions, `input[axis]` for those without a name. None if the rank is unknown.
     """
 
     name: str
@@ -40,26 +39,26 @@ class Interface:
     """The inputs and outputs of a model.
 
     Attributes:
-        inputs: in order, without those that have a value already.
-        outputs: their names, in order.
+        inputs: the inputs in order, without those that have an initializer.
+        outputs: the names of the outputs in order.
     """
 
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
 
     def get_inputs(self) -> tuple[Input, ...]:
-        """The inputs, under the name that a session of onnxruntime has for them."""
+        """The inputs, by the method name of onnxruntime's `InferenceSession`."""
         return self.inputs
 
     def resolved(self, dims: Mapping[str, int]) -> "Interface":
-        """The same with extents for symbolic dimensions, and scalars where the rank is unknown."""
+        """The interface with numbers for symbolic dimensions, and scalars for inputs of unknown rank."""
         shapes = (tuple(dims[dim] if isinstance(dim, str) else dim for dim in each.shape or ()) for each in self.inputs)
         inputs = tuple(replace(each, shape=shape) for each, shape in zip(self.inputs, shapes, strict=True))
         return replace(self, inputs=inputs)
 
 
-def interface(model: Path) -> Interface:
-    """Read what a model takes and gives.
+def read_interface(model: Path) -> Interface:
+    """Read the inputs and outputs of a model file.
 
     Raises:
         ModelError: it cannot be read.
@@ -69,7 +68,7 @@ def interface(model: Path) -> Interface:
 
 
 def declared_inputs(model: ir.Model) -> tuple[Input, ...]:
-    """The inputs of a model, without those that have a value already."""
+    """The inputs of a model, without those that have an initializer."""
     graph = model.graph
     return tuple(_input(each) for each in graph.inputs if each.name not in graph.initializers)
 
@@ -87,12 +86,12 @@ def _input(value: ir.Value) -> Input:
 
 
 def dimension_name(input: str, axis: int, dim: object) -> str:
-    """The name that callers have for a symbolic dimension: `input[axis]` if it has none, or one that begins with "?"."""
+    """The name of a symbolic dimension for callers: `input[axis]` if it has no name, or one that begins with "?"."""
     return dim if isinstance(dim, str) and dim and not is_unknown(dim) else f"{input}[{axis}]"
 
 
 def inputs_of(graph: Graph) -> tuple[Input, ...]:
-    """The inputs of a graph, as `interface` gives those of a file."""
+    """The inputs of a graph, in the form of `read_interface`."""
     return tuple(Input(value.name, _type_of(value), _names_of(value)) for value in graph.inputs)
 
 

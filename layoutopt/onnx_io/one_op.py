@@ -18,12 +18,12 @@ def one_op(kind: str, attributes: str, inputs: str) -> ir.Model:
     """A model of one op, whose operands are its inputs.
 
     Args:
-        kind: of the op, one of ONNX's.
-        attributes: in angle brackets, or nothing.
-        inputs: with their types.
+        kind: the op type, of the standard domain.
+        attributes: the attributes in angle brackets, or nothing.
+        inputs: the inputs with their types.
 
     Raises:
-        ModelError: it is no such text, there is no such op, or it does not take these inputs.
+        ModelError: the text cannot be parsed, the op type does not exist, or the op does not accept these inputs.
     """
     if not onnx.defs.has(kind):
         raise ModelError("ONNX has no such operator", where=kind)

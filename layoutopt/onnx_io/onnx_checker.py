@@ -1,4 +1,4 @@
-"""onnx's own judgement of a model: its checker and its shape inference, with one-line errors."""
+"""Runs onnx's checker and onnx's shape inference on a model, with one-line errors."""
 
 import onnx
 import onnx.checker
@@ -12,7 +12,7 @@ _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, Va
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
-    """Run onnx's checker. It refuses outputs without a type and unknown ranks, and looks at neither.
+    """Run onnx's checker. Outputs without a type and unknown ranks, which it refuses, are completed before.
 
     Raises:
         ModelError: the checker refuses the model; the message is the checker's, on one line.
@@ -24,7 +24,7 @@ def check_structure(proto: onnx.ModelProto) -> None:
 
 
 def _typed(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The message; a copy where inputs or outputs have no type or no shape, with one that the checker takes."""
+    """The message, or a copy in which inputs and outputs without a type or a rank have a type that the checker accepts."""
     if all(_has_rank(info) for info in (*proto.graph.input, *proto.graph.output)):
         return proto
     copy = onnx.ModelProto()
@@ -43,11 +43,11 @@ def _has_rank(info: onnx.ValueInfoProto) -> bool:
     return kind is not None and (kind != "tensor_type" or bool(info.type.tensor_type.HasField("shape")))
 
 
-def infer(proto: onnx.ModelProto) -> None:
+def check_inference(proto: onnx.ModelProto) -> None:
     """Run onnx's inference on a whole model, strictly.
 
-    The bodies of onnx's own composite operators do not pass at every opset, and runtimes tolerate other faults: a complaint
-    about those does not count.
+    Errors in the bodies of onnx's own composite operators, which occur at some opsets, and errors that runtimes tolerate are
+    ignored.
 
     Raises:
         ModelError: the operators' inputs, or what the model declares, contradict each other.
@@ -60,7 +60,7 @@ def infer(proto: onnx.ModelProto) -> None:
 
 
 def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
-    """Whether a complaint is about the body that onnx itself gives an operator."""
+    """Whether an error is in the body that onnx defines for a composite operator."""
     chain = NODE.findall(text.split("\n")[0])
     if len(chain) < 2 or any(function.name == chain[0][0] for function in proto.functions):
         return False
@@ -69,6 +69,6 @@ def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
 
 
 def _is_too_strict(text: str) -> bool:
-    """Whether nothing is complained of but what runtimes do not mind."""
-    complaints = [line for line in text.split("\n") if NODE.search(line)]
-    return bool(complaints) and all(map(is_tolerated, complaints))
+    """Whether all errors of a message are errors that runtimes tolerate."""
+    errors = [line for line in text.split("\n") if NODE.search(line)]
+    return bool(errors) and all(map(is_tolerated, errors))

@@ -1,10 +1,11 @@
-"""Messages of onnx's checker and inference as errors on one line."""
+"""Conversion of messages of onnx's checker and inference to one-line errors."""
 
 import re
 
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
+from layoutopt.ir.types import Op
 
 NODE = re.compile(r"\(op_type:([^,)]*)(?:, node name: (.*?))?\): ")
 """The text of a node in onnx's messages: its operator and its name."""
@@ -14,23 +15,28 @@ _TOLERATED = (
     "Input 0 expected to have rank 2 but has rank 1",
     "Integer overflow",
 )
-"""Complaints about models that ONNX Runtime loads: Range of tensors with one element, which ONNX's own body of AffineGrid has;
-Gemm of a vector, which it reads as a matrix of one row; extents that no tensor can have."""
+"""Errors for models that ONNX Runtime loads: Range of tensors with one element, as in ONNX's own body of AffineGrid; Gemm of a
+vector, which it reads as a matrix of one row; extents that no tensor can have."""
 
 _CONTEXT = re.compile(r"Name: (?P<where>.*?) OpType: ", re.DOTALL)
 _TAG = re.compile(r"\[\w*Error\] ?|Inference error\(s\): ?")
 _ELEMENT = re.compile(r"(elem type.*?)\((\d+)\) vs \((\d+)\)")
 
 
+def display_name(op: Op) -> str:
+    """The name of an op in errors: its own, or else its op type and first output."""
+    return op.name or f"{op.op_type} -> {next((value.name for value in op.outputs if value is not None), '?')}"
+
+
 def is_tolerated(text: str) -> bool:
-    """Whether a complaint is about something that runtimes do not mind."""
+    """Whether runtimes tolerate the fault that an error message of onnx states."""
     return any(each in text for each in _TOLERATED)
 
 
 def model_error(error: Exception, default: str = "") -> ModelError:
-    """The first complaint of a message, and the innermost node that it is about.
+    """The first error of a message of onnx, located at the innermost node that it names.
 
-    `default` takes the place of a missing name, else the node's operator, else "model".
+    If the message names no node, the error is located at `default`, else at the node's operator, else at "model".
     """
     text = str(error).strip()
     first = text.split("\n")[0]
@@ -49,4 +55,4 @@ def _element(code: str) -> str:
     return ir.DataType(number).name.lower() if number in set(ir.DataType) else code
 
 
-__all__ = ["NODE", "is_tolerated", "model_error"]
+__all__ = ["NODE", "display_name", "is_tolerated", "model_error"]

@@ -1,4 +1,4 @@
-"""Schemas of operators: looks up nodes in onnx's registry at the opset of their model."""
+"""Schemas of operators in onnx's registry, and checks of nodes against them."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -15,10 +15,10 @@ _HINT = "export the model again"
 
 ONNX_VERSION = str(onnx.__version__)
 
-_NO_OPSET = 1 << 31  # files have 64 bits for it, onnx 32
+_NO_OPSET = 1 << 31  # onnx reads opsets as 32-bit numbers, files have 64 bits
 
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
-_UNDECLARED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+_ONNXRUNTIME_OPS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 
 def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
@@ -28,7 +28,7 @@ def opsets_of(imports: Mapping[str, int]) -> dict[str, int]:
 
 @lru_cache(maxsize=4096)
 def find_schema(op_type: str, domain: str, version: int) -> Any:
-    """The `OpSchema` of an operator at an opset, None if there is none; onnx's stubs are incomplete."""
+    """The `OpSchema` of an operator at an opset; None if there is none."""
     if not 0 < version < _NO_OPSET:
         return None
     try:
@@ -39,7 +39,7 @@ def find_schema(op_type: str, domain: str, version: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _history() -> dict[tuple[str, str], list[int]]:
-    """The opsets at which every operator of onnx's domains became what it is, by domain and type."""
+    """The opsets at which each operator of onnx's domains changed, by domain and type."""
     found: dict[tuple[str, str], list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         versions = found.setdefault((schema.domain, schema.name), [])
@@ -48,13 +48,13 @@ def _history() -> dict[tuple[str, str], list[int]]:
     return found
 
 
-def changes(op_type: str, domain: str) -> list[int]:
-    """The opsets at which an operator of onnx's domains became what it is, in order; none for others."""
+def change_opsets(op_type: str, domain: str) -> list[int]:
+    """The opsets at which an operator of onnx's domains changed, in order; empty for other operators."""
     return sorted(_history().get((domain, op_type), ()))
 
 
 def operators() -> list[tuple[str, str]]:
-    """Every operator of onnx's domains, by domain and type."""
+    """All operators of onnx's domains, as pairs of domain and type."""
     return sorted(_history())
 
 
@@ -68,16 +68,16 @@ def _version_map() -> dict[str, tuple[int, int]]:
     return dict(onnx.defs.C.schema_version_map())
 
 
-def is_undeclared(domain: str, op_type: str, version: int) -> bool:
-    """Whether an operator is one that onnxruntime saves in ai.onnx, but that onnx lacks, at least at this opset."""
-    return not domain and op_type in _UNDECLARED and find_schema(op_type, domain, version) is None
+def is_onnxruntime_op(domain: str, op_type: str, version: int) -> bool:
+    """Whether an operator is saved in ai.onnx by onnxruntime, but has no onnx schema at this opset."""
+    return not domain and op_type in _ONNXRUNTIME_OPS and find_schema(op_type, domain, version) is None
 
 
 def check_ops(model: ir.Model) -> None:
-    """Refuse operators of onnx's own domains that do not exist at the imported opset; other domains are free.
+    """Check that the operators of onnx's domains exist at the imported opset; other domains are not checked.
 
     Raises:
-        ModelError: names the node.
+        ModelError: an operator does not exist; the error names the node.
     """
     local = {(function.domain, function.name) for function in model.functions.values()}
     _check(model.graph, opsets_of(model.opset_imports), local)
@@ -99,7 +99,7 @@ def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[st
         node = pending.pop()
         pending.extend(inner for graph in subgraphs(node) for inner in graph)
         version = opsets.get(node.domain)
-        if version is not None and is_undeclared(node.domain, node.op_type, version):
+        if version is not None and is_onnxruntime_op(node.domain, node.op_type, version):
             continue
         if node.domain in newest and (node.domain, node.op_type) not in local:
             _check_node(node, version)
@@ -108,7 +108,7 @@ def _check(nodes: Iterable[ir.Node], opsets: dict[str, int], local: set[tuple[st
 def _check_node(node: ir.Node, version: int | None) -> None:
     domain = node.domain or "ai.onnx"
     if version is None:
-        raise ModelError(f"the model imports no opset of {domain}", where=describe(node), hint=_HINT)
+        raise ModelError(f"the model imports no opset of {domain}", where=display_name(node), hint=_HINT)
     schema = find_schema(node.op_type, node.domain, version)
     if schema is not None and not schema.deprecated:
         _check_operands(node, schema)
@@ -120,23 +120,23 @@ def _check_node(node: ir.Node, version: int | None) -> None:
     else:
         what = f"there is no operator {node.op_type!r} in {domain}"
     hint = "declare the opset that the model was written for, or put the node in a domain of its own"
-    raise ModelError(what, where=describe(node), hint=hint)
+    raise ModelError(what, where=display_name(node), hint=hint)
 
 
 def _check_operands(node: ir.Node, schema: Any) -> None:
-    """Properties that onnx and onnxruntime assume without a check: both read beyond C++ arrays if they do not hold."""
+    """Check properties that onnx and onnxruntime assume: both read beyond C++ arrays if they do not hold."""
     for index, value in enumerate(node.inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
         if value is None and parameter is not None and parameter.option != _OPTIONAL:
-            raise ModelError(f"input {parameter.name!r} is required", where=describe(node), hint=_HINT)
+            raise ModelError(f"input {parameter.name!r} is required", where=display_name(node), hint=_HINT)
     known = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
     if node.op_type == "Split" and known.get("num_outputs", len(node.outputs)) != len(node.outputs):
         what = f"num_outputs is {known['num_outputs']}, but there are {len(node.outputs)} outputs"
-        raise ModelError(what, where=describe(node), hint=_HINT)
+        raise ModelError(what, where=display_name(node), hint=_HINT)
     if node.op_type == "GatherND" and str(known.get("batch_dims", 0)).startswith("-"):
-        raise ModelError(f"batch_dims is {known['batch_dims']}", where=describe(node), hint=_HINT)
+        raise ModelError(f"batch_dims is {known['batch_dims']}", where=display_name(node), hint=_HINT)
 
 
-def describe(node: ir.Node) -> str:
-    """A name for a node: its own, or else its op type and first output."""
+def display_name(node: ir.Node) -> str:
+    """The name of a node in errors: its own, or else its op type and first output."""
     return node.name or f"{node.op_type} -> {next((value.name for value in node.outputs if value.name), '?')}"

@@ -1,6 +1,6 @@
 """Side-car metadata: parts of a model that onnx_ir cannot represent (map types at the interface, training information).
 
-It is taken out of a message before the conversion, and put back when a message is written. ZipMap has results of map types.
+It is removed from a message before the conversion, and restored when a message is written. ZipMap has results of map types.
 Training information names initializers and graph outputs, and is invalid if these have changed.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-_TYPE = "layoutopt.type"  # in the meta of a value: its type, as the message has it
-_TRAINING = "layoutopt.training"  # in the meta of the main graph
+_TYPE = "layoutopt.type"  # key in the meta of a value: its type as in the message
+_TRAINING = "layoutopt.training"  # key in the meta of the main graph
 
 
 class Sidecar:
@@ -47,47 +47,47 @@ class Sidecar:
 
 
 def has_training(model: ir.Model) -> bool:
-    """Whether a model carries training information."""
+    """Whether a model has training information."""
     return bool(model.graph.meta.get(_TRAINING))
 
 
-def inherit_type(value: ir.Value, origin: ir.Value) -> None:
-    """Replace a value by another one of its type."""
+def copy_map_type(value: ir.Value, origin: ir.Value) -> None:
+    """Copy the map type of `origin` to a value that replaces it."""
     if _TYPE in origin.meta:
         value.meta[_TYPE] = origin.meta[_TYPE]
 
 
-def inherit(model: ir.Model, origin: ir.Model) -> None:
-    """Let a model carry what the one carries that it was made of."""
+def copy_sidecar(model: ir.Model, origin: ir.Model) -> None:
+    """Copy the side-car metadata of `origin` to a model that was derived from it."""
     for before, after in ((origin.graph.inputs, model.graph.inputs), (origin.graph.outputs, model.graph.outputs)):
         for old, new in zip(before, after, strict=False):
-            inherit_type(new, old)
+            copy_map_type(new, old)
     if has_training(origin):
         model.graph.meta[_TRAINING] = origin.graph.meta[_TRAINING]
 
 
-def put_back(proto: onnx.ModelProto, model: ir.Model) -> None:
-    """Complete the message of a model."""
-    put_types_back(proto.graph, model.graph)
+def write_sidecar(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Add the side-car metadata of a model to its message."""
+    write_map_types(proto.graph, model.graph)
     if has_training(model):
         proto.training_info.extend(model.graph.meta[_TRAINING])
 
 
-def put_types_back(proto: onnx.GraphProto, graph: ir.Graph) -> None:
-    """Complete the types of a graph's inputs and outputs."""
+def write_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
+    """Set the map types of a graph's inputs and outputs in its message."""
     for info, value in _pairs(proto, graph):
         if _TYPE in value.meta:
             info.type.CopyFrom(value.meta[_TYPE])
 
 
 def _pairs(proto: onnx.GraphProto, graph: ir.Graph) -> Iterator[tuple[onnx.ValueInfoProto, ir.Value]]:
-    """The inputs and outputs of a message with those of the graph that it was made of."""
+    """The inputs and outputs of a message, each with the value of the graph that it was serialised from."""
     values = {value.name: value for value in (*graph.inputs, *graph.outputs)}
     return ((info, values[info.name]) for info in (*proto.input, *proto.output) if info.name in values)
 
 
 def has_map(type_: onnx.TypeProto) -> bool:
-    """Whether a type is a map, or a sequence of them."""
+    """Whether a type is a map, or a sequence or optional of maps."""
     while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
         type_ = getattr(type_, kind).elem_type
     return bool(kind == "map_type")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layoutopt.onnx_io.schema import ONNX_VERSION, changes, operators
+from layoutopt.onnx_io.schema import ONNX_VERSION, change_opsets, operators
 from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.base import OLDEST_OPSET
 
@@ -61,7 +61,7 @@ def known_operators() -> list[Operator]:
 
 def _operator(kind: str) -> Operator:
     domain, _, name = kind.rpartition("::")
-    versions = changes(name, domain)
+    versions = change_opsets(name, domain)
     if not domain:
         older = [version for version in versions if version <= OLDEST_OPSET]
         versions = [*([OLDEST_OPSET] if older else []), *(each for each in versions if each > OLDEST_OPSET)]

@@ -14,8 +14,8 @@ from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.converter.equal_initializers import share_initializers, share_small_initializers
 from layoutopt.onnx_io.reader.read import read
-from layoutopt.onnx_io.sidecar import inherit
-from layoutopt.onnx_io.writer.deterministic import compute_outputs, rename_generated, sort_nodes
+from layoutopt.onnx_io.sidecar import copy_sidecar
+from layoutopt.onnx_io.writer.deterministic import add_output_constants, rename_generated, sort_nodes
 from layoutopt.onnx_io.writer.serialize import to_bytes, weight_bytes
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import inference_session
@@ -85,13 +85,13 @@ def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
         path = folder / "baked.onnx"
         _load(model, disabled, path)
         baked = read(path)
-    compute_outputs(baked)
+    add_output_constants(baked)
     share_initializers(baked)
     share_small_initializers(baked)
     sort_nodes(baked)
     rename_generated(model, baked)
     _restore_metadata(model, baked)
-    inherit(baked, model)
+    copy_sidecar(baked, model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
         _load(baked, disabled)
     return baked

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.converter.captures import captures_of
 from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.converter.vocabulary import subgraphs
 from layoutopt.onnx_io.reader.lossless import graphs, nodes
-from layoutopt.onnx_io.schema import describe, opsets_of
+from layoutopt.onnx_io.schema import display_name, opsets_of
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, Support, blocked_channels, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name, type_name
 
@@ -152,7 +152,7 @@ class _Traversal:
     def _support(self, node: ir.Node, scope: _Scope) -> Support:
         """The support for a node, queried once for equal nodes."""
         read = dict.fromkeys(value.name for value in node.inputs if value is not None and value.name)
-        types = {name: scope.types.get(name, UNKNOWN_TYPE) for name in (*read, *scope_of(node).captures)}
+        types = {name: scope.types.get(name, UNKNOWN_TYPE) for name in (*read, *captures_of(node))}
         unknown = [name for name, type_ in types.items() if type_ == UNKNOWN_TYPE]
         if unknown:
             return Support("unknown", f"the type of {unknown[0]} is not known")
@@ -173,7 +173,7 @@ class _Traversal:
         opset = scope.opsets.get(node.domain)
         key = (node.domain, node.op_type, opset, inputs, support.status, support.detail)
         self._count[key] += 1
-        self._first.setdefault(key, Usage(node.domain, node.op_type, opset, inputs, 1, describe(node), support))
+        self._first.setdefault(key, Usage(node.domain, node.op_type, opset, inputs, 1, display_name(node), support))
 
     def usages(self) -> list[Usage]:
         """The recorded operators."""

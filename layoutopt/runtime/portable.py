@@ -23,7 +23,7 @@ from layoutopt.errors import InvariantError
 from layoutopt.ir.constant_sharing import representatives
 from layoutopt.ir.types import Data, TensorType
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR
-from layoutopt.onnx_io.sidecar import inherit, inherit_type
+from layoutopt.onnx_io.sidecar import copy_map_type, copy_sidecar
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
 
@@ -84,14 +84,14 @@ def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
         functions=_functions(native, standard),
         metadata_props=dict(native.metadata_props),
     )
-    inherit(model, native)
+    copy_sidecar(model, native)
     return model
 
 
 def _like(value: ir.Value) -> ir.Value:
     """A new value with the name and the type of another one."""
     result = ir.Value(name=value.name, shape=value.shape, type=value.type, doc_string=value.doc_string)
-    inherit_type(result, value)
+    copy_map_type(result, value)
     return result
 
 

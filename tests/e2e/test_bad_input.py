@@ -69,7 +69,7 @@ GRAPHS = {
         "second: 'y'.*'first'",
     ),
     "output_is_input": ("g (float[2] x) => (float[2] x) { [bad] x = Relu(x) }", "bad: 'x'"),
-    "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' is there twice"),
+    "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' occurs twice"),
     "unknown_op": (
         "g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }",
         "bad: there is no operator 'Relux'",

@@ -135,7 +135,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (_repeat_attribute, "relu: attribute 'a' is there twice"),
+        (_repeat_attribute, "relu: attribute 'a' occurs twice"),
         (_sparse, "sp: a sparse index is outside"),
         (_sparse_constant, "const: a sparse index is outside"),
         (_sparse_too_many, "sp: 2 sparse values do not go with indices"),
@@ -154,7 +154,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_wrong_field, "w: .*field"),
         (_no_type, "w: element type 0"),
         (_unnamed, "no name"),
-        (_initializer_twice, "initializer 'w' is there twice"),
+        (_initializer_twice, "initializer 'w' occurs twice"),
         (_contradicted, "w: declared as"),
         (_device, "relu: a device configuration has no name"),
         (_device_in_an_old_file, "relu: device configurations need IR version 11"),

@@ -219,9 +219,9 @@ CASES: dict[str, tuple[Damage, str, str]] = {
     "impossible opset": (opset("some.where", 1 << 40), "model", "cannot exist"),
     "impossible opset of a domain of onnx": (opset("ai.onnx.training", 0), "model", "cannot exist"),
     "undefined field": (undefined_field, "relu", "has a field that ONNX does not define"),
-    "metadata twice": (metadata, "model", "metadata key 'a' is there twice"),
-    "attribute twice": (attribute_twice, "relu", "attribute 'alpha' is there twice: the last value is used"),
-    "attribute twice in a function": (attribute_twice_in_a_function, "relu", "attribute 'alpha' is there twice"),
+    "metadata twice": (metadata, "model", "metadata key 'a' occurs twice"),
+    "attribute twice": (attribute_twice, "relu", "attribute 'alpha' occurs twice: the last value is used"),
+    "attribute twice in a function": (attribute_twice_in_a_function, "relu", "attribute 'alpha' occurs twice"),
     "annotations twice": (annotations, "a", "two quantization annotations"),
 }
 

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 import layoutopt
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.ascend import ASCEND
-from layoutopt.dialects.ascend.names import common, name, published
+from layoutopt.dialects.ascend.names import common_origin, format_name, published_shape
 from layoutopt.formats import Conversion, Format, as_shape, lookup, pack
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import c0, fractal_nz
@@ -130,16 +130,16 @@ def convolutions(
     ],
 )
 def test_names(format: str, axes: str, dtype: DType, expected: str | None) -> None:
-    assert name(Format.parse(format, axes), dtype) == expected
+    assert format_name(Format.parse(format, axes), dtype) == expected
 
 
 def test_the_origin_says_which_axes_are_meant() -> None:
     nchw, nhwc = Format.parse("NCHW16c", "NCHW"), Format.parse("NCHW16c", "NHWC")
-    assert common([Format.canonical(4), nchw], DType.FLOAT16) == ("NCHW", ["NCHW", "NC1HWC0"])
-    assert common([Format.canonical(4), nhwc], DType.FLOAT16) == ("NHWC", ["NHWC", "NC1HWC0"])
-    assert common([Format.canonical(4), fractal_nz(4)], DType.FLOAT16) == ("ND", ["ND", "FRACTAL_NZ"])
-    assert common([nhwc, fractal_nz(4)], DType.FLOAT16) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
-    assert common([nchw, Format.parse("NCHW8c")], DType.FLOAT16) is None
+    assert common_origin([Format.canonical(4), nchw], DType.FLOAT16) == ("NCHW", ["NCHW", "NC1HWC0"])
+    assert common_origin([Format.canonical(4), nhwc], DType.FLOAT16) == ("NHWC", ["NHWC", "NC1HWC0"])
+    assert common_origin([Format.canonical(4), fractal_nz(4)], DType.FLOAT16) == ("ND", ["ND", "FRACTAL_NZ"])
+    assert common_origin([nhwc, fractal_nz(4)], DType.FLOAT16) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
+    assert common_origin([nchw, Format.parse("NCHW8c")], DType.FLOAT16) is None
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8, DType.INT4])
@@ -149,21 +149,28 @@ def test_published_shapes(dtype: DType) -> None:
     formats = {key: lookup(key, dtype.label) for key in ("NC1HWC0", "NDC1HWC0", "FRACTAL_Z", "FRACTAL_Z_3D")}
     for n, c, h, w in ((1, 3, 7, 7), (20, 70, 3, 1), (64, 64, 1, 1)):
         c1, n1 = ceil(c / block), ceil(n / 16)
-        assert published(formats["NC1HWC0"], (n, c, h, w)) == (n, c1, h, w, block)
-        assert published(formats["FRACTAL_Z"], (n, c, h, w)) == (c1 * h * w, n1, 16, block)
-        assert published(formats["NDC1HWC0"], (n, c, 5, h, w)) == (n, 5, c1, h, w, block)
-        assert published(formats["FRACTAL_Z_3D"], (n, c, 5, h, w)) == (5 * c1 * h * w, n1, 16, block)
-        assert published(lookup("FRACTAL_Z_3D_TRANSPOSE", dtype.label), (n, c, 5, h, w)) == (
+        assert published_shape(formats["NC1HWC0"], (n, c, h, w)) == (n, c1, h, w, block)
+        assert published_shape(formats["FRACTAL_Z"], (n, c, h, w)) == (c1 * h * w, n1, 16, block)
+        assert published_shape(formats["NDC1HWC0"], (n, c, 5, h, w)) == (n, 5, c1, h, w, block)
+        assert published_shape(formats["FRACTAL_Z_3D"], (n, c, 5, h, w)) == (5 * c1 * h * w, n1, 16, block)
+        assert published_shape(lookup("FRACTAL_Z_3D_TRANSPOSE", dtype.label), (n, c, 5, h, w)) == (
             5 * h * w * n1,
             c1,
             16,
             block,
         )
-        assert published(fractal_nz(4, c0=block), (n, c, h, w)) == (n, c, ceil(w / block), ceil(h / 16), 16, block)
-        assert published(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
-        assert published(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
+        assert published_shape(fractal_nz(4, c0=block), (n, c, h, w)) == (
+            n,
+            c,
+            ceil(w / block),
+            ceil(h / 16),
+            16,
+            block,
+        )
+        assert published_shape(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
+        assert published_shape(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
     shape, expected = as_shape(("n", 70, "h", "w")), as_shape(("n", ceil(70 / block), "h", "w", block))
-    assert published(formats["NC1HWC0"], shape) == expected
+    assert published_shape(formats["NC1HWC0"], shape) == expected
 
 
 # --- TransData ---------------------------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
     for node, (src, dst) in zip(calls(proto), pairs, strict=True):
         origin = attributes_of(node).pop("origin_format")
         names = [attributes_of(node)["src_format"], attributes_of(node)["dst_format"]]
-        assert common([src, dst], dtype) == (origin, names)
+        assert common_origin([src, dst], dtype) == (origin, names)
         assert [attributes_of(node)[key] for key in ("src_subformat", "dst_subformat", "groups")] == [0, 0, 1]
     got = run(to_bytes(lowered), {f"x{number}": pack(array, src) for number, (src, _) in enumerate(pairs)})
     for (_, dst), result in zip(pairs, got, strict=True):

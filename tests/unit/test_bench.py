@@ -15,7 +15,7 @@ from layoutopt.bench.bench_inputs import feeds, resolve_dimension_sizes
 from layoutopt.bench.interleaved import in_rounds, pinned
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, InputError, LayoutoptError, ModelError
-from layoutopt.onnx_io.interface import interface
+from layoutopt.onnx_io.interface import read_interface
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
@@ -105,7 +105,7 @@ def test_rounds_alternate(starts_last: bool, order: str) -> None:
 
 
 def test_symbolic_dimensions(save) -> None:
-    found = interface(save("a.onnx", SYMBOLIC))
+    found = read_interface(save("a.onnx", SYMBOLIC))
     guessed, asked = resolve_dimension_sizes([found], {}, {}), resolve_dimension_sizes([found], {"batch": 5}, {})
     assert (guessed.sizes, guessed.inferred) == ({"batch": 2}, ("batch",))
     assert (asked.sizes, asked.inferred) == ({"batch": 5}, ())
@@ -116,7 +116,7 @@ def test_symbolic_dimensions(save) -> None:
 
 
 def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
-    found = [interface(save(f"{name}.onnx", SYMBOLIC)) for name in "ab"]
+    found = [read_interface(save(f"{name}.onnx", SYMBOLIC)) for name in "ab"]
     x = np.ones((7, 3), np.float32)
     dimensions = resolve_dimension_sizes(found, {}, {"x": x})
     assert (dimensions.sizes, dimensions.inferred) == ({"batch": 7}, ())
@@ -138,21 +138,21 @@ def test_given_values_go_to_every_model_and_settle_its_dimensions(save) -> None:
 )
 def test_given_values_that_do_not_fit(save, name: str, value: np.ndarray, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
-        resolve_dimension_sizes([interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
+        resolve_dimension_sizes([read_interface(save("a.onnx", SYMBOLIC))], {"batch": 5}, {name: value})
 
 
 def test_dimensions_without_a_name(tmp_path: Path) -> None:
     model = parser.parse_model(HEADER + SHORT)
     model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
     onnx.save(model, tmp_path / "a.onnx")
-    assert resolve_dimension_sizes([interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
+    assert resolve_dimension_sizes([read_interface(tmp_path / "a.onnx")], {"x[2]": 7}, {}).sizes == {"x[2]": 7}
 
 
 def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
     model = parser.parse_model(HEADER + SHORT)
     model.graph.input[0].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "a.onnx")
-    found, x = interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
+    found, x = read_interface(tmp_path / "a.onnx"), np.ones((2, 3, 4), np.float32)
     (feed,) = feeds([found], resolve_dimension_sizes([found], {}, {"x": x}).sizes, 0, {"x": x})
     assert feed["x"] is x
 
@@ -160,7 +160,7 @@ def test_an_input_of_unknown_rank_takes_what_is_given(tmp_path: Path) -> None:
 def test_models_share_the_inputs_that_agree(save) -> None:
     one = "g (float[3] x, float[4] y) => (float[3] z) { z = Relu(x) }"
     other = "g (float[5] y, float[3] x) => (float[3] z) { z = Relu(x) }"
-    first, second = feeds([interface(save("a.onnx", one)), interface(save("b.onnx", other))], {}, 0, {})
+    first, second = feeds([read_interface(save("a.onnx", one)), read_interface(save("b.onnx", other))], {}, 0, {})
     assert first["x"] is second["x"]
     assert second["y"].shape == (5,)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from layoutopt.inference.one_op import infer_elements
+from layoutopt.inference.op_inference import infer_elements
 from layoutopt.ir.types import DType, TensorType
 from layoutopt.ops.shape_functions import ContradictionError, Node, Operand, as_elements, elements_of, shapes_of
 from layoutopt.ops.shape_functions import elements as element_functions

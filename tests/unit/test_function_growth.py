@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from layoutopt import inference, onnx_io
 from layoutopt.onnx_io.converter.inline import Inlined
 from layoutopt.onnx_io.converter.inline_limits import MAX_INFERRED_OPS, kept_calls, large_calls
-from layoutopt.onnx_io.writer.weightless import stand_in
+from layoutopt.onnx_io.writer.weightless import weightless_message
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 
@@ -62,7 +62,7 @@ def test_functions_in_a_circle_are_left_to_the_inliner() -> None:
 
 
 def test_inference_does_not_look_into_large_calls() -> None:
-    proto = stand_in(onnx_io.from_message(doubling(5)))
+    proto = weightless_message(onnx_io.from_message(doubling(5)))
     assert not large_calls(proto)
     depth = MAX_INFERRED_OPS.bit_length()
     assert any(node.op_type == f"f{depth}" for node in large_calls(doubling(depth)))

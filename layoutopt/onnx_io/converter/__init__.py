@@ -1,1 +1,1 @@
-"""Between models of onnx_ir and graphs: lift, emit, inlining of functions, the vocabulary of both."""
+"""Conversion between models of onnx_ir and graphs: lifting, emission, inlining of functions, types and attributes."""

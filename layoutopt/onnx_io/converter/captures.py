@@ -1,38 +1,32 @@
 """The outer values that the subgraphs of a node read.
 
-A subgraph sees every value of the graphs around it by name; a name that it defines itself hides the outer one.
+A subgraph may read every value of the enclosing graphs by name; a name that it defines itself shadows the outer one.
 """
-
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from layoutopt.onnx_io.converter.vocabulary import subgraphs
 
 
-@dataclass(slots=True)
-class Scope:
-    """The free names of a node's subgraphs, each with the node that reads it first."""
+def captures_of(node: ir.Node) -> dict[str, ir.Node | None]:
+    """The outer values that the subgraphs of a node read, at any depth, by name: the first node that reads each.
 
-    captures: dict[str, ir.Node | None] = field(default_factory=dict)
-
-
-def scope_of(node: ir.Node) -> Scope:
-    """Look into all subgraphs of a node, however deep."""
-    scope = Scope()
+    The node is None for a value that no node of a subgraph reads, but that is an output of one.
+    """
+    found: dict[str, ir.Node | None] = {}
     pending: list[tuple[ir.Graph, frozenset[str]]] = [(graph, frozenset()) for graph in subgraphs(node)]
-    for graph, outer in pending:  # it grows by the subgraphs of every graph
+    for graph, outer in pending:  # extended in the loop
         local = _defined(graph)
         visible = outer | local
         for inner in graph:
             for value in inner.inputs:
                 if value is not None and value.name and value.name not in visible:
-                    scope.captures.setdefault(value.name, inner)
+                    found.setdefault(value.name, inner)
             pending.extend((child, visible) for child in subgraphs(inner))
         for value in graph.outputs:
             if value.name and value.name not in visible:
-                scope.captures.setdefault(value.name, None)
-    return scope
+                found.setdefault(value.name, None)
+    return found
 
 
 def _defined(graph: ir.Graph) -> frozenset[str]:

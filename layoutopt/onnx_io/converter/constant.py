@@ -1,4 +1,4 @@
-"""Constant nodes as tensors: the value of the node, whichever of its seven attributes spells it."""
+"""Constant nodes as tensors: the value of the node, which is one of seven attributes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,9 @@ from layoutopt.ir.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeData:
-    """The elements of a Constant node, which is emitted as that node again, where it was.
+    """The elements of a Constant node, which is emitted as the same node at the same position.
 
-    `position` is that of the node in the file, as in `Op.order`.
+    `position` is the position of the node in the file, as in `Op.order`.
     """
 
     node: ir.Node

@@ -1,8 +1,7 @@
 """Emit: from a graph back to a model of onnx_ir, in topological order. Tensors are shared.
 
-The graph's values must be in canonical storage: a dialect has lowered them before. Whatever the graph does
-not model is taken from the origins: doc strings, metadata, annotations, functions, device configurations. The
-original model is not touched.
+The graph's values must be in canonical storage, as after lowering. Doc strings, metadata, annotations, functions and device
+configurations, which the graph does not model, are copied from the origins. The original model is not changed.
 """
 
 from collections import Counter
@@ -19,11 +18,11 @@ from layoutopt.onnx_io.converter.shared_constants import Sharing
 from layoutopt.onnx_io.converter.values import declare, set_type, source, tensor_of
 from layoutopt.onnx_io.converter.vocabulary import attribute_to_ir, graph_attributes, same_attribute
 from layoutopt.onnx_io.schema import find_schema
-from layoutopt.onnx_io.sidecar import inherit
+from layoutopt.onnx_io.sidecar import copy_sidecar
 
 _NEW_MODEL = 10  # the IR version of a model that was not lifted
 _WITH_FUNCTIONS = 8
-_FREE_INITIALIZERS = 4  # the IR version from which they need not be listed as inputs
+_FREE_INITIALIZERS = 4  # the IR version since which initializers need not be inputs
 _WITH_OVERLOADS = 10
 _NEEDED = {  # the IR version that introduced an element type
     **dict.fromkeys([DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ], 9),
@@ -61,12 +60,12 @@ class Emission:
     """
 
     def __init__(self, graph: Graph, *, keeps_declarations: bool = False) -> None:
-        """Build it; outer values are named first, as they keep their names.
+        """Emit a graph; values of the main graph keep their names.
 
         Args:
             graph: the graph.
-            keeps_declarations: whether outputs of unknown shape have the shape that the original declares, which inference
-                must not see.
+            keeps_declarations: whether outputs of unknown shape have the shape that the original declares; false for a model
+                whose types are to be inferred.
         """
         self._keeps_declarations = keeps_declarations
         self._graphs = graph.regions()
@@ -88,24 +87,24 @@ class Emission:
                 setattr(self.model, name, getattr(origin, name))
             self.model.metadata_props.update(graph.metadata)
             self.model.device_configurations = origin.device_configurations
-            inherit(self.model, origin)
+            copy_sidecar(self.model, origin)
         _make_node_names_unique(self.model, origin)
 
     def _declare(self, op: Op, body: Graph) -> None:
-        """The values of a body: the captured outer values, and its own values under unused names."""
+        """Add the values of a body: the captured outer values, and its own values under unused names."""
         self._captured[body] = op.captured
         formals = body.inputs[len(body.inputs) - op.captured :]
         for formal, value in zip(formals, op.inputs[op.own_inputs :], strict=True):
             assert value is not None
             self._values[formal] = self._values[value]
         for value in body.values:
-            if value in self._sharing.writers:
-                self._values[value] = self._values[self._sharing.writers[value]]
+            if value in self._sharing.written_as:
+                self._values[value] = self._values[self._sharing.written_as[value]]
             elif value not in self._values:
                 self._values[value] = declare(value, self._free.take(value.name))
 
     def _opset_imports(self, graph: Graph) -> dict[str, int]:
-        """The graph's opsets, and version 1 of every other domain that an op of it or of its functions is in."""
+        """The graph's opsets, and version 1 of every other domain of an op in the graph or in its functions."""
         opsets = dict(graph.opsets)
         for body in (*self._graphs, *(function.body for function in graph.functions)):
             for op in body.ops:
@@ -117,8 +116,8 @@ class Emission:
     def _ir_version(self, graph: Graph, origin: ir.Model | None) -> int:
         version = origin.ir_version if origin is not None else _NEW_MODEL
         if graph.functions:
-            overloaded = any(function.overload for function in graph.functions)
-            version = max(version, _WITH_OVERLOADS if overloaded else _WITH_FUNCTIONS)
+            has_overloads = any(function.overload for function in graph.functions)
+            version = max(version, _WITH_OVERLOADS if has_overloads else _WITH_FUNCTIONS)
         inner = (value.data for body in self._graphs[1:] for value in body.values if value.data is not None)
         if any(not isinstance(data, NodeData) for data in inner):
             version = max(version, _FREE_INITIALIZERS)
@@ -157,14 +156,14 @@ def _make_node_names_unique(model: ir.Model, origin: ir.Model | None) -> None:
 
 
 class _Names:
-    """Names that are not taken."""
+    """A set of used names, which generates unused ones."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._suffixes: dict[str, int] = {}
 
     def take(self, stem: str) -> str:
-        """`stem`, or `stem_2`, `stem_3`..."""
+        """An unused name, which is used then: `stem`, or else the first unused one of `stem_2`, `stem_3`..."""
         name, count = stem, self._suffixes.get(stem, 1)
         while name in self._taken:
             count += 1
@@ -175,7 +174,7 @@ class _Names:
 
 
 def _function(function: Function, opsets: dict[str, int]) -> ir.Function:
-    """A function of the model. It imports what the model does, or else onnx's inliner leaves its calls."""
+    """A function of the model. It imports the opsets of the model, because onnx's inliner keeps calls of other functions."""
     attributes = [ir.Attr(name, ir.AttributeType.UNDEFINED, None) for name in function.attributes]
     values = {value: declare(value, value.name) for value in function.body.values}
     body = _Emitter(function.body, values, {}, Sharing()).function(function, opsets)
@@ -183,7 +182,7 @@ def _function(function: Function, opsets: dict[str, int]) -> ir.Function:
 
 
 class _Emitter:
-    """Turns the ops of one graph into nodes of onnx_ir; values and bodies are there already."""
+    """Converts one graph to onnx_ir; its values and the bodies in it have been converted before."""
 
     def __init__(
         self,
@@ -199,34 +198,35 @@ class _Emitter:
         self._sharing = sharing
         self._keeps_declarations = keeps_declarations
         constants = (value for value in graph.values if value.data is not None)
-        self._constants = [value for value in constants if not sharing.is_elsewhere(value)]
+        self._constants = [value for value in constants if not sharing.is_written_elsewhere(value)]
 
     def main(self, opsets: dict[str, int], ir_version: int) -> ir.Graph:
         """The main graph."""
         inputs = [self._values[value] for value in self._graph.inputs]
         if ir_version < _FREE_INITIALIZERS:
-            inputs += [set_type(self._values[value], value) for value in self._plain()]
+            inputs += [set_type(self._values[value], value) for value in self._initializer_values()]
         result = ir.Graph(
             inputs,
             [self._output(value) for value in self._graph.outputs],
-            nodes=self._nodes(self._placed()),
+            nodes=self._nodes(self._constant_nodes()),
             initializers=[
-                *map(self._initializer, [*self._plain(), *self._sharing.hoisted]),
+                *map(self._initializer, [*self._initializer_values(), *self._sharing.hoisted]),
                 *self._defaults(len(inputs)),
             ],
             opset_imports=opsets,
             name=self._graph.name or None,
         )
-        _describe(result, self._graph)
+        _copy_metadata(result, self._graph)
         return result
 
     def body(self, captured: int, names: _Names) -> ir.Graph:
-        """The body of an op. Its last inputs are values of the graphs around it.
+        """The body of an op, whose last `captured` inputs are values of the enclosing graphs.
 
-        It gives them as copies only, and nothing twice: onnxruntime refuses the one and leaves the other undefined.
+        Outputs that are captured values or earlier outputs are copied by an Identity, because onnxruntime refuses captured
+        values as outputs and does not define repeated ones.
         """
         own = len(self._graph.inputs) - captured
-        nodes = self._nodes(self._placed())
+        nodes = self._nodes(self._constant_nodes())
         taken, outputs = set(self._graph.inputs[own:]), []
         for value in self._graph.outputs:
             result = self._output(value)
@@ -239,14 +239,14 @@ class _Emitter:
             [self._values[value] for value in self._graph.inputs[:own]],
             outputs,
             nodes=nodes,
-            initializers=[*map(self._initializer, self._plain()), *self._defaults(own)],
+            initializers=[*map(self._initializer, self._initializer_values()), *self._defaults(own)],
             name=self._graph.name or None,
         )
-        _describe(body, self._graph)
+        _copy_metadata(body, self._graph)
         return body
 
     def _output(self, value: Value) -> ir.Value:
-        return set_type(self._values[value], value, interface=True, keeps_declarations=self._keeps_declarations)
+        return set_type(self._values[value], value, is_interface=True, keeps_declarations=self._keeps_declarations)
 
     def function(self, function: Function, opsets: dict[str, int]) -> ir.Graph:
         """The body of a function, which cannot have initializers: its constants are nodes."""
@@ -258,18 +258,18 @@ class _Emitter:
             doc_string=function.doc or None,
         )
 
-    def _placed(self) -> list[Value]:
-        """The constants that are nodes."""
+    def _constant_nodes(self) -> list[Value]:
+        """The constants that are emitted as nodes."""
         common = self._sharing.common
         return [value for value in self._constants if isinstance(value.data, NodeData) and value not in common]
 
-    def _plain(self) -> list[Value]:
-        """The constants that are initializers; those that others read have to be there before any node."""
-        placed = set(self._placed())
+    def _initializer_values(self) -> list[Value]:
+        """The constants that are emitted as initializers: shared ones must be defined before all nodes."""
+        placed = set(self._constant_nodes())
         return [value for value in self._constants if value not in placed]
 
     def _nodes(self, constants: list[Value]) -> list[ir.Node]:
-        """The nodes in order, constants where they were in the file but before what reads them."""
+        """The nodes in order, Constant nodes at their positions in the file, but before their readers."""
         waiting = dict.fromkeys(sorted(constants, key=_position))
         nodes = []
         for op in self._graph.ops:
@@ -291,11 +291,11 @@ class _Emitter:
             name=op.name,
         )
         if isinstance(op.origin, ir.Node):
-            _inherit(node, op.origin)
+            _copy_node_metadata(node, op.origin)
         return node
 
     def _attributes(self, op: Op) -> list[ir.Attr]:
-        """The attributes of an op, in the order of the original node, and its own wherever they did not change."""
+        """The attributes of an op in the order of the original node; unchanged attributes are those of the original node."""
         known = op.origin.attributes if isinstance(op.origin, ir.Node) else {}
         schema = find_schema(op.op_type, op.domain, op.version)
         found = {
@@ -308,14 +308,14 @@ class _Emitter:
         return [found[name] for name in dict.fromkeys([*(name for name in known if name in found), *found])]
 
     def _constant(self, value: Value) -> ir.Node:
-        """A Constant node, the original one if the value came from one."""
+        """A Constant node; a copy of the original node if the value was lifted from one."""
         output = set_type(self._values[value], value)
         if not isinstance(value.data, NodeData):
             tensor = tensor_of(value, output.name or "")
             return ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[output], name="")
         origin = value.data.node
         node = ir.Node("", "Constant", [], origin.attributes, outputs=[output], name=origin.name)
-        _inherit(node, origin)
+        _copy_node_metadata(node, origin)
         return node
 
     def _initializer(self, value: Value) -> ir.Value:
@@ -324,7 +324,7 @@ class _Emitter:
         return result
 
     def _defaults(self, own: int) -> list[ir.Value]:
-        """Those of the first inputs that have a default value."""
+        """The initializers that are default values of the first `own` inputs."""
         found = []
         for value in self._graph.inputs[:own]:
             origin, result = source(value), self._values[value]
@@ -338,16 +338,16 @@ def _position(constant: Value) -> int:
     return constant.data.position if isinstance(constant.data, NodeData) else -1
 
 
-def _describe(result: ir.Graph, graph: Graph) -> None:
-    """Copy the metadata of a graph from the file."""
+def _copy_metadata(result: ir.Graph, graph: Graph) -> None:
+    """Copy doc string and metadata of the graph that a graph was lifted from."""
     origin = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
     if isinstance(origin, ir.Graph):
         result.doc_string = origin.doc_string
         result.metadata_props.update(origin.metadata_props)
 
 
-def _inherit(node: ir.Node, origin: ir.Node) -> None:
-    """Keep what the graph does not model; overload and devices only while it is the same operator."""
+def _copy_node_metadata(node: ir.Node, origin: ir.Node) -> None:
+    """Copy doc string and metadata of the original node; overload and devices only for the same operator."""
     node.doc_string = origin.doc_string
     node.metadata_props.update(origin.metadata_props)
     if (node.domain, node.op_type) == (origin.domain, origin.op_type):

@@ -1,10 +1,10 @@
-"""Initializers of equal content in a model of onnx_ir are made one."""
+"""Sharing of initializers with equal elements in a model of onnx_ir."""
 
 import onnx_ir as ir
 
 from layoutopt.ir.constant_sharing import representatives
 from layoutopt.ir.types import Data, TensorType
-from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.converter.captures import captures_of
 from layoutopt.onnx_io.converter.vocabulary import FROM_IR
 
 _SHARED = 8  # elements
@@ -12,7 +12,7 @@ _SHARED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.
 
 
 def share_initializers(model: ir.Model) -> None:
-    """Let readers read one of equal initializers, of the same graph or of the main one. Inputs and outputs stay."""
+    """Replace equal initializers by one, of the same graph or of the main graph. Inputs and outputs are not replaced."""
     graphs = list(model.graphs())
     constants = {
         value: (TensorType(FROM_IR[tensor.dtype], tuple(tensor.shape.numpy())), tensor)
@@ -34,13 +34,13 @@ def share_initializers(model: ir.Model) -> None:
 
 
 def share_small_initializers(model: ir.Model) -> None:
-    """Let the nodes of the main graph read one of equal initializers of at most eight elements, as onnxruntime does.
+    """Replace equal initializers of the main graph of at most eight elements by one, as onnxruntime does.
 
-    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs stay, and so
-    do constants that a subgraph reads, which onnxruntime does not share.
+    onnxruntime's ConstantSharing replaces equal constants of that size when it loads a model. Inputs and outputs are not
+    replaced, nor are constants that a subgraph reads, which onnxruntime does not share.
     """
     first: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
-    captured = {name for node in model.graph for name in scope_of(node).captures}
+    captured = {name for node in model.graph for name in captures_of(node)}
     for name, value in list(model.graph.initializers.items()):
         tensor = value.const_value
         if tensor is None or tensor.size > _SHARED or tensor.dtype not in _SHARED_TYPES or name in captured:

@@ -1,7 +1,7 @@
-"""Calls of model-local functions replaced by what they do, as onnxruntime does when it loads a model.
+"""Inlining of model-local functions, as onnxruntime does when it loads a model.
 
-Functions of layoutopt's own models always are; others before anything is planned, so that their ops are planned like any. A
-function stays as it is if a kernel implements it, or if its body has another meaning in the model's opsets.
+Functions that layoutopt wrote are always inlined, others before planning, so that their ops are planned. A function is not
+inlined if a kernel implements it, or if its body has other semantics at the model's opsets.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,12 +13,15 @@ from onnx_ir.passes.common import InlinePass
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.converter.inline_limits import MAX_INLINED_OPS, kept_calls
-from layoutopt.onnx_io.converter.vocabulary import holds_graphs, subgraphs
-from layoutopt.onnx_io.reader.repair import inherit_repairs
-from layoutopt.onnx_io.schema import describe, find_schema, opsets_of
-from layoutopt.onnx_io.sidecar import inherit
+from layoutopt.onnx_io.converter.vocabulary import has_graphs, subgraphs
+from layoutopt.onnx_io.reader.repair import copy_repairs
+from layoutopt.onnx_io.schema import display_name, find_schema, opsets_of
+from layoutopt.onnx_io.sidecar import copy_sidecar
 
-_RUNTIMES = ("ai.onnx", "com.microsoft")  # the domains, and those below them, whose ops runtimes have kernels for
+_RUNTIME_DOMAINS = (
+    "ai.onnx",
+    "com.microsoft",
+)  # domains, with their subdomains, for whose ops runtimes have kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class Inlined:
     """A model with fewer functions.
 
     Attributes:
-        model: the model; the original where it has no function to be inlined.
-        kept: the functions that are still called, and why.
+        model: the model; the original if it has no function to be inlined.
+        kept: the functions that are not inlined, each with the reason.
     """
 
     model: ir.Model
@@ -42,9 +45,9 @@ def inline(model: ir.Model, domain: str) -> ir.Model:
     """
     found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
     for function in found:
-        if reason := _misunderstood(function, model):
+        if reason := _incompatibility(function, model):
             raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
-    return _without(model, found, without_barriers=True)
+    return _inlined(model, found, removes_barriers=True)
 
 
 def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
@@ -52,10 +55,10 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
 
     Args:
         model: the model, which is not changed.
-        is_known: whether an op of this kind, its domain in front, is better left whole.
+        is_known: whether calls of this op type, with its domain in front, are not inlined.
 
     Raises:
-        ModelError: functions call each other in a circle.
+        ModelError: functions call each other recursively.
     """
     reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
     inlined = {function.identifier() for function, reason in reasons.items() if not reason}
@@ -64,22 +67,22 @@ def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inline
             f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
         )
     kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
-    return Inlined(_without(model, [function for function, reason in reasons.items() if not reason]), kept)
+    return Inlined(_inlined(model, [function for function, reason in reasons.items() if not reason]), kept)
 
 
 def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
     """The reason why a function is not inlined; empty if it is."""
     if is_known(f"{function.domain}::{function.name}"):
-        return "it is an op that formats are known of"
-    if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIMES):
+        return "its op type has a layout rule or a kernel"
+    if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):
         return f"runtimes have kernels for ops of the domain {function.domain or 'ai.onnx'}"
     calls = (node for node in _nodes(model) if node.op_identifier() == function.identifier())
-    if any(holds_graphs(attr) for node in calls for attr in node.attributes.values()):
-        return "it is given a graph as an attribute"
-    return _misunderstood(function, model)
+    if any(has_graphs(attr) for node in calls for attr in node.attributes.values()):
+        return "a call has a graph as an attribute"
+    return _incompatibility(function, model)
 
 
-def _misunderstood(function: ir.Function, model: ir.Model) -> str:
+def _incompatibility(function: ir.Function, model: ir.Model) -> str:
     """The reason why a function's body would have other semantics in the model; empty if there is none."""
     theirs, ours = opsets_of(function.opset_imports), opsets_of(model.opset_imports)
     others = {domain: version for domain, version in theirs.items() if ours.get(domain, version) != version}
@@ -93,8 +96,8 @@ def _misunderstood(function: ir.Function, model: ir.Model) -> str:
     return ""
 
 
-def _without(model: ir.Model, functions: list[ir.Function], *, without_barriers: bool = False) -> ir.Model:
-    """The model with calls of these functions inlined; `without_barriers` for layoutopt's own functions."""
+def _inlined(model: ir.Model, functions: list[ir.Function], *, removes_barriers: bool = False) -> ir.Model:
+    """The model with calls of these functions inlined; `removes_barriers` for layoutopt's own functions."""
     if not functions:
         return model
     inlined = {function.identifier() for function in functions}
@@ -102,13 +105,13 @@ def _without(model: ir.Model, functions: list[ir.Function], *, without_barriers:
     for function in model.functions.values():
         _check_order(function)
     copy = model.clone()
-    inherit(copy, model)
-    inherit_repairs(copy, model)
+    copy_sidecar(copy, model)
+    copy_repairs(copy, model)
     _name_nodes(copy.functions[identifier] for identifier in inlined)
-    for identifier in inlined:  # every op means the same in the model's opsets
+    for identifier in inlined:  # every op has the same semantics at the model's opsets
         imports = copy.functions[identifier].opset_imports
         imports.update({domain: copy.opset_imports[domain] for domain in imports if domain in copy.opset_imports})
-        if without_barriers:
+        if removes_barriers:
             _remove_propagation_barriers(copy.functions[identifier])
         else:
             _drop_types(copy.functions[identifier])
@@ -153,7 +156,7 @@ def _remove_propagation_barriers(function: ir.Function) -> None:
 
 
 def _check_order(graph: ir.Graph | ir.Function) -> None:
-    """Refuse what onnx_ir cannot copy: a value that is read before it is computed, or that nothing computes."""
+    """Raise ModelError for a graph that onnx_ir cannot copy: a value is read before it is computed, or never computed."""
     known: set[ir.Value] = set()
     pending: list[tuple[ir.Graph | ir.Function | ir.Node, bool]] = [(graph, False)]
     while pending:
@@ -162,7 +165,7 @@ def _check_order(graph: ir.Graph | ir.Function) -> None:
             if is_done:
                 known.update(each.outputs)
                 continue
-            _require(each.inputs, known, describe(each))
+            _require(each.inputs, known, display_name(each))
             pending.append((each, True))
             pending += [(inner, False) for inner in [*subgraphs(each)][::-1]]
         elif is_done:
@@ -183,7 +186,7 @@ def _require(read: Iterable[ir.Value | None], known: Collection[ir.Value], where
 def _rename_shadowing_values(graph: ir.Graph) -> None:
     """Rename values of subgraphs that would shadow values of the enclosing graphs after inlining."""
     pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
-    for each, outer in pending:  # it grows by the subgraphs of every graph
+    for each, outer in pending:  # extended in the loop
         values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]
         names = {value.name for value in values}
         for value in dict.fromkeys(value for value in values if value.name and value.name in outer):
@@ -197,7 +200,7 @@ def _rename_shadowing_values(graph: ir.Graph) -> None:
 
 
 def _nodes(graph: ir.Model | ir.Function) -> Iterator[ir.Node]:
-    """Every node, however deep; those of functions too."""
+    """All nodes of a model or function, including those of functions and of subgraphs at every depth."""
     pending = (
         [*graph.graph, *(node for each in graph.functions.values() for node in each)]
         if isinstance(graph, ir.Model)

@@ -1,7 +1,7 @@
-"""The number of ops that inlining functions leads to, and the functions that stay calls because it would be too large.
+"""The number of ops after inlining, and the functions that are not inlined because it would be too large.
 
 A function that calls another one twice, which calls a third one twice and so on, has exponentially many ops. They are counted
-without writing any of them.
+without being created.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ from layoutopt.onnx_io.converter.vocabulary import subgraphs
 from layoutopt.onnx_io.reader.lossless import nodes
 
 MAX_INLINED_OPS = 100_000
-"""A model in which inlining would lead to more ops keeps calls."""
+"""The largest number of ops after inlining; calls that would exceed it are kept."""
 
 MAX_NAMES_TRIED = 10_000_000
-"""onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy: seconds for so many."""
+"""onnx_ir names the copies of a node x, x_2, x_3 and so on, and tries all of these for each copy, which takes seconds."""
 
 MAX_INFERRED_OPS = 10_000
 """The largest number of ops of a call that is inferred, since onnx infers the body of a function again for each call."""
@@ -34,8 +34,8 @@ class _Body:
 
     Attributes:
         nodes: the number of nodes.
-        calls: how often it calls each function to be inlined.
-        names: how often it has each name, of nodes and of values apart.
+        calls: the number of calls of each function to be inlined.
+        names: the number of occurrences of each name, as pairs ("node" or "value", name).
     """
 
     nodes: int
@@ -43,16 +43,16 @@ class _Body:
     names: Counter[tuple[str, str]]
 
     def expanded(self, sizes: dict[Identifier, int]) -> int:
-        """The number of nodes after calls are replaced by as many nodes as `sizes` has for them, or one more than the limit."""
+        """The number of nodes after calls are replaced by the number of nodes in `sizes`, at most the limit plus one."""
         nodes = self.nodes + sum(count * (sizes[callee] - 1) for callee, count in self.calls.items())
         return min(MAX_INLINED_OPS + 1, nodes)
 
 
 def kept_calls(model: ir.Model, candidates: Collection[Identifier]) -> set[Identifier]:
-    """The functions of `candidates` whose calls stay, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
+    """The functions of `candidates` that are not inlined, so that inlining the others leads to at most `MAX_INLINED_OPS` ops.
 
-    The functions with the most ops stay calls. The result is empty if functions call each other recursively, because recursive
-    functions cannot be inlined.
+    The functions with the most ops are not inlined. The result is empty if functions call each other recursively, because
+    recursive functions cannot be inlined.
     """
     bodies = {each: _body(model.functions[each], candidates) for each in model.functions}
     try:

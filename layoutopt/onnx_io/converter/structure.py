@@ -4,6 +4,7 @@ initializer, Constant node -> Value with data     graph input, node output -> Va
 node                       -> Op                  subgraph                 -> body of the op, closed
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -11,10 +12,10 @@ import onnx_ir as ir
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
-from layoutopt.onnx_io.converter.captures import Scope, scope_of
+from layoutopt.onnx_io.converter.captures import captures_of
 from layoutopt.onnx_io.converter.constant import NodeData, constant_tensor
-from layoutopt.onnx_io.converter.vocabulary import DimNames, attribute_from_ir, holds_graphs, keyed_subgraphs
-from layoutopt.onnx_io.schema import describe, opsets_of
+from layoutopt.onnx_io.converter.vocabulary import DimNames, attribute_from_ir, has_graphs, keyed_subgraphs
+from layoutopt.onnx_io.schema import display_name, opsets_of
 
 HINT = "export the model again"
 
@@ -32,7 +33,7 @@ def build(model: ir.Model, source: ir.Graph, graph: Graph, names: DimNames) -> N
         ModelError: two values of one name, an input that nothing computes, a cycle.
     """
     pending = [_Lifting(source, graph)]
-    for lifting in pending:  # it grows by the bodies of every graph
+    for lifting in pending:  # extended in the loop
         pending += _Lifter(model, lifting, names).bodies
         if cycle := lifting.graph.find_cycle():
             raise ModelError(
@@ -55,7 +56,7 @@ def lifted_function(model: ir.Model, function: ir.Function) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Lifting:
-    """A graph of onnx_ir, the empty one that it becomes, and for a body what its op captures: names and values."""
+    """A graph of onnx_ir, the empty graph to fill, and for a body the names and values that its op captures."""
 
     source: ir.Graph
     graph: Graph
@@ -63,7 +64,7 @@ class _Lifting:
 
 
 class _Lifter:
-    """Builds one graph: all values first, so that ops may come in any order. Its `bodies` are still to be built then."""
+    """Builds one graph: all values first, so that nodes may be in any order. The graphs in `bodies` are to be built next."""
 
     def __init__(self, model: ir.Model, lifting: _Lifting, names: DimNames) -> None:
         self._model = model
@@ -83,7 +84,7 @@ class _Lifter:
         self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
 
     def _inputs(self) -> None:
-        """Before IR version 4 every initializer of the main graph is listed as an input, and is a constant all the same."""
+        """Add the inputs. Before IR version 4 the initializers of the main graph are inputs too, and are constants here."""
         old = self._model.ir_version < 4 and self.graph.root is self.graph
         for value in self._source.inputs:
             if not (old and value.name in self._source.initializers):
@@ -102,14 +103,14 @@ class _Lifter:
                 self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
 
     def _captures(self, captures: tuple[tuple[str, Value], ...]) -> None:
-        """The captured inputs; one that this body does not read may have the name of another value here."""
+        """Add the captured inputs; the name of one that this body does not read may be that of another value here."""
         for name, value in captures:
             formal = self.graph.new_value(name, value.type)
             self.graph.inputs.append(formal)
             self._visible.setdefault(name, formal)
 
     def _constant(self, position: int, node: ir.Node) -> bool:
-        """Give the output of a Constant node its elements; whether it was one."""
+        """Set the elements of the output of a Constant node; returns whether the node was one."""
         tensor = constant_tensor(node)
         if tensor is None:
             return False
@@ -119,12 +120,12 @@ class _Lifter:
         return True
 
     def _op(self, position: int, node: ir.Node) -> None:
-        where = describe(node)
-        scope = scope_of(node)
-        captured = self._captured(scope, where)
+        where = display_name(node)
+        captures = captures_of(node)
+        captured = self._captured(captures, where)
         sources = dict(keyed_subgraphs(node))
         bodies = {key: Graph(source.name or "", origin=source, root=self.graph.root) for key, source in sources.items()}
-        plain = {name: attr for name, attr in node.attributes.items() if not holds_graphs(attr)}
+        plain = {name: attr for name, attr in node.attributes.items() if not has_graphs(attr)}
         op = Op(
             node.op_type,
             (*(None if value is None else self._find(value.name or "", where) for value in node.inputs), *captured),
@@ -139,13 +140,13 @@ class _Lifter:
             origin=node,
         )
         self.graph.add_op(op)
-        captures = tuple(zip(scope.captures, captured, strict=True))
-        self.bodies += [_Lifting(sources[key], body, captures) for key, body in bodies.items()]
+        pairs = tuple(zip(captures, captured, strict=True))
+        self.bodies += [_Lifting(sources[key], body, pairs) for key, body in bodies.items()]
 
-    def _captured(self, scope: Scope, where: str) -> tuple[Value, ...]:
+    def _captured(self, captures: Mapping[str, ir.Node | None], where: str) -> tuple[Value, ...]:
         found = []
-        for name, reader in scope.captures.items():
-            inner = describe(reader) if reader is not None else f"an output of a subgraph of {where}"
+        for name, reader in captures.items():
+            inner = display_name(reader) if reader is not None else f"an output of a subgraph of {where}"
             found.append(self._find(name, inner))
         return tuple(found)
 

@@ -12,7 +12,7 @@ from layoutopt.formats import Dim, Shape, is_unknown, unquoted
 from layoutopt.ir.constant_sharing import chunks
 from layoutopt.ir.types import Data, DType, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.vocabulary import TO_IR
-from layoutopt.onnx_io.sidecar import inherit_type
+from layoutopt.onnx_io.sidecar import copy_map_type
 
 TENSORS = (
     ir.ExternalTensor,
@@ -52,11 +52,13 @@ def declare(value: Value, name: str) -> ir.Value:
         result.metadata_props.update(origin.metadata_props)
         if _ANNOTATION in origin.meta:
             result.meta[_ANNOTATION] = origin.meta[_ANNOTATION]
-        inherit_type(result, origin)
+        copy_map_type(result, origin)
     return result if value.data is not None else set_type(result, value)
 
 
-def set_type(result: ir.Value, value: Value, *, interface: bool = False, keeps_declarations: bool = False) -> ir.Value:
+def set_type(
+    result: ir.Value, value: Value, *, is_interface: bool = False, keeps_declarations: bool = False
+) -> ir.Value:
     """Set the type and shape of an onnx_ir value, and return it.
 
     Args:
@@ -80,7 +82,7 @@ def set_type(result: ir.Value, value: Value, *, interface: bool = False, keeps_d
     if origin is not None and origin.type is not None and origin.type.denotation:
         result.type.denotation = origin.type.denotation
     if value.shape is not None:
-        result.shape = _shape(value.shape, None if origin is None else origin.shape, interface, keeps_declarations)
+        result.shape = _shape(value.shape, None if origin is None else origin.shape, is_interface, keeps_declarations)
     elif keeps_declarations and origin is not None:
         result.shape = origin.shape
     return result
@@ -98,7 +100,7 @@ def _declarable(dim: Dim | str | None) -> int | str | None:
     return None if is_unknown(dim) else unquoted(dim)
 
 
-def _shape(dims: Shape, declared: ir.Shape | None, interface: bool, keeps_declarations: bool) -> ir.Shape:
+def _shape(dims: Shape, declared: ir.Shape | None, is_interface: bool, keeps_declarations: bool) -> ir.Shape:
     """An onnx_ir shape. Dimensions without a name in the model are unknown; declared names of inputs and outputs stay."""
     plain = [_declarable(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
@@ -110,7 +112,7 @@ def _shape(dims: Shape, declared: ir.Shape | None, interface: bool, keeps_declar
     ):
         return ir.Shape(plain)  # another shape than the declared one, so the denotations do not apply
     kept = [
-        _name(old) if interface and not (isinstance(known, str) and _name(old) is None) else known
+        _name(old) if is_interface and not (isinstance(known, str) and _name(old) is None) else known
         for known, old in pairs
     ]
     return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])

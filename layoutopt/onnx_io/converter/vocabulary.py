@@ -1,7 +1,7 @@
 """Element types, dimensions and attributes: from onnx_ir to the graph's vocabulary, and back.
 
-An unknown dimension becomes a name of its own, "?1", "?2"..., because the graph compares dimensions by name
-and two unknown ones are not known to be equal. On the way back only what is a name of the model is named.
+An unknown dimension gets a unique name, "?1", "?2"..., because the graph compares dimensions by name and two unknown
+dimensions may differ. Emitted models contain names of the original model only.
 """
 
 import re
@@ -20,7 +20,7 @@ _DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
 TO_IR = {dtype: ir.DataType[name] for name, dtype in _DTYPES.items() if name in ir.DataType.__members__}
 FROM_IR = {ir_dtype: dtype for dtype, ir_dtype in TO_IR.items()}
 
-_GENERATED = re.compile(r"unk__\d+")  # what onnx's shape inference calls a dimension that it has no name for
+_GENERATED = re.compile(r"unk__\d+")  # a name that onnx's shape inference generates
 
 _ITEM = re.compile(r"(.*)\[\d+\]")
 _PLAIN = {"INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS"}
@@ -37,20 +37,20 @@ _ATTRIBUTE_TYPES = {kind: ir.AttributeType[name] for name, kind in _KINDS.items(
 
 
 class DimNames:
-    """Names for dimensions: those of the model as they are, "?1", "?2"... for the unknown ones."""
+    """The names of dimensions: those of the model, and "?1", "?2"... for unknown ones."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
-        """Start counting at 1, past the names that are taken."""
+        """Generate names from "?1" on, except those in `taken`."""
         self._names = (name for number in count(1) if (name := f"{UNKNOWN}{number}") not in taken)
         self._taken = set(taken)
         self._generated: dict[str, Extent] = {}
 
     def fresh(self) -> Extent:
-        """A dimension with a name that no other has."""
+        """A dimension with an unused name."""
         return Extent.of_atom(next(self._names))
 
     def dim(self, dim: int | ir.SymbolicDim) -> Dim:
-        """A dimension of onnx_ir; generated names that are equal stay equal, and a negative number is an unknown size."""
+        """The dimension for one of onnx_ir; equal generated names become one dimension, a negative number an unknown one."""
         if isinstance(dim, int):
             return dim if dim >= 0 else self.fresh()
         name = dim.value
@@ -67,7 +67,7 @@ class DimNames:
         return OpaqueType(UNKNOWN if type_ is None else " ".join(str(type_).split()), (type_, shape))
 
     def input_type(self, name: str, type_: object, shape: Any) -> TensorType | OpaqueType:
-        """The type of an input of the model: a dimension without a name is called `input[axis]` by callers."""
+        """The type of an input of the model: callers name a dimension without a name `input[axis]`."""
         self._taken.update(dim.value for dim in shape or () if isinstance(dim, ir.SymbolicDim) and dim.value)
         found = self.type(type_, shape)
         if not isinstance(found, TensorType) or found.shape is None:
@@ -109,7 +109,7 @@ def _attribute_type(value: int | float | str | tuple[Any, ...]) -> ir.AttributeT
 
 
 def same_attribute(attr: ir.Attr, value: Attribute) -> bool:
-    """Whether an attribute still has the value that it was lifted with."""
+    """Whether an attribute has the value that it was lifted with."""
     lifted = attribute_from_ir(attr)
     if isinstance(lifted, Opaque) and isinstance(value, Opaque):
         return lifted.payload is value.payload or (
@@ -118,17 +118,17 @@ def same_attribute(attr: ir.Attr, value: Attribute) -> bool:
     return type(lifted) is type(value) and lifted == value
 
 
-def holds_graphs(attr: ir.Attr) -> bool:
-    """Whether an attribute is a graph or some graphs."""
+def has_graphs(attr: ir.Attr) -> bool:
+    """Whether an attribute is a graph or a list of graphs."""
     if attr.is_ref() or attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return False
     return attr.type == ir.AttributeType.GRAPH or bool(attr.as_graphs())
 
 
 def keyed_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """The graphs in the attributes of a node, those one level down, by attribute; `name[0]`, `name[1]`... in a list of them."""
+    """The graphs in the attributes of a node by attribute, `name[0]`, `name[1]`... for a list, without those nested in them."""
     for name, attr in node.attributes.items():
-        if not holds_graphs(attr):
+        if not has_graphs(attr):
             continue
         if attr.type == ir.AttributeType.GRAPH:
             yield name, attr.as_graph()
@@ -137,12 +137,12 @@ def keyed_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs in the attributes of a node, those one level down."""
+    """The graphs in the attributes of a node, without those nested in them."""
     return (graph for _, graph in keyed_subgraphs(node))
 
 
 def graph_attributes(graphs: Mapping[str, ir.Graph]) -> dict[str, ir.Attr]:
-    """The attributes that hold graphs, given as `keyed_subgraphs` gives them."""
+    """The attributes with graphs, from graphs with the keys of `keyed_subgraphs`."""
     found: dict[str, ir.Attr] = {}
     lists: dict[str, list[ir.Graph]] = {}
     for key, graph in graphs.items():

@@ -1,6 +1,6 @@
 """External data: the folders in which it may be stored, and tensors that map it.
 
-A location in a model file is a path relative to the folder of that file, and must not lead out of it. The file at that path may
+A location in a model file is a path relative to the folder of that file, and must be inside of it. The file at that path may
 be a symbolic link, because a model hub stores a model as links into one cache folder:
 
     snapshots/1a2b/model.onnx      -> ../../blobs/93f0...
@@ -49,10 +49,10 @@ class DataFolder:
 
         Args:
             location: the path in the model file.
-            where: the tensor that is stored there, for errors.
+            where: the name of the tensor, for errors.
 
         Raises:
-            ModelError: the path leads out of the folder, the file is a link to another folder, is missing or is not regular.
+            ModelError: the path is outside of the folder, the file is a link to another folder, is missing or is not regular.
         """
         self._check_location(location, where)
         path = self.path / location
@@ -80,7 +80,7 @@ class DataFolder:
             raise ModelError(what, where=where, hint=hint)
 
     def open_linked(self, model: ir.Model) -> None:
-        """Let tensors in linked files map the real file, which `size` has checked: onnx_ir refuses links.
+        """Replace tensors in linked files by tensors that map the real file, because onnx_ir refuses links; `size` checked it.
 
         onnx_ir refuses files with several hard links as well. It checks nothing where a tensor has no base folder.
         """

@@ -1,4 +1,4 @@
-"""Refuse what onnx_ir would drop or merge without a word, before a message is converted."""
+"""Refuses messages with content that onnx_ir would drop or merge without an error."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +14,7 @@ _MESSAGES = {onnx.AttributeProto.TENSOR: "t", onnx.AttributeProto.GRAPH: "g", on
 
 
 def refuse_losses(proto: onnx.ModelProto) -> None:
-    """Raise ModelError for the first thing in a model that cannot be carried faithfully."""
+    """Raise ModelError for the first part of a model that onnx_ir would lose."""
     _refuse_twice((_function_name(function) for function in proto.functions), "function", "model")
     _refuse_twice((prop.key for prop in proto.metadata_props), "metadata key", "model")
     _check_devices(proto)
@@ -56,14 +56,14 @@ def check_versions(proto: onnx.ModelProto) -> None:
 def _check_devices(proto: onnx.ModelProto) -> None:
     placed = [node for node in nodes(proto) if node.device_configurations]
     if (proto.configuration or placed) and proto.ir_version < _WITH_DEVICES:
-        where = describe(placed[0]) if placed else "model"
+        where = display_name(placed[0]) if placed else "model"
         raise ModelError(f"device configurations need IR version {_WITH_DEVICES}", where=where, hint=_HINT)
     for node in placed:
         for each in node.device_configurations:
             if not each.configuration_id:
-                raise ModelError("a device configuration has no name", where=describe(node), hint=_HINT)
+                raise ModelError("a device configuration has no name", where=display_name(node), hint=_HINT)
             if not all(spec.tensor_name for spec in each.sharding_spec):
-                raise ModelError("a device configuration names no tensor", where=describe(node), hint=_HINT)
+                raise ModelError("a device configuration names no tensor", where=display_name(node), hint=_HINT)
 
 
 def _check_graph(graph: onnx.GraphProto) -> None:
@@ -83,15 +83,15 @@ def _check_graph(graph: onnx.GraphProto) -> None:
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
     declared = {info.name: info.type for info in graph.input}
     for info in (*graph.output, *graph.value_info):
-        if info.name in declared and contradict(declared[info.name], info.type):
+        if info.name in declared and are_contradictory(declared[info.name], info.type):
             raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
 
 
-def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+def are_contradictory(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
     """Whether two declared types, each possibly partial, cannot both hold for one value."""
     kinds = {each.WhichOneof("value") for each in (one, other)}
     for kind in kinds & {"sequence_type", "optional_type"} if len(kinds) == 1 else ():
-        return contradict(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
+        return are_contradictory(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
     if kinds - {None} != {"tensor_type"}:
         return len(kinds - {None}) > 1
     first, second = one.tensor_type, other.tensor_type
@@ -101,7 +101,7 @@ def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
         return False
     dims = list(zip(first.shape.dim, second.shape.dim, strict=False))
     numbers = [(a.dim_value, b.dim_value) for a, b in dims if a.HasField("dim_value") and b.HasField("dim_value")]
-    differ = any(a != b and min(a, b) >= 0 for a, b in numbers)  # what is negative is unknown
+    differ = any(a != b and min(a, b) >= 0 for a, b in numbers)  # a negative extent is unknown
     return differ or len(first.shape.dim) != len(second.shape.dim)
 
 
@@ -117,7 +117,7 @@ def _check_type(type_: onnx.TypeProto, where: str) -> None:
 
 
 def _check_node(node: onnx.NodeProto) -> None:
-    where = describe(node)
+    where = display_name(node)
     _refuse_twice((attr.name for attr in node.attribute), "attribute", where)
     for attr in node.attribute:
         if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
@@ -133,21 +133,21 @@ def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
         for attr in node.attribute:
             if attr.ref_attr_name:
                 what = f"attribute {attr.name!r} refers to one of a function, and is in none"
-                raise ModelError(what, where=describe(node), hint=_HINT)
+                raise ModelError(what, where=display_name(node), hint=_HINT)
 
 
-def describe(node: onnx.NodeProto) -> str:
-    """A name for a node: its own, or else its op type and first output."""
+def display_name(node: onnx.NodeProto) -> str:
+    """The name of a node in errors: its own, or else its op type and first output."""
     return node.name or f"{node.op_type} -> {next((name for name in node.output if name), '?')}"
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """The main graph and every graph in an attribute, however deep; also of functions."""
+    """The main graph and all graphs in attributes, at every depth, including those of functions."""
     yield from nested([proto.graph, *(g for function in proto.functions for g in inner_graphs(function.node))])
 
 
 def nested(graphs: Iterable[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:
-    """Some graphs and every graph in an attribute in them, however deep."""
+    """The given graphs and all graphs in attributes in them, at every depth."""
     pending = list(graphs)
     while pending:
         graph = pending.pop()
@@ -164,7 +164,7 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def inner_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    """The graphs in the attributes of nodes, those one level down."""
+    """The graphs in the attributes of nodes, without those nested in them."""
     for node in nodes:
         for attr in node.attribute:
             if attr.HasField("g"):
@@ -182,18 +182,18 @@ def _refuse_outputs_twice(taken: Iterable[str], nodes: Iterable[onnx.NodeProto],
         for name in node.output:
             if name and name in seen:
                 raise ModelError(
-                    f"{name!r} is computed by {describe(node)!r} and defined by {seen[name]!r} too",
-                    where=describe(node),
+                    f"{name!r} is computed by {display_name(node)!r} and defined by {seen[name]!r} too",
+                    where=display_name(node),
                     hint="give every value a name of its own",
                 )
-            seen[name] = describe(node)
+            seen[name] = display_name(node)
 
 
 def _refuse_twice(names: Iterable[str], what: str, where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ModelError(f"{what} {name!r} is there twice", where=where, hint="keep one")
+            raise ModelError(f"{what} {name!r} occurs twice", where=where, hint="keep one")
         seen.add(name)
 
 

@@ -1,4 +1,4 @@
-"""Parse a model: the message that a file or some bytes encode."""
+"""Parsing of serialised models."""
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -9,14 +9,14 @@ _EXPORT = "export the model again"
 
 
 def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.ModelProto:
-    """The message that some bytes encode.
+    """The message of a serialised model.
 
     Args:
         content: the bytes.
-        where: what errors call the model.
+        where: the name of the model in errors.
 
     Raises:
-        ModelError: they encode no ONNX model.
+        ModelError: the bytes are not an ONNX model.
     """
     if not content:
         raise ModelError("is empty", where=where, hint=_EXPORT)
@@ -24,14 +24,14 @@ def parse_message(content: bytes | memoryview, where: str = "model") -> onnx.Mod
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(_not_onnx(content), where=where, hint=_EXPORT) from error
+        raise ModelError(_guessed_kind(content), where=where, hint=_EXPORT) from error
     if not proto.HasField("graph"):
         raise ModelError("is not an ONNX model: there is no graph in it", where=where, hint=_EXPORT)
     return proto
 
 
-def _not_onnx(content: bytes | memoryview) -> str:
-    """A guess at the kind of a file that is not a protobuf message."""
+def _guessed_kind(content: bytes | memoryview) -> str:
+    """An error message with the guessed kind of a file that is not a protobuf message."""
     head = bytes(content[:256]).lstrip()
     if head.lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         return "is not an ONNX model but a web page"

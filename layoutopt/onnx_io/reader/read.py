@@ -1,4 +1,4 @@
-"""Read a model file through onnx_ir, weights mapped and not loaded, or refuse it.
+"""Reads a model file through onnx_ir, with weights mapped and not loaded.
 
 The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse content that would be lost (`lossless`,
 `tensors`); convert. onnx_ir keeps almost everything that a file contains. Sparse tensors become dense, and the parts that
@@ -21,7 +21,7 @@ from layoutopt.onnx_io.reader.parse import parse_message
 from layoutopt.onnx_io.reader.repair import Draft, Repairs, attach
 from layoutopt.onnx_io.reader.repair_rules import repair
 from layoutopt.onnx_io.reader.sparse import make_dense
-from layoutopt.onnx_io.reader.tensors import settle_tensors
+from layoutopt.onnx_io.reader.tensors import check_and_embed_tensors
 from layoutopt.onnx_io.reader.wire_schema import examine_fields, refuse_undefined_fields
 from layoutopt.onnx_io.sidecar import Sidecar
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -35,8 +35,8 @@ logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """Read a model.
 
-    Weights in the file are parsed in place, external data is memory-mapped when first looked at. External
-    data is checked up front, without reading it: it must be stored in the model's folder and be long enough.
+    Weights in the file are parsed in place, external data is memory-mapped when first read. External
+    data is checked before, without reading it: it must be stored in the model's folder and be long enough.
 
     Args:
         path: the file.
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
 
 
 def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
-    """Convert a message, which is not changed; external data is looked for in the current folder.
+    """Convert a message, which is not changed; locations of external data are relative to the current folder.
 
     Args:
         proto: the message.
@@ -67,7 +67,7 @@ def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
 
 
 def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Repairs | None) -> ir.Model:
-    """The model of a message, which is taken apart on the way, after it has been repaired if there are to be `repairs`."""
+    """The model of a message, which is modified. If `repairs` is given, the message is repaired before."""
     undefined = examine_fields(proto)
     if repairs is not None:
         repairs.found += repair(Draft(proto, folder, undefined))
@@ -78,12 +78,12 @@ def _convert(proto: onnx.ModelProto, folder: DataFolder, where: str, repairs: Re
     sidecar = Sidecar(proto)
     make_dense(proto)
     refuse_losses(proto)
-    settle_tensors(proto, folder)
+    check_and_embed_tensors(proto, folder)
     try:
         model = ir.from_proto(proto)
     except MemoryError:
         raise
-    except Exception as error:  # hostile bytes reach deep into onnx_ir: whatever it raises, the file is at fault
+    except Exception as error:  # onnx_ir raises many types of errors for invalid files
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     sidecar.attach(model)
     ir.external_data.set_base_dir(model.graph, folder.path)
@@ -109,9 +109,9 @@ def _complete_outputs(proto: onnx.ModelProto) -> None:
 
 
 def _sort(model: ir.Model) -> None:
-    """Bring the nodes into an order in which they can run, because onnx_ir copies no graph without one; `lift` finds cycles.
+    """Sort the nodes topologically, because onnx_ir copies sorted graphs only; `lift` reports cycles.
 
-    Nodes that are in such an order keep it.
+    Sorted nodes keep their order.
     """
     graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for graph in graphs:
@@ -127,7 +127,7 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _content(path: Path) -> memoryview:
-    """The bytes of a file, mapped: the parser copies them, so that they should not be in memory twice."""
+    """The bytes of a file, mapped because the parser copies them."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:

@@ -16,12 +16,12 @@ _META = "layoutopt.repairs"  # in the meta of a model of onnx_ir
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One fault of a model, and what the reader did about it.
+    """One fault of a model, and its correction by the reader.
 
     Attributes:
         where: the node, tensor or graph that is at fault, by name.
         fault: the fault.
-        remedy: what the reader put right.
+        remedy: the correction.
     """
 
     where: str
@@ -51,7 +51,7 @@ class Repairs:
     _is_confirmed: bool | None = None
 
     def confirm(self) -> bool:
-        """Whether ONNX Runtime loads the original model. The answer is kept."""
+        """Whether ONNX Runtime loads the original model. The result is cached."""
         if self._is_confirmed is None:
             source = self.source
             self._is_confirmed = loads(source if isinstance(source, Path) else source.SerializeToString())
@@ -64,13 +64,13 @@ def attach(model: ir.Model, repairs: Repairs) -> None:
 
 
 def repairs_of(model: ir.Model) -> Repairs | None:
-    """The repairs that are recorded with a model; None for a model that `read` or `from_message` has not made."""
+    """The repairs that are recorded with a model; None for a model that `read` and `from_message` did not create."""
     found: Repairs | None = model.meta.get(_META)
     return found
 
 
-def inherit_repairs(model: ir.Model, origin: ir.Model) -> None:
-    """Record the repairs of `origin` with a model that was made of it."""
+def copy_repairs(model: ir.Model, origin: ir.Model) -> None:
+    """Record the repairs of `origin` with a model that was derived from it."""
     if _META in origin.meta:
         model.meta[_META] = origin.meta[_META]
 
@@ -81,8 +81,8 @@ class Draft:
 
     Attributes:
         proto: the message.
-        folder: where its external data is.
-        undefined: the parts that have fields which ONNX does not define, by name.
+        folder: the folder of its external data.
+        undefined: the names of the parts with fields that ONNX does not define.
     """
 
     proto: onnx.ModelProto

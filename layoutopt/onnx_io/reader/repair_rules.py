@@ -1,8 +1,8 @@
 """Repairs of faults in a model file that ONNX Runtime tolerates.
 
 The ONNX standard forbids these faults, and ONNX Runtime loads and runs the model all the same. Each rule in `RULES` detects one
-kind of fault, changes the message so that it means to everybody what it means to ONNX Runtime, and yields a `Repair` for
-every change. Wrong declared shapes are repaired later, by `declarations`, because inference has to find them.
+kind of fault, changes the message to standard ONNX with the semantics that it has in ONNX Runtime, and yields a `Repair` for
+every change. Wrong declared shapes are repaired later, by `inference.declarations`, because inference detects them.
 
 A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.confirm`).
 """
@@ -18,10 +18,18 @@ import onnx_ir as ir
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.reader.external import DataFolder
-from layoutopt.onnx_io.reader.lossless import MIN_IR_VERSION, contradict, describe, graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.reader.lossless import (
+    MIN_IR_VERSION,
+    are_contradictory,
+    display_name,
+    graphs,
+    inner_graphs,
+    nested,
+    nodes,
+)
 from layoutopt.onnx_io.reader.repair import Draft, Repair
 from layoutopt.onnx_io.reader.sparse import check_sparse
-from layoutopt.onnx_io.reader.tensor_rules import clear_other_data_fields, clear_segments, settle_external_data
+from layoutopt.onnx_io.reader.tensor_rules import clear_other_data_fields, clear_segments, repair_external_data
 from layoutopt.onnx_io.reader.tensors import check_tensor, size_of
 from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
 from layoutopt.runtime.duplicate_definitions import used_definition
@@ -88,7 +96,7 @@ def _drop_undefined_fields(draft: Draft) -> Iterator[Repair]:
 
 def _keep_last_metadata(draft: Draft) -> Iterator[Repair]:
     for key in _keep_last(draft.proto.metadata_props, "key"):
-        yield Repair("model", f"metadata key {key!r} is there twice", "the last value is kept")
+        yield Repair("model", f"metadata key {key!r} occurs twice", "the last value is kept")
 
 
 def _keep_last_annotation(draft: Draft) -> Iterator[Repair]:
@@ -101,7 +109,7 @@ def _keep_last_attribute(draft: Draft) -> Iterator[Repair]:
     """ONNX Runtime refuses repeated attributes of most nodes, but not of nodes in functions or in the domain `ai.onnx`."""
     for node in nodes(draft.proto):
         for name in _keep_last(node.attribute, "name"):
-            yield Repair(describe(node), f"attribute {name!r} is there twice", "the last value is used")
+            yield Repair(display_name(node), f"attribute {name!r} occurs twice", "the last value is used")
 
 
 def _drop_unnamed_initializers(draft: Draft) -> Iterator[Repair]:
@@ -139,7 +147,7 @@ def _unknown_operator(function: onnx.FunctionProto) -> str | None:
 def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
     """Keep the one of several initializers and Constant nodes of one name that ONNX Runtime uses.
 
-    It counts initializers before Constant nodes.
+    Initializers precede Constant nodes in its order.
     """
     for graph in graphs(draft.proto):
         definitions: dict[str, list[onnx.TensorProto | onnx.NodeProto]] = {}
@@ -172,7 +180,7 @@ def _several_definitions(name: str, found: Sequence[onnx.TensorProto | onnx.Node
     count = sum(isinstance(each, onnx.TensorProto) for each in found)
     constants = [each for each in found if isinstance(each, onnx.NodeProto)]
     texts = [] if not count else ["an initializer"] if count == 1 else [f"{_NUMBERS.get(count, count)} initializers"]
-    texts += [repr(describe(each)) for each in constants]
+    texts += [repr(display_name(each)) for each in constants]
     if used < count:
         remedy = "the initializer is used" if count == 1 else f"the {_position(used, count)} one is used"
     elif len(constants) == 1:
@@ -207,13 +215,13 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
             continue
         (name,) = node.output
         yield Repair(
-            name, f"an input and {describe(node)!r} have this name", "the constant is the input's default value"
+            name, f"an input and {display_name(node)!r} have this name", "the constant is the input's default value"
         )
         graph.initializer.append(ir.serde.serialize_tensor(tensor))
         graph.initializer[-1].name = name
         type = _type_of(graph.initializer[-1])
         for info in graph.input:
-            if info.name == name and contradict(info.type, type):
+            if info.name == name and are_contradictory(info.type, type):
                 yield Repair(name, "is declared in another shape than its default value", "the default value's is used")
                 info.type.CopyFrom(type)
     if len(kept) < len(graph.node):
@@ -272,7 +280,7 @@ def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
         for node in graph.node:
             fault = _broken_constant(node, draft.folder)
             if fault and _names_read(graph).isdisjoint(node.output):
-                yield Repair(describe(node), fault, "the node is dropped, as nothing reads it")
+                yield Repair(display_name(node), fault, "the node is dropped, as nothing reads it")
             else:
                 kept.append(node)
         if len(kept) < len(graph.node):
@@ -284,14 +292,14 @@ def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
     tensors = (attribute.t for attribute in node.attribute if attribute.HasField("t"))
     for tensor in tensors if node.op_type == "Constant" else ():
         try:
-            check_tensor(tensor, describe(node), folder)
+            check_tensor(tensor, display_name(node), folder)
         except ModelError as error:
             return str(error.what)
     return ""
 
 
 def _names_read(graph: onnx.GraphProto, *, inputs: bool = True) -> set[str]:
-    """The names that a graph and those in it read or hand out; the inputs of the graph count as read if `inputs`."""
+    """The names that nodes and outputs of a graph and its subgraphs read; with `inputs`, also those of the graph's inputs."""
     found = {info.name for info in graph.input} if inputs else set()
     for each in nested([graph]):
         found.update(name for node in each.node for name in node.input)
@@ -306,7 +314,7 @@ def _clear_references(draft: Draft) -> Iterator[Repair]:
             for attribute in node.attribute:
                 if attribute.ref_attr_name:
                     fault = f"attribute {attribute.name!r} refers to an attribute of a function, and is in none"
-                    yield Repair(describe(node), fault, "its own value is used")
+                    yield Repair(display_name(node), fault, "its own value is used")
                     attribute.ClearField("ref_attr_name")
 
 
@@ -314,7 +322,7 @@ def _keep_first_constant_value(draft: Draft) -> Iterator[Repair]:
     """ONNX Runtime makes an initializer of a Constant node's first attribute and does not look at further ones."""
     for node in nodes(draft.proto):
         if node.op_type == "Constant" and len(node.attribute) > 1:
-            yield Repair(describe(node), "has several values", "the first one is used")
+            yield Repair(display_name(node), "has several values", "the first one is used")
             del node.attribute[1:]
 
 
@@ -324,11 +332,11 @@ def _drop_contradicting_declarations(draft: Draft) -> Iterator[Repair]:
         types = {tensor.name: _type_of(tensor) for tensor in graph.initializer}
         types |= {info.name: info.type for info in graph.input}
         wrong = set()
-        for info in graph.output:  # of several outputs of one name the first counts
+        for info in graph.output:  # the first of several outputs of one name is used
             types.setdefault(info.name, onnx.TypeProto.FromString(info.type.SerializeToString()))
         defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
         for info in (*graph.output, *(info for info in graph.value_info if info.name in defined)):
-            if contradict(types[info.name], info.type):
+            if are_contradictory(types[info.name], info.type):
                 wrong.add(info.name)
                 yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
         for info in graph.output:
@@ -352,7 +360,7 @@ def _keep_last(messages: Any, key: str) -> list[str]:
 
 
 def _keep_one(messages: Any, key: str, chosen: Mapping[str, int] = MappingProxyType({})) -> None:
-    """Keep the last of several messages of one key, or the one at a chosen index, at the place of the first."""
+    """Keep the last of several messages of one key, or the one at a chosen index, at the position of the first."""
     found: dict[str, list[Any]] = {}
     for each in messages:
         found.setdefault(getattr(each, key), []).append(each)
@@ -365,15 +373,15 @@ def _drop(messages: Any, names: Collection[str]) -> None:
 
 
 def _replace(messages: Any, kept: list[Any]) -> None:
-    """Set a repeated field to some of the messages that are in it."""
+    """Set a repeated field to a subset of its messages."""
     copies = [type(each).FromString(each.SerializeToString()) for each in kept]
     del messages[:]
     messages.extend(copies)
 
 
-Rule: TypeAlias = Callable[[Draft], Iterator[Repair]]
+RepairRule: TypeAlias = Callable[[Draft], Iterator[Repair]]
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RepairRule, ...] = (
     _raise_ir_version,
     _keep_last_opset_import,
     _drop_impossible_opset_imports,
@@ -386,7 +394,7 @@ RULES: tuple[Rule, ...] = (
     _keep_one_definition,
     _constants_of_inputs_to_defaults,
     _keep_one_optional_input,
-    settle_external_data,
+    repair_external_data,
     clear_segments,
     clear_other_data_fields,
     _drop_broken_unused_initializers,

@@ -1,6 +1,6 @@
-"""Sparse tensors made dense, as onnxruntime makes them when it loads a model.
+"""Conversion of sparse tensors to dense ones, as onnxruntime does when it loads a model.
 
-Formats are orders of dense tensors, and onnx_ir has none but those. A model that is left alone keeps its sparse ones.
+Formats and onnx_ir support dense tensors only. A model that is not rewritten keeps its sparse tensors.
 """
 
 import math
@@ -12,19 +12,19 @@ from onnx import numpy_helper
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.reader.external import DataFolder
-from layoutopt.onnx_io.reader.lossless import describe, graphs, nodes
+from layoutopt.onnx_io.reader.lossless import display_name, graphs, nodes
 from layoutopt.onnx_io.reader.tensors import check_tensor
 
 _HINT = "export the model again"
-_MOST = 1 << 28  # elements of a dense one; it has to fit into the message
+_MAX_ELEMENTS = 1 << 28  # of a dense tensor, which is stored in the message
 _SPARSE_CONSTANT = ("Constant", "sparse_value")
 
 
 def make_dense(proto: onnx.ModelProto) -> None:
-    """Replace sparse initializers, and the sparse values of Constant nodes, in place.
+    """Replace sparse initializers and sparse values of Constant nodes by dense tensors, in place.
 
     Raises:
-        ModelError: indices and values do not belong together, or are outside of the shape.
+        ModelError: the numbers of indices and values differ, or an index is outside of the shape.
     """
     for graph in graphs(proto):
         for sparse in graph.sparse_initializer:
@@ -37,13 +37,13 @@ def make_dense(proto: onnx.ModelProto) -> None:
     for node in nodes(proto):
         for attr in node.attribute:
             if attr.type == onnx.AttributeProto.SPARSE_TENSOR and (node.op_type, attr.name) == _SPARSE_CONSTANT:
-                dense = numpy_helper.from_array(_dense(attr.sparse_tensor, describe(node)))
+                dense = numpy_helper.from_array(_dense(attr.sparse_tensor, display_name(node)))
                 attr.Clear()
                 attr.CopyFrom(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=dense))
 
 
 def check_sparse(sparse: onnx.SparseTensorProto) -> None:
-    """Raise ModelError if indices and values of a sparse initializer do not belong together, or are outside of the shape."""
+    """Raise ModelError if the numbers of indices and values differ, or an index is outside of the shape."""
     _dense(sparse, sparse.values.name)
 
 
@@ -51,7 +51,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
     shape = tuple(sparse.dims)
     if any(dim < 0 for dim in shape):
         raise ModelError(f"shape {list(shape)} is negative", where=where, hint=_HINT)
-    if math.prod(shape) > _MOST:
+    if math.prod(shape) > _MAX_ELEMENTS:
         raise ModelError(f"shape {list(shape)} is too large to be made dense", where=where, hint="use a smaller model")
     for tensor in (sparse.values, sparse.indices):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -61,9 +61,9 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
         raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(shape))):
-        what = f"{values.size} sparse values do not go with indices of shape {list(indices.shape)}"
+        what = f"{values.size} sparse values have indices of shape {list(indices.shape)}"
         raise ModelError(what, where=where, hint=_HINT)
-    # Indices count elements, or there is one per axis.
+    # An index is the position of an element, or has one number per axis.
     columns = indices.T if indices.ndim == 2 else indices[None]
     limits = shape if indices.ndim == 2 else (math.prod(shape),)
     if any(((column < 0) | (column >= limit)).any() for column, limit in zip(columns, limits, strict=True)):

@@ -1,16 +1,16 @@
-"""Repairs of tensors: rules for `repair_rules` about where the elements of a tensor are."""
+"""Repair rules for the storage of tensors, for `repair_rules`."""
 
 from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
 
-from layoutopt.onnx_io.reader.lossless import describe, graphs, nodes
+from layoutopt.onnx_io.reader.lossless import display_name, graphs, nodes
 from layoutopt.onnx_io.reader.repair import Draft, Repair
 from layoutopt.onnx_io.reader.tensors import DATA_FIELDS, data_field, size_of
 
 
-def settle_external_data(draft: Draft) -> Iterator[Repair]:
+def repair_external_data(draft: Draft) -> Iterator[Repair]:
     """ONNX Runtime uses the last of several entries of one key, and the size of the shape in the place of a length of 0."""
     for name, tensor in _tensors(draft.proto):
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -58,7 +58,7 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
     for node in nodes(proto):
         for attribute in node.attribute:
             for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
-                yield tensor.name or describe(node), tensor
+                yield tensor.name or display_name(node), tensor
 
 
-__all__ = ["clear_other_data_fields", "clear_segments", "settle_external_data"]
+__all__ = ["clear_other_data_fields", "clear_segments", "repair_external_data"]

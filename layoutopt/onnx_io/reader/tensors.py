@@ -1,7 +1,7 @@
 """Checks of the tensors in a file: the number of elements, their type, and the location of external data.
 
-Only sizes are read, except for tensors of attributes in external data: their elements are copied into the
-message, since an attribute is written back as it is, and its file may not be where the model goes.
+Only sizes are read, except for tensors of attributes in external data: their elements are copied into the message, because
+attributes are written unchanged, and the model may be written to another folder than their file.
 """
 
 import math
@@ -12,16 +12,16 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.reader.external import DataFolder
-from layoutopt.onnx_io.reader.lossless import describe, graphs, nodes
+from layoutopt.onnx_io.reader.lossless import display_name, graphs, nodes
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
-_MOST_ELEMENTS = 2**59  # of 16 bytes each
+_MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
 _HINT = "export the model again"
 
 
-def settle_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
-    """Check every tensor of a model; take external tensors of attributes, and empty ones, into the message.
+def check_and_embed_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
+    """Check every tensor of a model, and copy empty external tensors and those of attributes into the message.
 
     Raises:
         ModelError: data does not match the shape, or external data is missing, short or outside `folder`.
@@ -31,10 +31,10 @@ def settle_tensors(proto: onnx.ModelProto, folder: DataFolder) -> None:
             check_tensor(tensor, tensor.name, folder)
     for node in nodes(proto):
         for tensor in _attribute_tensors(node):
-            where = tensor.name or describe(node)
+            where = tensor.name or display_name(node)
             check_tensor(tensor, where, folder)
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                _take_in(tensor, folder)
+                _embed_external(tensor, folder)
 
 
 def _attribute_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
@@ -48,7 +48,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     """Check one tensor, whose elements may be in a file of `folder`.
 
     Raises:
-        ModelError: as `settle_tensors`.
+        ModelError: as for `check_and_embed_tensors`.
     """
     if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED}:
         raise ModelError(f"element type {tensor.data_type} is unknown", where=where, hint="upgrade the onnx package")
@@ -57,7 +57,9 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     if any(dim < 0 for dim in tensor.dims):
         raise ModelError(f"shape {list(tensor.dims)} is negative", where=where, hint=_HINT)
     dtype, count = ir.DataType(tensor.data_type), math.prod(tensor.dims)
-    if math.prod(max(dim, 1) for dim in tensor.dims) > _MOST_ELEMENTS:  # numpy counts so, even where one is 0
+    if (
+        math.prod(max(dim, 1) for dim in tensor.dims) > _MAX_ELEMENTS
+    ):  # numpy limits this product, even if an extent is 0
         raise ModelError(f"shape {list(tensor.dims)} is too large for any memory", where=where, hint=_HINT)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
@@ -141,7 +143,7 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
         _embed(tensor, b"")
 
 
-def _take_in(tensor: onnx.TensorProto, folder: DataFolder) -> None:
+def _embed_external(tensor: onnx.TensorProto, folder: DataFolder) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     nbytes = _nbytes(ir.DataType(tensor.data_type), math.prod(tensor.dims))
     with (folder.path / entries["location"]).open("rb") as file:

@@ -1,7 +1,7 @@
-"""The fields of a message, all the way down: defined by ONNX, and text where they are meant to be text.
+"""Checks of the fields of a message and its parts: all are defined by ONNX, and text fields are UTF-8.
 
-Fields that ONNX does not define (a newer version's, or damage) stay in the message and get lost with it.
-Names that are not UTF-8 come out of protobuf as bytes, which no code further on expects.
+The conversion loses fields that ONNX does not define, which are those of a newer version, or damage. protobuf returns text that
+is not UTF-8 as bytes.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _HINT = "export the model again"
 
 
 def examine_fields(proto: Any) -> list[str]:
-    """The parts of a message that have fields which ONNX does not define, by the name of the part or of what it is in.
+    """The parts of a message with fields that ONNX does not define, by the name of the part or of an enclosing part.
 
     Raises:
         ModelError: some text is not UTF-8.

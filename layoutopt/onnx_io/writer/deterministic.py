@@ -1,14 +1,14 @@
-"""A model that onnxruntime saved, in a form that onnx accepts and that is equal for every run."""
+"""Normalisation of a model that onnxruntime saved: valid for onnx, and equal in every run."""
 
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from layoutopt.onnx_io.converter.captures import scope_of
+from layoutopt.onnx_io.converter.captures import captures_of
 
 
-def compute_outputs(baked: ir.Model) -> None:
-    """Let nodes give what subgraphs give: onnxruntime makes initializers of constants, which onnx refuses there."""
+def add_output_constants(baked: ir.Model) -> None:
+    """Replace initializers that are outputs of subgraphs by Constant nodes, because onnx refuses such initializers."""
     for graph in baked.graphs():
         for value in graph.outputs:
             name, tensor = value.name or "", value.const_value
@@ -27,10 +27,10 @@ def compute_outputs(baked: ir.Model) -> None:
 def sort_nodes(baked: ir.Model) -> None:
     """Sort nodes depth first from the outputs, and initializers in the order of their first readers.
 
-    onnxruntime's own orders follow addresses in memory for adjacent nodes that it has created.
+    onnxruntime's own orders depend on memory addresses.
     """
     for graph in baked.graphs():
-        graph.extend(_needed(graph))
+        graph.extend(_depth_first(graph))
     positions: dict[str | None, int] = {}
     for node in baked.graph.all_nodes():
         for value in node.inputs:
@@ -43,8 +43,8 @@ def sort_nodes(baked: ir.Model) -> None:
             graph.initializers.add(value)
 
 
-def _needed(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes of a graph, each behind those that it reads, depth first from the outputs."""
+def _depth_first(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph in depth-first order from the outputs, each behind the nodes that it reads."""
     writers = {value.name: node for node in graph for value in node.outputs if value.name}
     found: dict[ir.Node, None] = {}
     ends = [writers[value.name] for value in graph.outputs if value.name in writers]
@@ -56,14 +56,14 @@ def _needed(graph: ir.Graph) -> list[ir.Node]:
         if is_ready:
             found[node] = None
             continue
-        reads = [*(value.name for value in node.inputs if value is not None), *scope_of(node).captures]
+        reads = [*(value.name for value in node.inputs if value is not None), *captures_of(node)]
         pending.append((node, True))
         pending.extend((writers[name], False) for name in reversed(reads) if name in writers)
     return list(found)
 
 
 def rename_generated(model: ir.Model, baked: ir.Model) -> None:
-    """Rename the nodes and values that onnxruntime has created by their positions, which do not differ from run to run."""
+    """Rename the nodes and values that onnxruntime created by their positions, which are equal in every run."""
     nodes = {node.name for node in model.graph.all_nodes()}
     values = {value.name for value in _values(model)}
     initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]

@@ -1,7 +1,7 @@
 """Serialises a model as a protobuf message, with each tensor in the message or in a file of external data.
 
-onnx_ir writes an external tensor as a reference to the file that it came from, which is right only if model
-and file stay together. Here the caller chooses the file of each tensor; all other tensors are stored in the message.
+onnx_ir writes an external tensor as a reference to the file that it was read from, which is valid only if model and file stay
+in one folder. Here the caller determines the file of each tensor; all other tensors are stored in the message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.onnx_io.reader.lossless import graphs
-from layoutopt.onnx_io.sidecar import put_back
+from layoutopt.onnx_io.sidecar import write_sidecar
 
-_LIMIT = 2**31 - 1  # bytes, where protobuf ends
-IN_ONE_FILE = 1_900_000_000  # bytes of weights, which leaves room for the rest
+_LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
+IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a margin for the rest of the message
 
 
 def weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
@@ -32,11 +32,11 @@ def weight_bytes(model: ir.Model) -> int:
 
 
 def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> bytes:
-    """The file that a model makes: the same bytes for the same model.
+    """The serialised model, which is equal for equal models.
 
     Args:
         model: the model; unchanged afterwards.
-        external: the initializers that are not in the message, and where they are.
+        external: the initializers that are not in the message, with their external tensors.
 
     Raises:
         OutputError: the message would be larger than protobuf allows.
@@ -51,13 +51,13 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
 
 
 def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> onnx.ModelProto:
-    """The message of a model, every initializer in it that is not listed as `external`."""
+    """The message of a model, with all initializers that are not in `external`."""
     external = external or {}
     placed = {value: external[value] if value in external else embedded(tensor) for value, tensor in weights(model)}
-    with _holding(placed):
+    with _temporary_tensors(placed):
         try:
             proto = ir.serde.serialize_model(model)
-            put_back(proto, model)
+            write_sidecar(proto, model)
         except ir.serde.SerdeError as error:
             raise _innermost(error) from error
     for graph in graphs(proto):
@@ -80,8 +80,8 @@ def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 @contextmanager
-def _holding(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
-    """Let values hold other tensors for a while."""
+def _temporary_tensors(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Set other tensors as the constants of values within a context."""
     before = [(value, value.const_value) for value in tensors]
     try:
         for value in tensors:
@@ -93,14 +93,14 @@ def _holding(tensors: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The original error inside of those that onnx_ir raises from it."""
+    """The error from which onnx_ir raised an error."""
     while error.__cause__ is not None and not isinstance(error, LayoutoptError):
         error = error.__cause__
     return error
 
 
 def _drop_repeated_metadata(tensor: onnx.TensorProto) -> None:
-    """onnx_ir writes the metadata of a tensor that it holds as a message a second time."""
+    """Drop repeated metadata: onnx_ir writes that of a tensor that was read from a message twice."""
     entries = {prop.key: prop.value for prop in tensor.metadata_props}
     if len(entries) < len(tensor.metadata_props):
         del tensor.metadata_props[:]

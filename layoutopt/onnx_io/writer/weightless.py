@@ -13,50 +13,50 @@ import onnx_ir as ir
 
 from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.converter.inline_limits import large_calls
-from layoutopt.onnx_io.reader.lossless import describe, graphs, inner_graphs, nested, nodes
-from layoutopt.onnx_io.schema import find_schema, is_undeclared, opsets_of
-from layoutopt.onnx_io.sidecar import put_types_back
+from layoutopt.onnx_io.reader.lossless import display_name, graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.schema import find_schema, is_onnxruntime_op, opsets_of
+from layoutopt.onnx_io.sidecar import write_map_types
 from layoutopt.onnx_io.writer.serialize import embedded
 
-THEIRS = "com.microsoft"  # a domain that onnx does not check
-_SMALL = 1024  # bytes; the operands that data propagation reads (shapes, axes, pads, sizes) are far smaller
+UNCHECKED_DOMAIN = "com.microsoft"  # onnx's checker ignores ops of this domain
+_SMALL = 1024  # bytes; shapes, axes, pads and sizes, which data propagation reads, are smaller
 
 
-def stand_in(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
-    """The message of a model without its large weights. Graphs and nodes all have names, for clear errors."""
+def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
+    """The message of a model without its large weights. All graphs and nodes have names, for errors."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     for domain, version in model.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
     _fill(proto.graph, model.graph, small)
     for function in model.functions.values():
         ir.serde.serialize_function_into(proto.functions.add(), function, create_value_info=model.ir_version >= 10)
-    put_types_back(proto.graph, model.graph)
+    write_map_types(proto.graph, model.graph)
     drop_functions_of_other_opsets(proto)
     _hoist(proto, small)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"
     for node in nodes(proto):
-        node.name = describe(node)
-    move_undeclared(proto)
+        node.name = display_name(node)
+    move_ops_without_schema(proto)
     return proto
 
 
-def move_undeclared(proto: onnx.ModelProto) -> None:
+def move_ops_without_schema(proto: onnx.ModelProto) -> None:
     """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
     version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
-    moved = [node for node in nodes(proto) if is_undeclared(node.domain, node.op_type, version)]
+    moved = [node for node in nodes(proto) if is_onnxruntime_op(node.domain, node.op_type, version)]
     moved += large_calls(proto)
     for node in moved:
-        node.domain = THEIRS
+        node.domain = UNCHECKED_DOMAIN
     for importer in (proto, *proto.functions) if moved else ():
-        if all(opset.domain != THEIRS for opset in importer.opset_import):
-            importer.opset_import.add(domain=THEIRS, version=1)
+        if all(opset.domain != UNCHECKED_DOMAIN for opset in importer.opset_import):
+            importer.opset_import.add(domain=UNCHECKED_DOMAIN, version=1)
 
 
 def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
     """Drop functions with an operator that differs between their opset and the model's, which onnx's checker refuses.
 
-    ONNX Runtime takes them as they are. Without the function, its calls are operators of a domain without schemas in onnx.
+    ONNX Runtime accepts them. Without the function, its calls are operators of a domain without schemas in onnx.
     """
     ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
     kept = [function for function in proto.functions if not _differs(function, ours)]
@@ -109,7 +109,7 @@ def _declare(proto: onnx.GraphProto, name: str, tensor: ir.TensorProtocol) -> No
 
 
 def _hoist(proto: onnx.ModelProto, small: int) -> None:
-    """Make inputs of the main graph out of the large weights of its subgraphs. Those of functions see nothing of it."""
+    """Make the large weights of subgraphs inputs of the main graph; not those in functions, which cannot read them."""
     inner = [graph for graph in nested([proto.graph]) if graph is not proto.graph]
     taken = Counter(name for graph in (proto.graph, *inner) for name in _names(graph))
     for graph in inner:

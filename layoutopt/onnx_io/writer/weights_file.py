@@ -1,7 +1,7 @@
-"""The file of external data that a model is written with: its elements, and its name.
+"""The file of external data of a written model: its content and its name.
 
-A model that is renewed with the same external data never shares a file with its predecessor: other weights get a name with a
-hash of their content, so that the old model keeps the old file until one rename replaces the model.
+A model that replaces its predecessor never changes the predecessor's external data: other weights get a name with a hash of
+their content, so that the old model refers to the old file until one rename replaces the model.
 """
 
 import filecmp
@@ -21,22 +21,22 @@ from layoutopt.onnx_io.writer.serialize import weights
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
 _PAGE = 4096  # bytes; the alignment of tensors in external data, so that they can be mapped
-_LINE = 64  # the same for tensors below a page
-_PIECE = 1 << 26  # bytes that are hashed at once
+_LINE = 64  # the alignment of tensors smaller than a page
+_PIECE = 1 << 26  # bytes that are hashed in one call
 _DIGITS = 16  # of a hash in a name
 
 
 def default_name(model: Path) -> str:
-    """The name for external data that nobody has named."""
+    """The default name of the external data of a model."""
     name = os.fsencode(model.name).decode("utf-8", "replace").replace("\N{REPLACEMENT CHARACTER}", "_")
     return f"{name}.data"
 
 
 def check_name(model: Path, name: str, overwrite: Overwrite) -> None:
-    """Refuse a name for external data that cannot be meant, or that belongs to another file.
+    """Raise OutputError for a name of external data that is invalid or belongs to another file.
 
-    A file that the existing output model refers to, or that has the same name with a hash, is no obstacle: the weights then get
-    a name of their own.
+    A file that the existing output model refers to, also with a hash in its name, is permitted: the weights then get another
+    name.
 
     Raises:
         OutputError: it is no plain file name, not UTF-8, or must not be replaced.
@@ -142,7 +142,7 @@ def _is_hashed(path: Path, requested: Path) -> bool:
 
 
 def _hash(file: BinaryIO) -> str:
-    """A hash of the content of a file, as in names."""
+    """The hash of the content of a file that names contain."""
     file.seek(0)
     hashed = blake2b(digest_size=_DIGITS // 2)
     while piece := file.read(_PIECE):

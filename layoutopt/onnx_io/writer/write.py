@@ -1,7 +1,7 @@
-"""Write a model whole or not at all: into temporary files next to the target, which then take their names.
+"""Writes a model atomically: to temporary files next to the target, which are then renamed.
 
-Weights in external data come first and under a name that no existing model refers to, the model last and by one rename. So a
-reader, or a process that is killed at any moment, finds the old model with the old weights or the new one with the new ones.
+External data is renamed first, to a name that no existing model refers to, the model last. So at every moment, even if the
+process is killed, the target is the old model with the old weights or the new model with the new ones.
 """
 
 import errno
@@ -26,7 +26,7 @@ from layoutopt.files import (
     models_with_weights,
     output_errors,
 )
-from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes, weights
+from layoutopt.onnx_io.writer.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
 from layoutopt.onnx_io.writer.weights_file import (
     check_name,
     default_name,
@@ -72,9 +72,9 @@ def write(
     Args:
         model: the model; unchanged afterwards.
         path: the file; an existing model is replaced, a symbolic link to one too.
-        external_data: the name of a file in the same folder for weights of 1 KiB and more. By default all is
-            in one file, up to the 1.9 GB that fit; beyond that it is the model's name with `.data` behind. If the existing
-            model refers to that file, other weights get a name with a hash.
+        external_data: the name of a file in the same folder for weights of 1 KiB and more. By default
+            weights of up to 1.9 GB are in the model file, larger ones in a file with the model's name and `.data`. If the
+            existing model refers to that file, other weights get a name with a hash.
         source: the file that the model was read from.
         force: replace an existing file that is no model, and external data of other models in the folder.
 
@@ -109,10 +109,10 @@ def write(
 def copy(
     source: str | os.PathLike[str] | onnx.ModelProto, path: str | os.PathLike[str], *, force: bool = False
 ) -> WrittenFiles:
-    """Write the bytes of a file under another name, or those of a message, whole or not at all.
+    """Write the bytes of a file or of a message to another file, atomically.
 
     Raises:
-        OutputError: as `write` does.
+        OutputError: as for `write`.
     """
     path = Path(path)
     origin = None if isinstance(source, onnx.ModelProto) else Path(source)
@@ -139,7 +139,7 @@ class _Weights:
 
     Attributes:
         target: the file that they become.
-        renames: how they become it; nothing if a file of that content is there.
+        renames: the pairs of a temporary file and a path to rename; empty if the target has that content already.
         may_replace: whether the target may exist.
         placed: the tensors of the message, which refer to the target.
     """
@@ -184,14 +184,14 @@ class _Unused:
         if source is not None and not is_same_file(Path(source), model):
             needed += external_files(Path(source))
         unused = [each for each in replaced if not _is_any(each, needed)]
-        entry = directory_entry(model)  # another link to the replaced file keeps its content
+        entry = directory_entry(model)  # another link to the replaced file still refers to its content
         alone = [each for each in unused if all(directory_entry(user) == entry for user in models_with_weights(each))]
         is_near = {each: directory_entry(each)[0] == entry[0] for each in alone}
         removable = tuple(each for each in alone if is_near[each] and is_named_by_content(each))
         return cls(removable, tuple(each for each in alone if each not in removable))
 
     def remove(self) -> None:
-        """Remove those that can be removed."""
+        """Remove the removable files."""
         for each in self.removable:
             with suppress(OSError):
                 each.unlink()
@@ -199,8 +199,7 @@ class _Unused:
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
     """The name of external data for a model that is too large for one file."""
-    is_large = sum(tensor.nbytes for _, tensor in weights(model)) > IN_ONE_FILE
-    return default_name(path) if is_large else None
+    return default_name(path) if weight_bytes(model) > IN_ONE_FILE else None
 
 
 def _is_any(path: Path, others: Sequence[Path]) -> bool:
@@ -208,7 +207,7 @@ def _is_any(path: Path, others: Sequence[Path]) -> bool:
 
 
 def _map(model: ir.Model, targets: Sequence[Path]) -> None:
-    """Map files that are about to be replaced or removed, if tensors are in them: a mapping outlives the name."""
+    """Map the files with tensors that are about to be replaced or removed, since a mapping remains valid without the name."""
     for _, tensor in weights(model):
         if isinstance(tensor, ir.ExternalTensor) and _is_any(Path(tensor.path), targets):
             tensor.numpy()

@@ -2,7 +2,8 @@
 
 This multiple-choice knapsack problem is solved greedily: tilings are taken in the order of seconds per byte, and a tiling
 replaces another one of the same convolution if it gains more and fits. With tens of small items the result is close to the
-optimum."""
+optimum.
+"""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass

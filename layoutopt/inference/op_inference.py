@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from layoutopt.formats import Dim, Extent
-from layoutopt.inference.one_node import (
+from layoutopt.inference.onnx_inference import (
     MISTYPED,
     REFUSALS,
-    Found,
+    InferredType,
     PartialType,
-    as_found,
+    as_inferred,
     has_inference,
     infer_node,
-    only_types,
+    schema_dtypes,
 )
 from layoutopt.ir.types import OpaqueType, TensorType
 from layoutopt.onnx_io.onnx_messages import is_tolerated
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Record:
-    """The results of inference for an op.
+    """The cached results of inference for an op.
 
     Attributes:
-        node: the op and the operands that it was found for.
+        node: the op with the operands that the results were inferred from.
         types: the types of its outputs.
         elements: the elements of its outputs, once they have been computed.
     """
 
     node: Node
-    types: list[Found]
+    types: list[InferredType]
     elements: list[Elements | None] | None = None
 
-    def holds_for(self, node: Node) -> bool:
-        """Whether the same would be found for another node."""
+    def is_valid_for(self, node: Node) -> bool:
+        """Whether inference has the same results for another node."""
         old = self.node
         return (
             (old.op_type, old.version, old.outputs) == (node.op_type, node.version, node.outputs)
@@ -57,8 +57,8 @@ class Record:
             and (not old.has_used_bounds or old.bounds == node.bounds)
         )
 
-    def bounded_by(self, node: Node) -> None:
-        """Let elements be computed with the bounds of another node that the record holds for."""
+    def take_bounds_of(self, node: Node) -> None:
+        """Replace the node by an equal one with other bounds, with which elements are computed."""
         node.has_used_bounds = self.node.has_used_bounds
         self.node = node
 
@@ -67,7 +67,7 @@ def _is_same(one: Operand | None, other: Operand | None) -> bool:
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 
-def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
+def infer_results(node: Node, *, is_lenient: bool = False) -> list[InferredType]:
     """The types of the outputs of a node.
 
     Args:
@@ -78,25 +78,25 @@ def infer_results(node: Node, *, is_lenient: bool = False) -> list[Found]:
         REFUSALS, MISTYPED: as for `infer_node`.
     """
     if not has_inference(node):
-        results = zip(results_of(node), only_types(node), strict=True)
+        results = zip(results_of(node), schema_dtypes(node), strict=True)
         found = [only if each is None else _found(each) for each, only in results]
         return found if node.domain else _with_shapes(node, found)
     try:
-        theirs = infer_node(node)
+        by_onnx = infer_node(node)
     except REFUSALS as error:
         if not is_lenient and not is_tolerated(str(error)):
             raise
-        theirs = _without_shapes(node)
-    return theirs if node.domain or all(map(_is_static, theirs)) else _with_shapes(node, theirs)
+        by_onnx = _without_shapes(node)
+    return by_onnx if node.domain or all(map(_is_static, by_onnx)) else _with_shapes(node, by_onnx)
 
 
-def _with_shapes(node: Node, found: list[Found]) -> list[Found]:
+def _with_shapes(node: Node, found: list[InferredType]) -> list[InferredType]:
     """The types of the outputs with the extents that the shape function adds."""
-    return [_both(one, other) for one, other in zip(found, _tried(shapes_of, node), strict=True)]
+    return [_with_extents(one, other) for one, other in zip(found, _results_or_none(shapes_of, node), strict=True)]
 
 
-def _without_shapes(node: Node) -> list[Found]:
-    """The types of the outputs where nothing is known of the operands but element types."""
+def _without_shapes(node: Node) -> list[InferredType]:
+    """The types of the outputs, inferred from the element types of the operands alone."""
     operands = (None if each is None else each.type for each in node.operands)
     bare = [Operand(TensorType(type.dtype, None)) if isinstance(type, TensorType) else None for type in operands]
     try:
@@ -107,21 +107,21 @@ def _without_shapes(node: Node) -> list[Found]:
 
 def infer_elements(node: Node) -> list[Elements | None]:
     """The elements of the outputs of a node."""
-    return _tried(elements_of, node)
+    return _results_or_none(elements_of, node)
 
 
-def _tried(function: Callable[[Node], list[T | None]], node: Node) -> list[T | None]:
-    """The results of a shape function; None for each output if the operands contradict each other, so that the op fails."""
+def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> list[T | None]:
+    """The results of a shape function; None for each output if the operands contradict each other."""
     try:
         return function(node)
     except ContradictionError:
         return [None] * len(node.outputs)
 
 
-def _found(result: TensorType | OpaqueType | Equivalent) -> Found:
-    """A result of a type function. Where an equivalent node contradicts its operands nothing is known."""
+def _found(result: TensorType | OpaqueType | Equivalent) -> InferredType:
+    """The inferred type for a result of a type function; None if an equivalent node contradicts its operands."""
     if not isinstance(result, Equivalent):
-        return as_found(result)
+        return as_inferred(result)
     try:
         (found,) = infer_results(result.node)
     except (*REFUSALS, MISTYPED):
@@ -134,26 +134,26 @@ def _found(result: TensorType | OpaqueType | Equivalent) -> Found:
     return PartialType(result.dtype or found.dtype, shape)
 
 
-def _is_static(found: Found) -> bool:
+def _is_static(found: InferredType) -> bool:
     if isinstance(found, PartialType):
         return found.shape is not None and all(isinstance(dim, int) for dim in found.shape)
     return isinstance(found, OpaqueType)
 
 
-def _both(theirs: Found, ours: Dims | None) -> Found:
-    """Numbers first, then computed expressions, then names."""
-    if isinstance(theirs, OpaqueType) or ours is None:
-        return theirs
-    shape = theirs.shape if theirs is not None else None
+def _with_extents(by_onnx: InferredType, by_shape_function: Dims | None) -> InferredType:
+    """The type by onnx with the extents of the shape function, except for extents that onnx inferred as numbers."""
+    if isinstance(by_onnx, OpaqueType) or by_shape_function is None:
+        return by_onnx
+    shape = by_onnx.shape if by_onnx is not None else None
     if shape is None:
-        shape = (None,) * len(ours)
-    if len(shape) != len(ours):
-        return theirs
-    return PartialType(theirs.dtype if theirs is not None else None, tuple(map(_dim, shape, ours)))
+        shape = (None,) * len(by_shape_function)
+    if len(shape) != len(by_shape_function):
+        return by_onnx
+    return PartialType(by_onnx.dtype if by_onnx is not None else None, tuple(map(_dim, shape, by_shape_function)))
 
 
-def _dim(theirs: Dim | None, ours: Extent | None) -> Dim | None:
-    return theirs if isinstance(theirs, int) or ours is None else ours.dim
+def _dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
+    return by_onnx if isinstance(by_onnx, int) or by_shape_function is None else by_shape_function.dim
 
 
 __all__ = ["Record", "infer_elements", "infer_results"]

@@ -27,25 +27,25 @@ REFUSALS = (onnx.shape_inference.InferenceError, ValueError, IndexError, Runtime
 MISTYPED = onnx.checker.ValidationError
 """The exception of onnx where an operand has a type that the operator does not take."""
 
-_LONGEST = 1024  # bytes of a constant that onnx is given: shapes, axes, pads and sizes are far smaller
+_MAX_CONSTANT_BYTES = 1024  # of a constant whose elements onnx reads: shapes, axes, pads and sizes are smaller
 _LABELS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}  # of element types in schemas
-_KINDS = "iufb"  # of the elements of such a constant, as numpy names kinds
+_KINDS = "iufb"  # numpy's kinds of the element types of such a constant
 
 
 @dataclass(frozen=True, slots=True)
 class PartialType:
-    """The type of a tensor, as far as it is known: None for an unknown element type, rank or extent."""
+    """A partially known type of a tensor: None for an unknown element type, rank or extent."""
 
     dtype: DType | None
     shape: tuple[Dim | None, ...] | None
 
 
-Found: TypeAlias = PartialType | OpaqueType | None
-"""The type of a result; None where nothing is known."""
+InferredType: TypeAlias = PartialType | OpaqueType | None
+"""The inferred type of a result; None if it is unknown."""
 
 
-def as_found(type: TensorType | OpaqueType) -> Found:
-    """A type as one that has been found."""
+def as_inferred(type: TensorType | OpaqueType) -> InferredType:
+    """A type in the form of an inferred one."""
     if isinstance(type, TensorType):
         return PartialType(type.dtype, type.shape)
     return None if type.text == UNKNOWN else type
@@ -57,10 +57,10 @@ def has_inference(node: Node) -> bool:
     return schema is not None and bool(schema.has_type_and_shape_inference_function)
 
 
-def only_types(node: Node) -> list[Found]:
-    """The element types of the outputs that follow from the operator's schema: the only one, or that of an input."""
+def schema_dtypes(node: Node) -> list[InferredType]:
+    """The element types of the outputs by the operator's schema: the only permitted one, or that of an input."""
     schema = find_schema(node.op_type, node.domain, node.version)
-    found: list[Found] = [None] * len(node.outputs)
+    found: list[InferredType] = [None] * len(node.outputs)
     inputs = {} if schema is None else {each.type_str: index for index, each in reversed([*enumerate(schema.inputs)])}
     for index, formal in enumerate(schema.outputs[: len(found)] if schema is not None else ()):
         dtypes = [dtype for dtype in DType if f"tensor({_LABELS.get(dtype, dtype)})" in formal.types]
@@ -72,7 +72,7 @@ def only_types(node: Node) -> list[Found]:
     return found
 
 
-def infer_node(node: Node) -> list[Found]:
+def infer_node(node: Node) -> list[InferredType]:
     """The types of the outputs, as onnx infers them.
 
     Raises:
@@ -86,7 +86,7 @@ def infer_node(node: Node) -> list[Found]:
     outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
     for name, value in node.attributes.items():
-        if name in schema.attributes:  # an equivalent node has those of another operator, too
+        if name in schema.attributes:  # an equivalent node has attributes of another operator, too
             ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
     data = {name: _tensor(each.array) for name, each in given.items() if each.array is not None}
@@ -101,7 +101,7 @@ def infer_with_schema(
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
     imports: Sequence[onnx.OperatorSetIdProto],
-) -> dict[str, Found]:
+) -> dict[str, InferredType]:
     """The types of the outputs of a node by name.
 
     Raises:
@@ -112,8 +112,8 @@ def infer_with_schema(
 
 
 def small_array(array: Array) -> Array | None:
-    """The elements of a constant, if they are numbers that onnx looks at."""
-    return array if array.dtype.kind in _KINDS and array.nbytes <= _LONGEST else None
+    """The elements of a constant, if they are numbers and small enough for onnx's inference to read."""
+    return array if array.dtype.kind in _KINDS and array.nbytes <= _MAX_CONSTANT_BYTES else None
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +126,7 @@ def _tensor(array: Array) -> onnx.TensorProto:
 
 
 def type_proto(type: TensorType | OpaqueType) -> onnx.TypeProto:
-    """A type as onnx has it, which is not to be changed; an empty message where nothing is known."""
+    """The message of a type, shared with other callers; empty if the type is unknown."""
     return _tensor_type(type) if isinstance(type, TensorType) else _opaque_type(type)
 
 
@@ -157,8 +157,8 @@ def _opaque_type(type: OpaqueType) -> onnx.TypeProto:
     return proto
 
 
-def _read(proto: onnx.TypeProto) -> Found:
-    """The type that onnx gives a result."""
+def _read(proto: onnx.TypeProto) -> InferredType:
+    """The inferred type of a message of onnx."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         elem_type = proto.tensor_type.elem_type
@@ -191,13 +191,13 @@ def _extent(text: str) -> Dim:
 __all__ = [
     "MISTYPED",
     "REFUSALS",
-    "Found",
+    "InferredType",
     "PartialType",
-    "as_found",
+    "as_inferred",
     "has_inference",
     "infer_node",
     "infer_with_schema",
-    "only_types",
+    "schema_dtypes",
     "small_array",
     "type_proto",
 ]
