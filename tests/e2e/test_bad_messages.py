@@ -138,7 +138,7 @@ def _device_without_tensor(model: onnx.ModelProto) -> None:
         (_repeat_attribute, "relu: attribute 'a' occurs twice"),
         (_sparse, "sp: a sparse index is outside"),
         (_sparse_constant, "const: a sparse index is outside"),
-        (_sparse_too_many, "sp: 2 sparse values do not go with indices"),
+        (_sparse_too_many, "sp: 2 sparse values, but indices"),
         (_sparse_too_large, "sp: .*too large to be made dense"),
         (_sparse_outside, "sp: .*external"),
         (_sparse_of_strings, "sp: sparse values have to be numbers"),

@@ -61,7 +61,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> Array:
         raise ModelError("sparse values have to be numbers, and indices int64", where=where, hint=_HINT)
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(shape))):
-        what = f"{values.size} sparse values have indices of shape {list(indices.shape)}"
+        what = f"{values.size} sparse values, but indices of shape {list(indices.shape)}"
         raise ModelError(what, where=where, hint=_HINT)
     # An index is the position of an element, or has one number per axis.
     columns = indices.T if indices.ndim == 2 else indices[None]
