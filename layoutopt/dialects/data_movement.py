@@ -1,4 +1,4 @@
-"""Adds Reshapes and Transposes to lowered graphs, each with the name of its input behind it."""
+"""Adds Reshapes and Transposes to lowered graphs, under names derived from those of their inputs."""
 
 from collections.abc import Sequence
 

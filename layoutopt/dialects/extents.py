@@ -91,7 +91,7 @@ class RuntimeExtents:
         if numbers.shape == (1,):
             return numbers
         (result,) = self._build.op(
-            "Gather", [numbers, self._build.constant(np.asarray([position], np.int64), "place")], [_ONE]
+            "Gather", [numbers, self._build.constant(np.asarray([position], np.int64), "index")], [_ONE]
         )
         return result
 

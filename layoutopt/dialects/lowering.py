@@ -159,7 +159,7 @@ class _Lowering:
             else:
                 rule.lower(op, builder)
         builder.prune()
-        if not self._alias(op, builder):
+        if not self._replace_by_input(op, builder):
             self.dialect.write(self.target, op, builder, outputs)
 
     def _lower_bodies(
@@ -194,7 +194,7 @@ class _Lowering:
             return Value(value.name, value.type)
         return Value(value.name, physical_type(logical, storage))
 
-    def _alias(self, op: Op, builder: OpBuilder) -> bool:
+    def _replace_by_input(self, op: Op, builder: OpBuilder) -> bool:
         """Replace the output of an op that was lowered to no op by its input, and return whether that was possible."""
         output = op.outputs[0]
         if builder.ops or output is None or self.source.is_output(output):

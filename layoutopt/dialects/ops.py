@@ -21,7 +21,7 @@ class Ops(Dialect):
     passes = (
         EqualizeMatmulRanks(),
         HoistFromQdqGroups(only_views=False),
-        SimplifyReshapes(past_elementwise=True),
+        SimplifyReshapes(moves_past_elementwise=True),
         *COMPACT,
     )
 

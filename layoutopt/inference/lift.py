@@ -70,7 +70,7 @@ def _infer(graph: Graph, names: DimNames) -> list[Repair]:
 def _runtime_loads(model: ir.Model) -> bool:
     """Whether ONNX Runtime loads a model as it was before any repair."""
     recorded = repairs_of(model)
-    return loads(to_bytes(model)) if recorded is None else recorded.confirm()
+    return loads(to_bytes(model)) if recorded is None else recorded.is_confirmed()
 
 
 def _strict_refusal(model: ir.Model, repair: Repair) -> ModelError:

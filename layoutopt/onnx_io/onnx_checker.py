@@ -55,11 +55,11 @@ def check_inference(proto: onnx.ModelProto) -> None:
     try:
         onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=False)
     except _ERRORS as error:
-        if not _in_composite(str(error), proto) and not _is_too_strict(str(error)):
+        if not _is_in_composite(str(error), proto) and not _is_too_strict(str(error)):
             raise model_error(error) from error
 
 
-def _in_composite(text: str, proto: onnx.ModelProto) -> bool:
+def _is_in_composite(text: str, proto: onnx.ModelProto) -> bool:
     """Whether an error is in the body that onnx defines for a composite operator."""
     chain = NODE.findall(text.split("\n")[0])
     if len(chain) < 2 or any(function.name == chain[0][0] for function in proto.functions):

@@ -107,7 +107,7 @@ class AxiswiseRule(LayoutRule):
     def physical_formats(self, op: Op) -> dict[Slot, Format]:
         """The projections of one order onto all operands.
 
-        A signature holds the canonical format wherever a projection is the same bytes for its shape. The order is that of the
+        A signature contains the canonical format if a projection is the same bytes for its shape. The order is that of the
         largest operand whose format is not canonical.
         """
         formats, axes = super().physical_formats(op), self.iteration_axes(op)

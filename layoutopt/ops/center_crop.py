@@ -48,7 +48,7 @@ class CenterCrop(AxiswiseRule):
             (extents,) = build.op("Concat", [extents, own], [both], {"axis": 0})
         sources = {positions(build.format(X), (axis,))[0]: index for index, axis in enumerate(cropped_axes)}
         indices = build.constant(
-            np.asarray([sources.get(at, len(cropped_axes) + at) for at in range(len(order))]), "places"
+            np.asarray([sources.get(at, len(cropped_axes) + at) for at in range(len(order))]), "indices"
         )
         (target_shape,) = build.op("Gather", [extents, indices], [TensorType(DType.INT64, (len(order),))])
         attributes = {name: value for name, value in op.attributes.items() if name != "axes"}

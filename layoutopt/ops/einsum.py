@@ -59,7 +59,7 @@ class Einsum(Contraction):
         return {slot: tuple(numbers[name] for name in term) for slot, term in zip((A, B, Y), terms, strict=True)}
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for every contraction, if the blocks of the operands divide each other and there are letters for all digits."""
+        """The signature of the contraction; Inapplicable if blocks of operands do not divide, or need more than 52 letters."""
         signature = super().complete(op, known)
         if isinstance(signature, Inapplicable) or is_canonical(signature):
             return signature

@@ -48,7 +48,7 @@ class Fill(AxiswiseRule):
             if isinstance(dim, int):
                 pieces.append(build.constant(number, "extent"))
             else:
-                pieces += build.op("Gather", [shape, build.constant(number, "place")], [TensorType(DType.INT64, (1,))])
+                pieces += build.op("Gather", [shape, build.constant(number, "index")], [TensorType(DType.INT64, (1,))])
         (physical,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
         (result,) = build.op(op.op_type, [physical], [type], op.attributes)
         build.set_output(0, result)

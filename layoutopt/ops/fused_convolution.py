@@ -30,7 +30,7 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
     padding = PaddingTransfer(Padding.ZERO, Padding.ZERO, None, "the activation of zero and the sum")
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for a convolution; a known format of the sum is that of y."""
+        """The signature of the convolution, with the format of y for the sum; a known format of the sum is that of y."""
         others = {slot: format for slot, format in known.items() if slot != _SUM}
         if _SUM in known:
             others.setdefault(Y, known[_SUM])

@@ -77,7 +77,7 @@ class ExportedGroupNormalization(GroupNormalizationRule):
     is_pseudo_op = True
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for the op of the standard domain, if the number of channels is known."""
+        """The axes of the op of the standard domain; Inapplicable if the number of channels is unknown."""
         if not isinstance(shape_of(op.inputs[0])[1], int):
             return Inapplicable("the number of channels is unknown")
         return super().axes(op)

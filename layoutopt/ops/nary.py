@@ -51,7 +51,7 @@ class Nary(Elementwise, BroadcastingOp, AffineOp):
     )
 
     def axes(self, op: Op) -> Axes | Inapplicable:
-        """As for element-wise ops. Ops before opset 7 that align their operands by attributes have no signature."""
+        """The axes of element-wise ops; Inapplicable before opset 7 if attributes align the operands."""
         if "axis" in op.attributes or "broadcast" in op.attributes:
             return Inapplicable("broadcasting by attributes")
         return super().axes(op)

@@ -51,7 +51,7 @@ class ShapeOp(LayoutRule, ShapeQuery):
             if isinstance(dim, int):
                 pieces.append(build.constant(np.asarray([dim], dtype=np.int64), "extent"))
                 continue
-            position = build.constant(np.asarray([positions[axis]], dtype=np.int64), "place")
+            position = build.constant(np.asarray([positions[axis]], dtype=np.int64), "index")
             pieces += build.op("Gather", [extents, position], [TensorType(DType.INT64, (1,))])
         whole = TensorType(DType.INT64, (len(pieces),))
         result = (

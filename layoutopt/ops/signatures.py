@@ -73,7 +73,7 @@ def physical_type(value: Value, storage: Storage | None) -> TensorType:
 def signature_of(op: Op, formats: OperandFormats) -> Signature | Inapplicable:
     """The signature with formats at some slots, the other operands canonical, if every format fits its tensor.
 
-    A format that is the same bytes as the canonical one for the shape at hand (NHWC where H and W are 1) becomes the
+    A format that is the same bytes as the canonical one for the shape of the value (NHWC where H and W are 1) becomes the
     canonical one.
     """
     formats = dict(formats)

@@ -14,7 +14,7 @@ import pytest
 from layoutopt import inference, onnx_io
 from layoutopt.extend import Node, type_function
 from layoutopt.formats import Extent, as_shape, is_unknown
-from layoutopt.inference import one_op
+from layoutopt.inference import op_inference
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import ArrayData, DType, TensorType
@@ -366,8 +366,8 @@ def test_a_second_inference_looks_only_at_what_has_changed(monkeypatch: pytest.M
     )
     _, graph = lifted(text)
     asked: list[str] = []
-    infer = one_op.infer_node
-    monkeypatch.setattr(one_op, "infer_node", lambda node: asked.append(node.op_type) or infer(node))
+    infer = op_inference.infer_node
+    monkeypatch.setattr(op_inference, "infer_node", lambda node: asked.append(node.op_type) or infer(node))
     inference.infer_again(graph)
     assert asked == []
     target = graph.new_value("known", TensorType(DType.INT64, (2,)), data=ArrayData(np.array([-1, 8])))

@@ -116,7 +116,7 @@ def _computed_sizes(op: Op, builder: OpBuilder, axes: tuple[int, ...]) -> Value:
     """The computed sizes of the given axes."""
     named = op.integers("axes", (0, 1, 2, 3))
     positions = np.asarray([named.index(axis) for axis in axes], dtype=np.int64)
-    sizes = [builder.declared_input(3), builder.constant(positions, "places")]
+    sizes = [builder.declared_input(3), builder.constant(positions, "indices")]
     (result,) = builder.op("Gather", sizes, [TensorType(DType.INT64, (len(axes),))])
     return result
 

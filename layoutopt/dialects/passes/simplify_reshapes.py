@@ -22,11 +22,11 @@ class SimplifyReshapes(Pass):
     """Bypass a Reshape that another one reads, and remove Reshapes to the same shape.
 
     Attributes:
-        past_elementwise: whether element-wise ops may be between two Reshapes. The element-wise ops then have the shape on the
+        moves_past_elementwise: whether element-wise ops may be between two Reshapes. These ops then have the shape on the
             other side of the first Reshape, which the blocked kernels of onnxruntime would have to change back.
     """
 
-    past_elementwise: bool = False
+    moves_past_elementwise: bool = False
 
     name = "simplify-reshapes"
     is_reason = False
@@ -36,7 +36,7 @@ class SimplifyReshapes(Pass):
         for op in graph.ops:
             if op.kind == "Transpose" and _moves_nothing(op):
                 _replace_by_reshape(graph, op)
-        for op in graph.ops if self.past_elementwise else ():
+        for op in graph.ops if self.moves_past_elementwise else ():
             if _is_fixed(op):
                 _move_behind_elementwise(graph, op)
         for op in graph.ops:

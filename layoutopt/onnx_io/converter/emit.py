@@ -16,7 +16,7 @@ from layoutopt.ir.types import DType, Op, Value
 from layoutopt.onnx_io.converter.constant import NodeData
 from layoutopt.onnx_io.converter.shared_constants import Sharing
 from layoutopt.onnx_io.converter.values import declare, set_type, source, tensor_of
-from layoutopt.onnx_io.converter.vocabulary import attribute_to_ir, graph_attributes, same_attribute
+from layoutopt.onnx_io.converter.vocabulary import attribute_to_ir, graph_attributes, is_same_attribute
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.sidecar import copy_sidecar
 
@@ -300,7 +300,7 @@ class _Emitter:
         schema = find_schema(op.op_type, op.domain, op.version)
         found = {
             name: known[name]
-            if name in known and same_attribute(known[name], value)
+            if name in known and is_same_attribute(known[name], value)
             else attribute_to_ir(name, value, schema)
             for name, value in op.attributes.items()
         }

@@ -18,7 +18,7 @@ class Sharing:
     """The constants that are written in another graph than their own.
 
     Attributes:
-        writers: for constants of bodies, the constant that is written in their place.
+        written_as: for constants of bodies, the constant that is written in their place.
         hoisted: constants of bodies that the main graph writes.
         common: the constants that replace others; they are initializers of the main graph.
     """

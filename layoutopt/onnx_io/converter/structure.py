@@ -79,7 +79,7 @@ class _Lifter:
             self._add(output)
         self._captures(lifting.captures)
         for position, node in enumerate(self._source):
-            if not self._constant(position, node):
+            if not self._set_constant(position, node):
                 self._op(position, node)
         self.graph.outputs = [self._find(output.name or "", "the graph's outputs") for output in self._source.outputs]
 
@@ -97,7 +97,7 @@ class _Lifter:
                 raise ModelError("initializer without data", where=name, hint=HINT)
             actual = self._names.type(ir.TensorType(tensor.dtype), tensor.shape)
             declared = self._names.type(value.type, value.shape)
-            if not _compatible(declared, actual):
+            if not _is_compatible(declared, actual):
                 raise ModelError(f"declared as {declared}, but its data is {actual}", where=name, hint=HINT)
             if name not in self._visible:
                 self._visible[name] = self.graph.add_value(Value(name, actual, data=tensor, origin=value))
@@ -109,7 +109,7 @@ class _Lifter:
             self.graph.inputs.append(formal)
             self._visible.setdefault(name, formal)
 
-    def _constant(self, position: int, node: ir.Node) -> bool:
+    def _set_constant(self, position: int, node: ir.Node) -> bool:
         """Set the elements of the output of a Constant node; returns whether the node was one."""
         tensor = constant_tensor(node)
         if tensor is None:
@@ -167,7 +167,7 @@ class _Lifter:
         return self._visible.setdefault(name, value)
 
 
-def _compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
+def _is_compatible(declared: TensorType | OpaqueType, actual: TensorType | OpaqueType) -> bool:
     """Whether a declared shape fits a tensor; a named dimension fits every size."""
     if not isinstance(declared, TensorType) or not isinstance(actual, TensorType):
         return True

@@ -108,7 +108,7 @@ def _attribute_type(value: int | float | str | tuple[Any, ...]) -> ir.AttributeT
     return ir.AttributeType[name + plural]
 
 
-def same_attribute(attr: ir.Attr, value: Attribute) -> bool:
+def is_same_attribute(attr: ir.Attr, value: Attribute) -> bool:
     """Whether an attribute has the value that it was lifted with."""
     lifted = attribute_from_ir(attr)
     if isinstance(lifted, Opaque) and isinstance(value, Opaque):

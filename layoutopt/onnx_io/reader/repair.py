@@ -50,7 +50,7 @@ class Repairs:
     found: list[Repair] = field(default_factory=list)
     _is_confirmed: bool | None = None
 
-    def confirm(self) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether ONNX Runtime loads the original model. The result is cached."""
         if self._is_confirmed is None:
             source = self.source

@@ -4,7 +4,7 @@ The ONNX standard forbids these faults, and ONNX Runtime loads and runs the mode
 kind of fault, changes the message to standard ONNX with the semantics that it has in ONNX Runtime, and yields a `Repair` for
 every change. Wrong declared shapes are repaired later, by `inference.declarations`, because inference detects them.
 
-A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.confirm`).
+A repair needs a confirmation: ONNX Runtime has to load the original model (`Repairs.is_confirmed`).
 """
 
 from collections import Counter
@@ -72,7 +72,7 @@ def _keep_last_opset_import(draft: Draft) -> Iterator[Repair]:
 
 
 def _drop_impossible_opset_imports(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime does not look at the version of a domain that no node uses."""
+    """ONNX Runtime does not check the version of a domain that no node uses."""
     used = {node.domain for node in nodes(draft.proto)} | {"", "ai.onnx"}
     newest = opsets_of_onnx()
     kept = []
@@ -120,7 +120,7 @@ def _drop_unnamed_initializers(draft: Draft) -> Iterator[Repair]:
 
 
 def _drop_broken_unused_functions(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime does not look into a function that nothing calls."""
+    """ONNX Runtime does not check a function that no node calls."""
     called = {(node.domain, node.op_type) for node in nodes(draft.proto)}
     kept = []
     for function in draft.proto.functions:
@@ -236,7 +236,7 @@ def _position(index: int, count: int) -> str:
 
 
 def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime does not look at the elements of an initializer that nothing reads."""
+    """ONNX Runtime does not check the elements of an initializer that no node reads."""
     for graph in graphs(draft.proto):
         broken = {}
         for tensor in graph.initializer:
@@ -263,7 +263,7 @@ def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
 
 def _zero_unused_defaults(graph: onnx.GraphProto, broken: Mapping[str, str]) -> Iterator[Repair]:
     """The broken default value of an input that nothing reads becomes zeros, so that the input stays optional."""
-    used = _names_read(graph, inputs=False) if broken else set()
+    used = _names_read(graph, includes_inputs=False) if broken else set()
     for tensor in graph.initializer:
         size = size_of(tensor) if tensor.name in broken and tensor.name not in used else 0
         if 0 < size <= _MAX_DEFAULT:
@@ -274,7 +274,7 @@ def _zero_unused_defaults(graph: onnx.GraphProto, broken: Mapping[str, str]) -> 
 
 
 def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime does not look at the elements of a Constant node that nothing reads."""
+    """ONNX Runtime does not check the elements of a Constant node whose output no node reads."""
     for graph in graphs(draft.proto):
         kept = []
         for node in graph.node:
@@ -298,9 +298,9 @@ def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
     return ""
 
 
-def _names_read(graph: onnx.GraphProto, *, inputs: bool = True) -> set[str]:
-    """The names that nodes and outputs of a graph and its subgraphs read; with `inputs`, also those of the graph's inputs."""
-    found = {info.name for info in graph.input} if inputs else set()
+def _names_read(graph: onnx.GraphProto, *, includes_inputs: bool = True) -> set[str]:
+    """The names that nodes and outputs of a graph and its subgraphs read; and of its inputs with `includes_inputs`."""
+    found = {info.name for info in graph.input} if includes_inputs else set()
     for each in nested([graph]):
         found.update(name for node in each.node for name in node.input)
         found.update(info.name for info in each.output)
@@ -319,7 +319,7 @@ def _clear_references(draft: Draft) -> Iterator[Repair]:
 
 
 def _keep_first_constant_value(draft: Draft) -> Iterator[Repair]:
-    """ONNX Runtime makes an initializer of a Constant node's first attribute and does not look at further ones."""
+    """ONNX Runtime converts a Constant node's first attribute to an initializer and ignores further ones."""
     for node in nodes(draft.proto):
         if node.op_type == "Constant" and len(node.attribute) > 1:
             yield Repair(display_name(node), "has several values", "the first one is used")

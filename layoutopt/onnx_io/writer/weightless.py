@@ -59,14 +59,14 @@ def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
     ONNX Runtime accepts them. Without the function, its calls are operators of a domain without schemas in onnx.
     """
     ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
-    kept = [function for function in proto.functions if not _differs(function, ours)]
+    kept = [function for function in proto.functions if not _has_other_semantics(function, ours)]
     if len(kept) < len(proto.functions):
         copies = [onnx.FunctionProto.FromString(function.SerializeToString()) for function in kept]
         del proto.functions[:]
         proto.functions.extend(copies)
 
 
-def _differs(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
+def _has_other_semantics(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
     theirs = opsets_of({opset.domain: opset.version for opset in function.opset_import})
     inner = (node for graph in nested(inner_graphs(function.node)) for node in graph.node)
     for node in (*function.node, *inner):

@@ -38,7 +38,7 @@ class IntegerConvolution(PadFoldingConvolution, QuantizedOp):
     per_channel: ClassVar[tuple[int, ...]]
 
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """As for any convolution, unless its image is channels-last already."""
+        """The signature of the convolution; Inapplicable if the image is channels-last already."""
         if op.integer("channels_last"):
             return Inapplicable("it is channels-last already")
         if not set(known) <= set(self.roles(op).values()):

@@ -131,7 +131,7 @@ class IntegerProduct(LayoutRule, QuantizedOp):
         return (Padding.ZERO if is_zero else Padding.ANY,)
 
     def lower(self, op: Op, build: Builder) -> None:
-        """The canonical product on padded matrices; operands with different padding are brought to the same extents."""
+        """The canonical product on padded matrices; operands with different padding are resized to equal extents."""
         y_type = padded_output(op)
         y_shape = shape_of(y_type)
         rows, columns = y_shape[-2:]

@@ -55,7 +55,7 @@ class AvoidPrepacking(Pass):
                 if value.data is None:
                     continue
                 ops = [use.op for use in each.uses(value)]
-                if each.is_output(value) or not all(_qualifies(op, value, context.sessions) for op in ops):
+                if each.is_output(value) or not all(_is_avoidable(op, value, context.sessions) for op in ops):
                     refused.add(value.data)
                 found.setdefault(value.data, []).extend((each, value, op) for op in ops)
         for data, readers in found.items():
@@ -69,7 +69,7 @@ def _factor(op: Op) -> Iterator[Value]:
         yield value
 
 
-def _qualifies(op: Op, value: Value, sessions: Sessions) -> bool:
+def _is_avoidable(op: Op, value: Value, sessions: Sessions) -> bool:
     """Whether an op is a product of a tensor of float32 with a constant of rank 2 that need not be prepacked."""
     x, shape = op.inputs[0], value.static_shape
     if op.kind not in ("MatMul", "Gemm") or op.inputs[1] is not value or x is None or x is value:
