@@ -86,7 +86,7 @@ class OnnxRuntime(Dialect):
         if write is not None and write(op, builder, self.arrays):
             return True
         rule = rule_of(op)
-        return rule is not None and rule.family == "write_elementwise" and write_elementwise(op, builder, self.arrays)
+        return rule is not None and rule.family == "elementwise" and write_elementwise(op, builder, self.arrays)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Write the recorded ops."""
