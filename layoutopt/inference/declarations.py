@@ -16,7 +16,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import OpaqueType, TensorType, Value
 from layoutopt.onnx_io.converter.values import drop_declared_shape
 from layoutopt.onnx_io.converter.vocabulary import DimNames
-from layoutopt.onnx_io.reader.lossless import are_contradictory
+from layoutopt.onnx_io.reader.lossless import contradict
 from layoutopt.onnx_io.reader.repair import Repair
 from layoutopt.onnx_io.schema import find_schema
 
@@ -188,9 +188,7 @@ def _without_schema(graph: Graph) -> Iterator[Value]:
 def _misdeclared_elements(declared: Mapping[Value, Type]) -> dict[Value, OpaqueType]:
     """The declared types of sequences and optional values whose elements have other inferred shapes."""
     opaque = {value: type for value, type in declared.items() if isinstance(type, OpaqueType)}
-    return {
-        value: type for value, type in opaque.items() if are_contradictory(type_proto(type), type_proto(value.type))
-    }
+    return {value: type for value, type in opaque.items() if contradict(type_proto(type), type_proto(value.type))}
 
 
 def _fault(value: Value, declared: Type) -> str:

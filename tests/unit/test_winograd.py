@@ -349,7 +349,7 @@ def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int],
 def test_every_tiling_has_fewer_products() -> None:
     for rows, columns in product(range(2, 12), range(2, 12)):
         for tiles in tilings(_site_of(BLOCK, BLOCK, rows, columns)):
-            assert all(each.rest.output * each.outputs < each.axis.output + each.outputs for each in tiles)
+            assert all(each.product_axis.output * each.outputs < each.axis.output + each.outputs for each in tiles)
 
 
 @needs_blocks

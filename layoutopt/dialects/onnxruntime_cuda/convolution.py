@@ -20,8 +20,8 @@ NHWC_CONV = "NhwcConv"
 _W = Slot("in", 1)
 
 
-def convolution(op: Op, builder: OpBuilder) -> bool:
-    """Convolutions of images (N, H, W, C) with constant filters (O, H, W, I), in float32 and float16."""
+def write_convolution(op: Op, builder: OpBuilder) -> bool:
+    """Record a convolution of images (N, H, W, C) with constant filters (O, H, W, I), in float32 or float16."""
     x, w, y = op.inputs[0], op.inputs[1], op.outputs[0]
     if x is None or w is None or y is None or not w.is_constant or x.dtype not in DTYPES or x.rank != 4:
         return False
@@ -29,8 +29,8 @@ def convolution(op: Op, builder: OpBuilder) -> bool:
         is_channels_last(builder, slot, value) for slot, value in ((X, x), (_W, w), (Y, y))
     ):
         return False
-    bias = builder.raw(2) if len(op.inputs) > 2 else None
-    inputs = [image(builder, x), builder.constant_in(w, channels_last(4)), *([bias] if bias is not None else [])]
+    bias = builder.declared_input(2) if len(op.inputs) > 2 else None
+    inputs = [image(builder, x), builder.packed_constant(w, channels_last(4)), *([bias] if bias is not None else [])]
     # Without the attribute, onnxruntime 1.32 infers shapes as for filters (O, I, H, W).
     attributes = {**op.attributes, "kernel_shape": w.static_shape[2:]}
     (result,) = builder.op(NHWC_CONV, inputs, [image_type(y)], attributes, DOMAIN)
@@ -38,4 +38,4 @@ def convolution(op: Op, builder: OpBuilder) -> bool:
     return True
 
 
-__all__ = ["NHWC_CONV", "convolution"]
+__all__ = ["NHWC_CONV", "write_convolution"]

@@ -1,4 +1,4 @@
-"""Fuses into onnxruntime's group normalisation what its kernels can do as well: add a residual, apply SiLU.
+"""Fuses residuals and SiLU into onnxruntime's group normalisation.
 
 before: s = Add(x, residual)    y = GroupNorm(s)    y * Sigmoid(y)
 after:  SkipGroupNorm(x, residual) -> (the result, s)        s is an output if other ops read it
@@ -18,13 +18,13 @@ _SILU = ("Swish", "com.microsoft::QuickGelu")  # x * Sigmoid(alpha * x)
 
 @dataclass(frozen=True, slots=True)
 class FuseIntoGroupNorms(Pass):
-    """Fuse residuals and SiLU into the group normalisation before or behind them."""
+    """Fuse residuals and SiLU into the group normalisation behind or before them."""
 
     name = "fuse-into-group-norms"
     is_reason = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """In topological order; the activation does not depend on the residual."""
+        """Visit the group normalisations in topological order."""
         for op in graph.ops:
             if op.kind == f"{DOMAIN}::{GROUP_NORM}" and op.integer("channels_last", 1):
                 _fuse_activation(graph, op)
@@ -41,7 +41,7 @@ def _fuse_activation(graph: Graph, norm: Op) -> None:
 
 
 def _silu(graph: Graph, y: Value) -> Value | None:
-    """y * Sigmoid(y), if nothing else reads y."""
+    """The output of the ops that compute y * Sigmoid(y); None if there are none, or if y has other readers."""
     readers = [use.op for use in graph.uses(y)]
     if len(readers) == 1 and readers[0].kind in _SILU:
         default = 1.0 if readers[0].kind == _SILU[0] else 1.702

@@ -19,8 +19,8 @@ _CHANNELS_OF_A_THREAD = 2
 _CHANNELS_OF_A_BLOCK = 512
 
 
-def group_normalization(op: Op, builder: OpBuilder) -> bool:
-    """Normalisations of images (N, H, W, C), of signals and of volumes in float32 and float16, for groups of the kernel."""
+def write_group_normalization(op: Op, builder: OpBuilder) -> bool:
+    """Record a normalisation of images (N, H, W, C), signals or volumes in float32 or float16, if the kernel has the groups."""
     x, y, groups = op.inputs[0], op.outputs[0], op.integer("num_groups")
     if x is None or y is None or x.shape is None or x.dtype not in DTYPES:
         return False
@@ -49,15 +49,15 @@ def has_kernel(channels: int, groups: int) -> bool:
 
 
 def _parameter(op: Op, builder: OpBuilder, index: int, channels: int) -> Value | None:
-    """Scale or bias, input `index`, in float32; None if it has no number per channel, as before opset 21."""
+    """Scale or bias, input `index`, in float32; None if it does not have one number per channel, as before opset 21."""
     numbers = op.constant(index)
     if numbers is not None:
         return builder.constant(numbers.astype(np.float32), "channels") if numbers.shape == (channels,) else None
-    value = builder.raw(index)
+    value = builder.declared_input(index)
     if value is None or value.shape != (channels,) or value.dtype is DType.FLOAT32:
         return value if value is not None and value.shape == (channels,) else None
-    (wide,) = builder.op("Cast", [value], [TensorType(DType.FLOAT32, (channels,))], {"to": code_of(DType.FLOAT32)})
-    return wide
+    (converted,) = builder.op("Cast", [value], [TensorType(DType.FLOAT32, (channels,))], {"to": code_of(DType.FLOAT32)})
+    return converted
 
 
-__all__ = ["GROUP_NORM", "group_normalization", "has_kernel"]
+__all__ = ["GROUP_NORM", "has_kernel", "write_group_normalization"]

@@ -9,12 +9,12 @@ DTYPES = (DType.FLOAT32, DType.FLOAT16)
 
 
 def channels_last(rank: int) -> Format:
-    """The format of a tensor with axis 1 behind all others: NHWC for four axes."""
+    """The format with axis 1 innermost: NHWC for four axes."""
     return Format.plain((0, *range(2, rank), 1))
 
 
 def is_channels_last(builder: OpBuilder, slot: Slot, value: Value) -> bool:
-    """Whether an operand has the bytes of that format: a filter of one pixel has them in (O, I, H, W), too."""
+    """Whether an operand has the same bytes as in that format, as a filter of one pixel in (O, I, H, W) has."""
     shape = value.shape
     return shape is not None and len(shape) > 1 and builder.format(slot).same_bytes(channels_last(len(shape)), shape)
 
@@ -32,7 +32,7 @@ def image_shape(value: Value) -> Shape:
 
 def image(builder: OpBuilder, value: Value) -> Value:
     """The first input as an array (N, H, W, C); `value` is the input in the planned graph."""
-    array = builder.raw(0)
+    array = builder.declared_input(0)
     assert array is not None
     return builder.reshape(array, image_shape(value))
 

@@ -83,15 +83,15 @@ def _check_graph(graph: onnx.GraphProto) -> None:
             raise ModelError("maps in subgraphs are not supported", where=info.name, hint="move it to the main graph")
     declared = {info.name: info.type for info in graph.input}
     for info in (*graph.output, *graph.value_info):
-        if info.name in declared and are_contradictory(declared[info.name], info.type):
+        if info.name in declared and contradict(declared[info.name], info.type):
             raise ModelError("is declared twice, as different types", where=info.name, hint=_HINT)
 
 
-def are_contradictory(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
+def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
     """Whether two declared types, each possibly partial, cannot both hold for one value."""
     kinds = {each.WhichOneof("value") for each in (one, other)}
     for kind in kinds & {"sequence_type", "optional_type"} if len(kinds) == 1 else ():
-        return are_contradictory(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
+        return contradict(getattr(one, kind).elem_type, getattr(other, kind).elem_type)
     if kinds - {None} != {"tensor_type"}:
         return len(kinds - {None}) > 1
     first, second = one.tensor_type, other.tensor_type

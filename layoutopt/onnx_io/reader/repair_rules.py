@@ -20,7 +20,7 @@ from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.reader.external import DataFolder
 from layoutopt.onnx_io.reader.lossless import (
     MIN_IR_VERSION,
-    are_contradictory,
+    contradict,
     display_name,
     graphs,
     inner_graphs,
@@ -221,7 +221,7 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
         graph.initializer[-1].name = name
         type = _type_of(graph.initializer[-1])
         for info in graph.input:
-            if info.name == name and are_contradictory(info.type, type):
+            if info.name == name and contradict(info.type, type):
                 yield Repair(name, "is declared in another shape than its default value", "the default value's is used")
                 info.type.CopyFrom(type)
     if len(kept) < len(graph.node):
@@ -299,7 +299,7 @@ def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
 
 
 def _names_read(graph: onnx.GraphProto, *, includes_inputs: bool = True) -> set[str]:
-    """The names that nodes and outputs of a graph and its subgraphs read; and of its inputs with `includes_inputs`."""
+    """The names that nodes and outputs of a graph and its subgraphs read, and with `includes_inputs` those of its inputs."""
     found = {info.name for info in graph.input} if includes_inputs else set()
     for each in nested([graph]):
         found.update(name for node in each.node for name in node.input)
@@ -336,7 +336,7 @@ def _drop_contradicting_declarations(draft: Draft) -> Iterator[Repair]:
             types.setdefault(info.name, onnx.TypeProto.FromString(info.type.SerializeToString()))
         defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
         for info in (*graph.output, *(info for info in graph.value_info if info.name in defined)):
-            if are_contradictory(types[info.name], info.type):
+            if contradict(types[info.name], info.type):
                 wrong.add(info.name)
                 yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
         for info in graph.output:
