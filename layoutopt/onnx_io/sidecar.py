@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from layoutopt.onnx_io.repeated_fields import keep_messages
+
 _TYPE = "layoutopt.type"  # key in the meta of a value: its type as in the message
 _TRAINING = "layoutopt.training"  # key in the meta of the main graph
 
@@ -29,11 +31,7 @@ class Sidecar:
             if has_map(info.type):
                 self.types[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
                 info.ClearField("type")
-        kept = [info for info in graph.value_info if not has_map(info.type)]
-        if len(kept) < len(graph.value_info):
-            copies = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
-            del graph.value_info[:]
-            graph.value_info.extend(copies)
+        keep_messages(graph.value_info, [info for info in graph.value_info if not has_map(info.type)])
         self.training = [onnx.TrainingInfoProto.FromString(each.SerializeToString()) for each in proto.training_info]
         proto.ClearField("training_info")
 

@@ -31,6 +31,7 @@ from layoutopt.onnx_io.reader.repair import Draft, Repair
 from layoutopt.onnx_io.reader.sparse import check_sparse
 from layoutopt.onnx_io.reader.tensor_rules import clear_other_data_fields, clear_segments, repair_external_data
 from layoutopt.onnx_io.reader.tensors import check_tensor, size_of
+from layoutopt.onnx_io.repeated_fields import keep_messages
 from layoutopt.onnx_io.schema import find_schema, opsets_of, opsets_of_onnx
 from layoutopt.runtime.duplicate_definitions import used_definition
 
@@ -81,10 +82,8 @@ def _drop_impossible_opset_imports(draft: Draft) -> Iterator[Repair]:
             fault = f"opset {opset.version} of {opset.domain} cannot exist"
             yield Repair("model", fault, "the import is dropped, as no node uses it")
         else:
-            kept.append(onnx.OperatorSetIdProto.FromString(opset.SerializeToString()))
-    if len(kept) < len(draft.proto.opset_import):
-        del draft.proto.opset_import[:]
-        draft.proto.opset_import.extend(kept)
+            kept.append(opset)
+    keep_messages(draft.proto.opset_import, kept)
 
 
 def _drop_undefined_fields(draft: Draft) -> Iterator[Repair]:
@@ -130,8 +129,7 @@ def _drop_broken_unused_functions(draft: Draft) -> Iterator[Repair]:
             kept.append(function)
         else:
             yield Repair(name, f"calls {unknown}, which does not exist", "the function is dropped, as nothing calls it")
-    if len(kept) < len(draft.proto.functions):
-        _replace(draft.proto.functions, kept)
+    keep_messages(draft.proto.functions, kept)
 
 
 def _unknown_operator(function: onnx.FunctionProto) -> str | None:
@@ -163,9 +161,8 @@ def _keep_one_definition(draft: Draft) -> Iterator[Repair]:
                 used = used_definition(_size_of_definition(found[0]), len(found), has_constant=has_constant)
                 dropped |= {id(each) for number, each in enumerate(found) if number != used}
                 yield _several_definitions(name, found, used)
-        if dropped:
-            _replace(graph.initializer, [each for each in graph.initializer if id(each) not in dropped])
-            _replace(graph.node, [each for each in graph.node if id(each) not in dropped])
+        keep_messages(graph.initializer, [each for each in graph.initializer if id(each) not in dropped])
+        keep_messages(graph.node, [each for each in graph.node if id(each) not in dropped])
 
 
 def _size_of_definition(definition: onnx.TensorProto | onnx.NodeProto) -> int:
@@ -224,8 +221,7 @@ def _constants_of_inputs_to_defaults(draft: Draft) -> Iterator[Repair]:
             if info.name == name and contradict(info.type, type):
                 yield Repair(name, "is declared in another shape than its default value", "the default value's is used")
                 info.type.CopyFrom(type)
-    if len(kept) < len(graph.node):
-        _replace(graph.node, kept)
+    keep_messages(graph.node, kept)
 
 
 _NUMBERS = {2: "two", 3: "three"}
@@ -254,11 +250,9 @@ def _drop_broken_unused_initializers(draft: Draft) -> Iterator[Repair]:
         yield from _zero_unused_defaults(graph, {name: what for name, what in broken.items() if name in read})
         for name, what in unused.items():
             yield Repair(name, what, "the initializer is dropped, as nothing reads it")
-        if unused:
-            _drop(graph.initializer, unused)
-            _replace(
-                graph.sparse_initializer, [each for each in graph.sparse_initializer if each.values.name not in unused]
-            )
+        _drop(graph.initializer, unused)
+        kept = [each for each in graph.sparse_initializer if each.values.name not in unused]
+        keep_messages(graph.sparse_initializer, kept)
 
 
 def _zero_unused_defaults(graph: onnx.GraphProto, broken: Mapping[str, str]) -> Iterator[Repair]:
@@ -283,8 +277,7 @@ def _drop_broken_unused_constants(draft: Draft) -> Iterator[Repair]:
                 yield Repair(display_name(node), fault, "the node is dropped, as nothing reads it")
             else:
                 kept.append(node)
-        if len(kept) < len(graph.node):
-            _replace(graph.node, kept)
+        keep_messages(graph.node, kept)
 
 
 def _broken_constant(node: onnx.NodeProto, folder: DataFolder) -> str:
@@ -364,19 +357,12 @@ def _keep_one(messages: Any, key: str, chosen: Mapping[str, int] = MappingProxyT
     found: dict[str, list[Any]] = {}
     for each in messages:
         found.setdefault(getattr(each, key), []).append(each)
-    _replace(messages, [group[chosen.get(name, -1)] for name, group in found.items()])
+    keep_messages(messages, [group[chosen.get(name, -1)] for name, group in found.items()])
 
 
 def _drop(messages: Any, names: Collection[str]) -> None:
     """Drop the messages that have one of some names."""
-    _replace(messages, [each for each in messages if each.name not in names])
-
-
-def _replace(messages: Any, kept: list[Any]) -> None:
-    """Set a repeated field to a subset of its messages."""
-    copies = [type(each).FromString(each.SerializeToString()) for each in kept]
-    del messages[:]
-    messages.extend(copies)
+    keep_messages(messages, [each for each in messages if each.name not in names])
 
 
 RepairRule: TypeAlias = Callable[[Draft], Iterator[Repair]]

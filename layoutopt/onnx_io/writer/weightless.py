@@ -14,6 +14,7 @@ import onnx_ir as ir
 from layoutopt.onnx_io.converter.constant import constant_tensor
 from layoutopt.onnx_io.converter.inline_limits import large_calls
 from layoutopt.onnx_io.reader.lossless import display_name, graphs, inner_graphs, nested, nodes
+from layoutopt.onnx_io.repeated_fields import keep_messages
 from layoutopt.onnx_io.schema import find_schema, is_onnxruntime_op, opsets_of
 from layoutopt.onnx_io.sidecar import write_map_types
 from layoutopt.onnx_io.writer.serialize import embedded
@@ -60,10 +61,7 @@ def drop_functions_of_other_opsets(proto: onnx.ModelProto) -> None:
     """
     ours = opsets_of({opset.domain: opset.version for opset in proto.opset_import})
     kept = [function for function in proto.functions if not _has_other_semantics(function, ours)]
-    if len(kept) < len(proto.functions):
-        copies = [onnx.FunctionProto.FromString(function.SerializeToString()) for function in kept]
-        del proto.functions[:]
-        proto.functions.extend(copies)
+    keep_messages(proto.functions, kept)
 
 
 def _has_other_semantics(function: onnx.FunctionProto, ours: Mapping[str, int]) -> bool:
@@ -121,10 +119,7 @@ def _hoist(proto: onnx.ModelProto, small: int) -> None:
                 proto.graph.input.append(info)
             else:
                 kept.append(tensor)
-        if len(kept) < len(graph.initializer):
-            copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
-            del graph.initializer[:]
-            graph.initializer.extend(copies)
+        keep_messages(graph.initializer, kept)
 
 
 def _names(graph: onnx.GraphProto) -> list[str]:
