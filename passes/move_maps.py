@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Value
-from layoutopt.ops import LinearMap, rule_of, sum_op
+from layoutopt.ops import LinearMap, add_sum, rule_of
 from layoutopt.ops.interfaces.concatenation import ConcatenationOp
 from layoutopt.ops.interfaces.linear_map import linear_map_of, mapped_axis_of
 from layoutopt.ops.interfaces.resampling import averaged_axes_of
@@ -131,12 +131,9 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
         assert part is not None, "some pieces of a map are a map"
         # Last, because the kernel of this map may add the sum of the other maps to its result.
         summands.append(part)
-    total, version = summands[0], graph.opsets.get("", 0)
+    total = summands[0]
     for each in summands[1:]:
-        assert y.shape is not None
-        result = graph.new_value(f"{y.name}__sum", y.type)
-        graph.add_op(sum_op(total, each, result, version), op)
-        total = result
+        total = add_sum(graph, total, each, y.type, f"{y.name}__sum", op)
     graph.replace_value(y, total)
     return ""
 

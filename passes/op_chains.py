@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, TensorType, Value
-from layoutopt.ops import LinearMap, View, estimated_extent, rounded, rule_of, sum_op
+from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, rounded, rule_of
 from layoutopt.ops.interfaces.linear_map import with_linear_map
 from layoutopt.ops.interfaces.resampling import averaged_axes_of, shape_edits_of
 
@@ -127,9 +127,8 @@ def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -
     pairs = zip(known, elements, strict=True)
     differences = [new - now if isinstance(now, int) and isinstance(new, int) else 0 for now, new in pairs]
     change = graph.new_constant(np.asarray(differences, old.dtype.numpy), f"{old.name}__change")
-    result = graph.new_value(f"{old.name}__moved", old.type)
+    result = add_sum(graph, old, change, old.type, f"{old.name}__moved", op)
     result.elements = elements
-    graph.add_op(sum_op(old, change, result, op.version), op)
     return result
 
 

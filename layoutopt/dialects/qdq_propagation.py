@@ -13,6 +13,7 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import View, is_dequantizer, rule_of
+from layoutopt.ops.quantization.qdq_ops import is_per_tensor
 
 _COPIED_SINCE = 21
 _PROPAGATED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
@@ -39,14 +40,8 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
 def _is_copied(dequantizer: Op) -> bool:
     """Whether onnxruntime copies a DequantizeLinear wrongly: per tensor, of int8, with a zero point."""
     x, scale, zero = (*dequantizer.inputs, None)[:3]
-    is_per_tensor = scale is not None and zero is not None and scale.shape in ((), (1,))
-    return (
-        not dequantizer.domain
-        and dequantizer.version >= _COPIED_SINCE
-        and is_per_tensor
-        and x is not None
-        and x.dtype is DType.INT8
-    )
+    is_int8 = x is not None and x.dtype is DType.INT8 and zero is not None
+    return not dequantizer.domain and dequantizer.version >= _COPIED_SINCE and is_int8 and is_per_tensor(scale)
 
 
 __all__ = ["stop_qdq_propagation"]

@@ -45,7 +45,7 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
 from layoutopt.ops.base import Builder, LayoutRule, register, rule_of, rules
 from layoutopt.ops.copying import is_copy, is_type_conversion
 from layoutopt.ops.interfaces.affine import Affine, Side, rounded
-from layoutopt.ops.interfaces.linear_map import LinearMap, sum_op
+from layoutopt.ops.interfaces.linear_map import LinearMap, add_sum
 from layoutopt.ops.interfaces.numerics import discontinuous_inputs
 from layoutopt.ops.ops_without_rule import OPS_WITHOUT_RULE
 from layoutopt.ops.padding_state import has_padding, with_padding_states, zero_padding_signature
@@ -89,6 +89,7 @@ __all__ = [
     "View",
     "X",
     "Y",
+    "add_sum",
     "canonical_signature",
     "canonical_storage",
     "discontinuous_inputs",
@@ -112,7 +113,6 @@ __all__ = [
     "rule_of",
     "rules",
     "signature_of",
-    "sum_op",
     "unresolved",
     "untransposable_reason",
     "with_padding_states",

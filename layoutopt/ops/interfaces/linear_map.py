@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.ir.types import Array, Op, Value
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Array, Op, OpaqueType, TensorType, Value
 from layoutopt.ops.base import rule_of
 
 
@@ -84,6 +85,6 @@ def with_linear_map(op: Op, map: LinearMap) -> dict[int, Array] | None:
     return rule.with_linear_map(op, map) if isinstance(rule, LinearMapOp) else None
 
 
-def sum_op(one: Value, other: Value, result: Value, version: int) -> Op:
-    """A new Add of two tensors of one shape."""
-    return Op("Add", (one, other), (result,), version=version, name=result.name)
+def add_sum(graph: Graph, one: Value, other: Value, type: TensorType | OpaqueType, stem: str, near: Op) -> Value:
+    """Add an Add of two tensors of one shape right behind the op `near`; returns its output."""
+    return graph.new_result("Add", (one, other), type, stem, near)

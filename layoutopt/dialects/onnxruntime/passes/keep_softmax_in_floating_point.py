@@ -15,6 +15,7 @@ from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, TensorType
 from layoutopt.ops.quantization.qdq_group import is_dequantizer, is_quantizer
+from layoutopt.ops.quantization.qdq_ops import is_per_tensor
 from layoutopt.passes.base import Pass, PassContext
 
 _SMALLEST = 1 << 12
@@ -45,7 +46,7 @@ def _rewrite(graph: Graph, softmax: Op) -> None:
         return
     quantizer = graph.only_reader(y)
     p = quantizer.outputs[0] if quantizer is not None and is_quantizer(quantizer) else None
-    if quantizer is None or p is None or p.dtype is None or _is_per_axis(quantizer):
+    if quantizer is None or p is None or p.dtype is None or not is_per_tensor(quantizer.inputs[1]):
         return
     matrix, attributes = TensorType(DType.FLOAT32, (prod(shape[:-1]), shape[-1])), {"axis": len(shape) - 1}
     flat = graph.new_result("Flatten", (x,), matrix, f"{y.name}/operand", softmax, attributes=attributes)
@@ -54,9 +55,3 @@ def _rewrite(graph: Graph, softmax: Op) -> None:
     integers = graph.new_value(f"{p.name}/matrix", TensorType(p.dtype, matrix.shape))
     graph.add_copy(quantizer, (integers,), (result, *quantizer.inputs[1:]), name=quantizer.name)
     graph.replace_value(p, add_reshape(graph, integers, shape, softmax))
-
-
-def _is_per_axis(quantizer: Op) -> bool:
-    """Whether the scale of a QuantizeLinear is not one number."""
-    scale = quantizer.inputs[1]
-    return scale is None or scale.shape not in ((), (1,))
