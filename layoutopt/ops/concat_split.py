@@ -54,9 +54,8 @@ class ConcatOrSplit(OneAxis):
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
         """The reason why the concatenated axis cannot be blocked: a piece other than the last does not fill its blocks."""
-        return (
-            misalignment(extents_along(self.pieces(op), axis), block_of(order, axis)) if axis == self.axis(op) else ""
-        )
+        is_along = axis == self.axis(op)
+        return misalignment(extents_along(self.pieces(op), axis), block_of(order, axis)) if is_along else ""
 
     @override
     def operand_classes(self, op: Op) -> Mapping[Slot, Hashable]:
@@ -65,15 +64,13 @@ class ConcatOrSplit(OneAxis):
     def lower(self, op: Op, build: Builder) -> None:
         """The same op along the outermost part of the axis."""
         position = outermost_position(build.format(op.slots()[0]), self.axis(op))
-        inputs, attributes = self.physical_operands(op, build, position)
+        inputs, attributes = self.physical_inputs(op, build, position)
         types = [build.output_type(index) for index in range(len(op.outputs))]
         indices = [index for index, value in enumerate(op.outputs) if value is not None]
         for index, result in zip(indices, build.op(op.op_type, inputs, types, attributes), strict=True):
             build.set_output(index, result)
 
-    def physical_operands(
-        self, op: Op, build: Builder, position: int
-    ) -> tuple[list[Value | None], dict[str, Attribute]]:
+    def physical_inputs(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
         """Inputs and attributes of the op along physical axis `position`."""
         return [build.input(index) for index in range(len(op.inputs))], {**op.attributes, "axis": position}
 
@@ -128,11 +125,9 @@ class Split(ConcatOrSplit):
         states = super().transfer_padding(op, signature, inputs)
         return None if states is None else states * len(op.outputs)
 
-    def physical_operands(
-        self, op: Op, build: Builder, position: int
-    ) -> tuple[list[Value | None], dict[str, Attribute]]:
+    def physical_inputs(self, op: Op, build: Builder, position: int) -> tuple[list[Value | None], dict[str, Attribute]]:
         """Inputs and attributes of the op along physical axis `position`, with lengths in blocks."""
-        inputs, attributes = super().physical_operands(op, build, position)
+        inputs, attributes = super().physical_inputs(op, build, position)
         block = build.format(X).block(self.axis(op))
         if block == 1:
             return inputs, attributes

@@ -9,24 +9,12 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Op, Padding, Signature, Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import LayoutRule
-from layoutopt.ops.interfaces.contraction_modes import (
-    A,
-    AxisKind,
-    B,
-    ContractionModes,
-    ContractionOp,
-    kind_of,
-    modes_of,
-)
+from layoutopt.ops.interfaces.contraction_modes import A, B, ContractionModes, ContractionOp, kind_of, modes_of
 from layoutopt.ops.padding_state import padded_axes_of
 from layoutopt.ops.padding_transfer import PaddingTransfer
 from layoutopt.ops.signatures import Inapplicable, OperandFormats, Y, format_text, signature_of
 
-_MATRICES: dict[Slot, tuple[AxisKind, AxisKind]] = {
-    A: ("rows", "summed"),
-    B: ("summed", "columns"),
-    Y: ("rows", "columns"),
-}
+_KINDS = {A: ("rows", "summed"), B: ("summed", "columns"), Y: ("rows", "columns")}
 
 
 class Contraction(LayoutRule, ContractionOp):
@@ -63,16 +51,13 @@ class Contraction(LayoutRule, ContractionOp):
         matrix = self._matrix(op, axes, shapes)
         if matrix is not None:
             data = A if matrix == B else B
-            source = next((slot for slot in (data, Y) if slot in known), None)
-            if (
-                source is not None
-                and known[source].fits(shapes[source])
-                and not known[source].has_padding(shapes[source])
-            ):
+            source = next((slot for slot in (data, Y) if slot in known), data)
+            format, shape = known.get(source), shapes[source]
+            if format is not None and format.fits(shape) and not format.has_padding(shape):
                 constant = op.inputs[matrix.index]
                 slots = (data, Y, matrix) if constant is not None and constant.is_constant else (data, Y)
                 others = [slot for slot in slots if slot not in known]
-                formats |= {slot: aligned_format(known[source], source, slot, axes, shapes[slot]) for slot in others}
+                formats |= {slot: aligned_format(format, source, slot, axes, shapes[slot]) for slot in others}
         signature = signature_of(op, formats)
         if isinstance(signature, Inapplicable):
             return signature
@@ -110,7 +95,7 @@ class Contraction(LayoutRule, ContractionOp):
         if isinstance(axes, Inapplicable) or len(axes[slot]) < 2:
             return None
         kinds = [kind_of(axes, axis) for axis in axes[slot][-2:]]
-        matrix = list(_MATRICES[slot])
+        matrix = list(_KINDS[slot])
         return kinds == matrix[::-1] if kinds in (matrix, matrix[::-1]) else None
 
     def modes(self, op: Op, formats: OperandFormats) -> ContractionModes | None:

@@ -19,8 +19,8 @@ from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_lette
 from layoutopt.ops.interfaces.channel_permutation import (
     Channels,
     PermutableChannels,
-    with_channel_permutation,
-    without_channel_permutation,
+    with_permutation,
+    without_permutation,
 )
 from layoutopt.ops.operands import padded_output, present, shape_of
 from layoutopt.ops.padding_state import has_padding
@@ -127,13 +127,13 @@ class Convolution(LayoutRule, PermutableChannels, AxisLetters):
         """Channels of x or y in the order of one operand, with the filter permuted the same way."""
         kept = {X, Y, *(each for group in self.channels(op) for each, _ in group)}
         known = {each: own for each, own in base.items() if each in kept}
-        found = (with_channel_permutation(op, known, slot, format, group) for group in self.channels(op))
+        found = (with_permutation(op, known, slot, format, group) for group in self.channels(op))
         return next((each for each in found if each is not None), None)
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         for group in self.channels(op):
-            formats = without_channel_permutation(op, formats, group)
+            formats = without_permutation(op, formats, group)
         return formats
 
     def variant(self, op: Op) -> str:

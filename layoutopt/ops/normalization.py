@@ -16,7 +16,7 @@ from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
 from layoutopt.ops.direct_lowering import lower_directly
 from layoutopt.ops.interfaces.affine import Affine, AffineFolding, AffineOp, Side, float_constant
-from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
+from layoutopt.ops.interfaces.channel_permutation import without_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.operands import chosen_signature, rank_of
 from layoutopt.ops.padding_state import has_padding, padded_axes_of
@@ -51,7 +51,7 @@ class ChannelNormalization(SpatialRule, KernelFormats, AffineOp, AffineFolding):
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         numbers = [(Slot("in", index), 0) for index in range(1, len(op.inputs))]
-        return without_channel_permutation(op, formats, [(X, 1), (Y, 1), *numbers])
+        return without_permutation(op, formats, [(X, 1), (Y, 1), *numbers])
 
     def affine(self, op: Op) -> Affine | None:
         """BatchNormalization with constant statistics: (x - mean) / sqrt(var + epsilon) * scale + bias."""

@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Slot
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import register
 from layoutopt.ops.interfaces.axis_letters import AxisLetters, feature_map_letters
-from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
+from layoutopt.ops.interfaces.channel_permutation import without_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.operands import rank_of
@@ -47,7 +47,7 @@ class WindowRule(SpatialRule, KernelFormats, AveragingOp):
 
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        return without_channel_permutation(op, formats, [(X, 1), (Y, 1)])
+        return without_permutation(op, formats, [(X, 1), (Y, 1)])
 
     @override
     def padding_of(self, kind: str) -> PaddingTransfer:

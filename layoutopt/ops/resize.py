@@ -10,7 +10,7 @@ from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import DType, Op, Padding, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder
 from layoutopt.ops.base import Builder, register
-from layoutopt.ops.interfaces.channel_permutation import without_channel_permutation
+from layoutopt.ops.interfaces.channel_permutation import without_permutation
 from layoutopt.ops.interfaces.kernel_formats import KernelFormats
 from layoutopt.ops.interfaces.resampling import AveragingOp
 from layoutopt.ops.operands import padded_output, rank_of, shape_of
@@ -77,11 +77,7 @@ class Resize(AxiswiseRule, KernelFormats, AveragingOp):
     @override
     def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
         x = op.inputs[0]
-        return (
-            without_channel_permutation(op, formats, [(X, 1), (Y, 1)])
-            if x is not None and (x.rank or 0) > 2
-            else formats
-        )
+        return without_permutation(op, formats, [(X, 1), (Y, 1)]) if x is not None and (x.rank or 0) > 2 else formats
 
     @override
     def axes(self, op: Op) -> Axes | Inapplicable:

@@ -5,11 +5,7 @@ import onnx_ir as ir
 from layoutopt.onnx_io.onnx_checker import check_inference, check_structure
 from layoutopt.onnx_io.reader.lossless import graphs
 from layoutopt.onnx_io.writer.serialize import to_proto, weight_bytes
-from layoutopt.onnx_io.writer.weightless import (
-    drop_functions_of_other_opsets,
-    move_ops_without_schema,
-    weightless_message,
-)
+from layoutopt.onnx_io.writer.weightless import drop_functions_of_other_opsets, move_unknown_ops, weightless_message
 
 _WITH_WEIGHTS = 1 << 28  # bytes; the checker copies the message
 
@@ -21,7 +17,7 @@ def check(model: ir.Model) -> None:
         ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
     proto = to_proto(model) if weight_bytes(model) <= _WITH_WEIGHTS else weightless_message(model)
-    move_ops_without_schema(proto)
+    move_unknown_ops(proto)
     drop_functions_of_other_opsets(proto)
     for graph in graphs(proto):
         graph.name = graph.name or "graph"  # the checker requires a name

@@ -38,11 +38,11 @@ def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelPro
         graph.name = graph.name or "graph"
     for node in nodes(proto):
         node.name = display_name(node)
-    move_ops_without_schema(proto)
+    move_unknown_ops(proto)
     return proto
 
 
-def move_ops_without_schema(proto: onnx.ModelProto) -> None:
+def move_unknown_ops(proto: onnx.ModelProto) -> None:
     """Move operators of ai.onnx without an onnx schema, and large function calls, to a domain that onnx does not check."""
     version = opsets_of({opset.domain: opset.version for opset in proto.opset_import}).get("", 0)
     moved = [node for node in nodes(proto) if is_onnxruntime_op(node.domain, node.op_type, version)]

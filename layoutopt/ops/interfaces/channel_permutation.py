@@ -48,7 +48,7 @@ def with_axis_digits(format: Format, axis: int, digits: Iterable[Part]) -> Forma
     return Format((*before, *replaced, *behind))
 
 
-def with_channel_permutation(
+def with_permutation(
     op: Op, base: OperandFormats, slot: Slot, format: Format, channels: Channels
 ) -> OperandFormats | None:
     """The formats of a kernel with the channel permutation that one operand has.
@@ -79,7 +79,7 @@ def with_channel_permutation(
     return found if found[slot] == format else None
 
 
-def without_channel_permutation(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
+def without_permutation(op: Op, formats: OperandFormats, channels: Channels) -> OperandFormats:
     """The formats with channels in natural order, if all operands have the same permutation."""
     shapes = _shapes(op, channels)
     if any(slot not in formats or slot not in shapes for slot, _ in channels):
@@ -103,4 +103,4 @@ def _shapes(op: Op, channels: Channels) -> dict[Slot, Shape]:
     return {slot: value.shape for slot, value in values.items() if value is not None and value.shape is not None}
 
 
-__all__ = ["Channels", "axis_digits", "with_axis_digits", "with_channel_permutation", "without_channel_permutation"]
+__all__ = ["Channels", "axis_digits", "with_axis_digits", "with_permutation", "without_permutation"]

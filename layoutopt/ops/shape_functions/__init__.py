@@ -8,15 +8,7 @@ For an operator without a function here, `inference` calls onnx's inference of a
 """
 
 from layoutopt.ops.shape_functions.elements import MAX_ELEMENTS, array_of, elements_of
-from layoutopt.ops.shape_functions.node import (
-    ContradictionError,
-    Dims,
-    Elements,
-    MaybeExtent,
-    Node,
-    Operand,
-    as_elements,
-)
+from layoutopt.ops.shape_functions.node import ContradictionError, Dims, Elements, Node, Operand, as_elements
 from layoutopt.ops.shape_functions.shapes import shapes_of
 from layoutopt.ops.shape_functions.type_functions import Equivalent, Result, TypeFunction, results_of, type_function
 
@@ -26,7 +18,6 @@ __all__ = [
     "Dims",
     "Elements",
     "Equivalent",
-    "MaybeExtent",
     "Node",
     "Operand",
     "Result",
