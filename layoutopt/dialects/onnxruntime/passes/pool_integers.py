@@ -63,7 +63,7 @@ def _rewrite(graph: Graph, mean: Op) -> None:
     type = TensorType(DType.FLOAT32, small)
     pooled = graph.new_result("GlobalAveragePool", (numbers,), type, f"{p.name}/mean", mean, name=mean.name)
     if has_views and p.static_shape is not None:
-        graph.set_input(quantizer, 0, add_reshape(graph, pooled, p.static_shape, quantizer))
+        graph.set_input(quantizer, 0, add_reshape(graph, pooled, p.static_shape, graph.producer(pooled)))
         return
     result = graph.new_value(f"{p.name}/quantized", TensorType(q.dtype or DType.UINT8, small))
     graph.add_copy(quantizer, (result,), (pooled, *quantizer.inputs[1:]), name=quantizer.name)
