@@ -13,8 +13,9 @@ from math import prod
 
 import numpy as np
 
+from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, TensorType
 from layoutopt.passes.base import Pass, PassContext
 
 _INPUTS, _OUTPUTS, _FEWEST = 4, 8, 16
@@ -54,29 +55,19 @@ def _rewrite(graph: Graph, op: Op) -> None:
     assert x is not None and y is not None and x.static_shape is not None and y.static_shape is not None
     assert weights is not None and scales is not None and zeros is not None
     channels = weights.shape[1]
-    filters = _constant(graph, op.inputs[3], np.ascontiguousarray(weights.T).reshape(channels, -1, 1))
-    scale = _constant(graph, op.inputs[4], scales.reshape(-1) if scales.size > 1 else scales.reshape(()))
-    zero = _constant(graph, op.inputs[5], zeros.reshape(-1) if zeros.size == channels else np.zeros((), np.int8))
+    stem = f"{y.name}/convolution"
+    filters = graph.new_constant(np.ascontiguousarray(weights.T).reshape(channels, -1, 1), stem)
+    scale = graph.new_constant(scales.reshape(-1) if scales.size > 1 else scales.reshape(()), stem)
+    zero = graph.new_constant(zeros.reshape(-1) if zeros.size == channels else np.zeros((), np.int8), stem)
     rows = (1, prod(x.static_shape[:-1]), x.static_shape[-1])
     is_3d = len(x.static_shape) == len(rows) and x.static_shape[0] == 1
-    source = x if is_3d else _reshape(graph, x, rows, op)
+    source = x if is_3d else add_reshape(graph, x, rows, op)
     inputs = (source, op.inputs[1], op.inputs[2], filters, scale, zero, op.inputs[6], op.inputs[7])
     attributes: dict[str, Attribute] = {"channels_last": 1, "kernel_shape": (1,)}
     result = graph.new_value(f"{y.name}/rows", TensorType(DType.UINT8, (*rows[:-1], channels)))
     graph.opsets.setdefault("com.microsoft", 1)
-    kind = Op("QLinearConv", inputs, (result,), domain="com.microsoft", version=1, attributes=attributes, name=op.name)
-    graph.add_op(kind, op)
-    graph.replace_value(y, result if is_3d else _reshape(graph, result, y.static_shape, op))
-
-
-def _reshape(graph: Graph, x: Value, shape: tuple[int, ...], near: Op) -> Value:
-    assert x.dtype is not None
-    result = graph.new_value(f"{x.name}/reshaped", TensorType(x.dtype, shape))
-    target = _constant(graph, x, np.array(shape, np.int64))
-    graph.add_op(Op("Reshape", (x, target), (result,), version=graph.opsets[""]), near)
-    return result
-
-
-def _constant(graph: Graph, near: Value | None, array: Array) -> Value:
-    stem = f"{near.name}/convolution" if near is not None else "convolution"
-    return graph.new_value(stem, TensorType(DType.of(array), array.shape), data=ArrayData(array))
+    convolution = Op(
+        "QLinearConv", inputs, (result,), domain="com.microsoft", version=1, attributes=attributes, name=op.name
+    )
+    graph.add_op(convolution, op)
+    graph.replace_value(y, result if is_3d else add_reshape(graph, result, y.static_shape, op))

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from layoutopt.dialects.data_movement import add_reshape
 from layoutopt.dialects.onnxruntime.integer.costs import kernel_costs
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, TensorType, Value
@@ -160,26 +161,13 @@ def _copy(value: Value, shape: tuple[int, ...]) -> Value:
 def _look_up(graph: Graph, table: Array, chain: Chain) -> Value:
     """The new result: an element of the table for every integer of `x`."""
     x, y = chain.x, chain.y
-    assert x.dtype is not None and y.dtype is not None and y.static_shape is not None
+    assert y.dtype is not None and y.static_shape is not None
     near, shape = graph.producer(y), y.static_shape
     assert near is not None
-    flat = _reshape(graph, x, x.dtype, (prod(shape),), near)
-    index = _add(graph, Op("Cast", (flat,), (), attributes={"to": _INT32}), DType.INT32, (prod(shape),), near)
-    integers = Op("GatherElements", (_constant(graph, y, "table", table), index), (), attributes={"axis": 0})
-    return _reshape(graph, _add(graph, integers, y.dtype, (prod(shape),), near), y.dtype, shape, near)
-
-
-def _reshape(graph: Graph, x: Value, dtype: DType, shape: tuple[int, ...], near: Op) -> Value:
-    return _add(graph, Op("Reshape", (x, _constant(graph, x, "shape", np.array(shape))), ()), dtype, shape, near)
-
-
-def _add(graph: Graph, op: Op, dtype: DType, shape: tuple[int, ...], near: Op) -> Value:
-    """The new result of a new op."""
-    result = graph.new_value(f"{near.name or near.kind}/table", TensorType(dtype, shape))
-    op.outputs, op.version = (result,), graph.opsets[""]
-    graph.add_op(op, near)
-    return result
-
-
-def _constant(graph: Graph, near: Value, stem: str, array: Array) -> Value:
-    return graph.new_value(f"{near.name}/{stem}", TensorType(DType.of(array), array.shape), data=ArrayData(array))
+    flat = add_reshape(graph, x, (prod(shape),), near)
+    type = TensorType(DType.INT32, flat.shape)
+    index = graph.new_result("Cast", (flat,), type, f"{y.name}/index", near, attributes={"to": _INT32})
+    operands = (graph.new_constant(table, f"{y.name}/table"), index)
+    type = TensorType(y.dtype, flat.shape)
+    integers = graph.new_result("GatherElements", operands, type, f"{y.name}/integers", near, attributes={"axis": 0})
+    return add_reshape(graph, integers, shape, near)
