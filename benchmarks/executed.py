@@ -44,7 +44,7 @@ from layoutopt.bench.interleaved import Action, in_rounds, pinned
 from layoutopt.bench.runtimes import Session, load_runtime
 from layoutopt.onnx_io.interface import interface
 from layoutopt.sample_inputs import sample_inputs_for
-from layoutopt.verification.data_movement import moved_in
+from layoutopt.verification.data_movement import data_movement_of
 
 BLOCKS = 6
 TVM_SIMPLIFICATIONS = (
@@ -180,7 +180,7 @@ def moves_in_onnxruntime(path: Path, feed: Feed) -> Moves:
         options.profile_file_prefix = f"{folder}/trace"
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         session.run(None, feed)
-        moved = moved_in(json.loads(Path(session.end_profiling()).read_text()))
+        moved = data_movement_of(json.loads(Path(session.end_profiling()).read_text()))
     return Moves(moved.count, moved.nbytes)
 
 

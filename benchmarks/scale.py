@@ -252,7 +252,7 @@ def measure(path: Path, target: str, verify: bool, limit: float | None) -> dict[
         (onnx_io, "check", "check"),
         (onnx_io, "fingerprint", "fingerprint"),
         (rewriting, "bake", "bake"),
-        (EquivalenceGate, "judge", "verify"),
+        (EquivalenceGate, "verify", "verify"),
         (api, "finish", "report"),
     ):
         stages.wrap(owner, attribute, name)

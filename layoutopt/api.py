@@ -91,7 +91,7 @@ def optimize(
         ExtensionError: if a library of kernels, or an extension of an installed package, cannot be loaded.
         ModelError, PinError, DimensionError, InputError: if the model is not valid, has no such tensor or dimension, or does
             not take the inputs.
-        VerificationError: if the result computes something else; there is no result then.
+        VerificationError: if the result is not equivalent to the model; there is no result then.
         UnverifiedError: if the result could not be compared with the original; there is no result then.
         MemoryError: if there is too little memory.
     """

@@ -16,7 +16,7 @@ from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.portable import portable
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.gate import runnable
+from layoutopt.verification.gate import as_runnable
 from layoutopt.verification.other_blocks import with_definitions
 from layoutopt.verification.portable_branches import PortableModel
 from layoutopt.verification.request import Request
@@ -51,7 +51,7 @@ def make_portable(
     with scratch_folder() as folder:
 
         def stored(model: onnx_ir.Model, name: str) -> Runnable:
-            return runnable(model, folder / f"{name}.onnx", has_float16)
+            return as_runnable(model, folder / f"{name}.onnx", has_float16)
 
         verifies = job.verification is not None and job.verification.status == "passed"
         # The references are stored first, because the branches take their nodes.
@@ -65,7 +65,7 @@ def make_portable(
         onnx_io.check(model)
         if references is not None:
             job.progress("verifying the portable model")
-            request = Request(job.context.pins, (), samples, lazy=not job.context.pins)
+            request = Request(job.context.pins, (), samples, defers_spread=not job.context.pins)
             _verify(job, PortableModel(stored(model, "portable"), *references, request))
     job.portable = PortableReport(block=block, standard_changed=not other.context.unchanged)
     model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))
@@ -76,7 +76,7 @@ def _verify(job: Job, model: PortableModel) -> None:
     verdict = model.verify()
     if verdict.status == "failed":
         hint = "nothing was written; please report it with the model"
-        raise VerificationError(f"the result computes something else {verdict.reason}", where=job.name, hint=hint)
+        raise VerificationError(f"not equivalent to the original {verdict.reason}", where=job.name, hint=hint)
     if verdict.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
 

@@ -138,14 +138,14 @@ def _verified(
     """
     assert job.context.lowered is not None
     job.progress("verifying")
-    job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+    job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
     if job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
         for name in job.verification.misdeclared:
             what = "has another shape than it declares: the declaration is dropped"
             job.context.notes.append(Note("read", name, what))
         onnx_io.drop_output_shapes(emitted, job.verification.misdeclared)
         final = _baked(job, emitted)
-        job.verification = gate.judge(planned, job.context.lowered, source, emitted, final)
+        job.verification = gate.verify(planned, job.context.lowered, source, emitted, final)
     if job.verification.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {job.verification.reason}", where=job.name, hint=UNVERIFIED)
     return final

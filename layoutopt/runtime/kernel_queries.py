@@ -125,7 +125,7 @@ def _session(
         model.graph.input.add(name=name).type.CopyFrom(named_type(type_))
     for name in filter(None, node.output):
         model.graph.output.add(name=name)
-    return inference_session(model.SerializeToString(), optimised=False, saved=saved)
+    return inference_session(model.SerializeToString(), optimises=False, saved=saved)
 
 
 def _reason(error: Exception) -> str:

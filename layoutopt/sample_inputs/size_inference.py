@@ -81,7 +81,7 @@ def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
 
 def _opened(model: Source) -> Session | Exception:
     try:
-        return Session(model, optimised=False)
+        return Session(model, optimises=False)
     except Exception as error:  # onnxruntime's exceptions have no common base
         return error
 

@@ -46,7 +46,7 @@ class Sample:
 
 def in_onnxruntime(model: bytes) -> Runner:
     """The model in onnxruntime, without its optimisations and with one thread."""
-    return Session(model, optimised=False, threads=1)
+    return Session(model, optimises=False, threads=1)
 
 
 def random_array(shape: tuple[int, ...], seed: str) -> Array:

@@ -21,7 +21,7 @@ class Request:
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
         budget: time limits.
-        lazy: whether the rounding spread is measured only if the models differ at all.
+        defers_spread: whether the rounding spread is measured only after a comparison without tolerance has failed.
     """
 
     pins: Mapping[str, Format] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Request:
     inputs: SampleInputs = field(default_factory=SampleInputs)
     seed: int = 0
     budget: Budget = field(default_factory=Budget)
-    lazy: bool = False
+    defers_spread: bool = False
 
     @property
     def counterparts(self) -> "Counterparts":

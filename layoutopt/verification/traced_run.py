@@ -5,7 +5,7 @@ from pathlib import Path
 
 from layoutopt.files import scratch_folder
 from layoutopt.sample_inputs import SampleInputs
-from layoutopt.verification.data_movement import DataMovement, moved_in
+from layoutopt.verification.data_movement import DataMovement, data_movement_of
 from layoutopt.verification.original_runs import RUN_ERRORS, Budget, run_original
 from layoutopt.verification.runnable import Runnable
 
@@ -15,7 +15,7 @@ def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovemen
 
     Args:
         model: the model.
-        inputs: how inputs are made, and at which sizes of symbolic dimensions.
+        inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
     with scratch_folder() as folder:
         try:
@@ -24,7 +24,7 @@ def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovemen
             trace = session.end_trace()
         except RUN_ERRORS:
             return None
-        return moved_in(json.loads(Path(trace).read_text(encoding="utf-8"))) if runs else None
+        return data_movement_of(json.loads(Path(trace).read_text(encoding="utf-8"))) if runs else None
 
 
 __all__ = ["executed_data_movement"]

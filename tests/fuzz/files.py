@@ -215,7 +215,7 @@ def _is_finite(model: Path) -> bool:
     names = [value.name for node in source.graph for value in node.outputs if value.name]
     message = to_proto(source)
     add_outputs(message, names)
-    session = Session(message.SerializeToString(), optimised=False)
+    session = Session(message.SerializeToString(), optimises=False)
     runs, _ = run_original(session, SampleInputs(), 0, Budget())
     values = [
         value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"
