@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from layoutopt.cost.size_growth import MAX_GROWTH
 from layoutopt.driver.arguments import Model, Target
 from layoutopt.driver.finish import finish
-from layoutopt.driver.garbage_collection import rare_collections
+from layoutopt.driver.garbage_collection import reduced_garbage_collection
 from layoutopt.driver.job import Job, Options, Progress
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.model_faults import reporting_invalid_model
@@ -118,7 +118,7 @@ def optimize(
         sizes_found=sizes_found,
     )
     job = Job.of(options)
-    with rare_collections(), kernel_libraries(custom_ops), reporting_invalid_model(job.given, job.dims):
+    with reduced_garbage_collection(), kernel_libraries(custom_ops), reporting_invalid_model(job.given, job.dims):
         return _run(job)
 
 

@@ -23,8 +23,8 @@ class Lower(Pass):
     dialect: Dialect
 
     name = "lower"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Make the lowered graph, on which the passes behind run; the planned graph is not changed."""

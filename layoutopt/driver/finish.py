@@ -41,7 +41,7 @@ def finish(
         job: the call.
         source: the original.
         graph: its graph, planned if the model was rewritten.
-        samples: inputs on which an unchanged model is run, if the call requests verification.
+        samples: the generator of inputs on which an unchanged model is run, if the call requests verification.
         rewritten: the rewritten model; None if the original stays unchanged.
     """
     if rewritten is None and job.options.verify:
@@ -71,7 +71,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, *, is_changed: bool) -
         mode=context.mode,
         sessions=context.sessions,
         changed=is_changed,
-        reason=context.unchanged,
+        reason=context.reason_to_keep,
         plan=_plan_report(context, found.targets),
         before=job.before,
         after=found.counts if is_changed else job.before,

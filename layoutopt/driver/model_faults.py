@@ -1,4 +1,4 @@
-"""Judgement of a model by ONNX Runtime: whether it can be run, and whether an exception of layoutopt is the model's fault."""
+"""Diagnosis of models with ONNX Runtime: whether a model can be run, and whether it is the cause of an exception."""
 
 import re
 from collections.abc import Callable, Iterator

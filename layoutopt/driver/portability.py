@@ -28,7 +28,7 @@ _STANDARD_RUNTIME = "any"
 def make_portable(
     job: Job, source: onnx_ir.Model, graph: Graph, samples: SampleInputs, native: onnx_ir.Model
 ) -> onnx_ir.Model:
-    """The portable model of a native one and one that is planned for standard operators; the native one without blocks.
+    """The portable model of a native model and a model of standard operators; the native model itself if it has no blocks.
 
     Args:
         job: the call of `optimize`.
@@ -53,9 +53,9 @@ def make_portable(
         def stored(model: onnx_ir.Model, name: str) -> Runnable:
             return as_runnable(model, folder / f"{name}.onnx", has_float16)
 
-        verifies = job.verification is not None and job.verification.status == "passed"
-        # The references are stored first, because the branches take their nodes.
-        if not verifies:
+        is_verified = job.verification is not None and job.verification.status == "passed"
+        # The references are stored first, because `portable` moves the nodes of both models into the branches.
+        if not is_verified:
             references = None
         elif job.context.pins:  # a branch takes inputs in pinned formats, for which there is no generator
             references = (stored(source, "original"),) * 2
@@ -67,7 +67,7 @@ def make_portable(
             job.progress("verifying the portable model")
             request = Request(job.context.pins, (), samples, defers_spread=not job.context.pins)
             _verify(job, PortableModel(stored(model, "portable"), *references, request))
-    job.portable = PortableReport(block=block, standard_changed=not other.context.unchanged)
+    job.portable = PortableReport(block=block, standard_changed=not other.context.reason_to_keep)
     model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))
     return model
 

@@ -165,7 +165,7 @@ def detour(graph: Graph, name: str, format: Format) -> None:
 def run_rest(passes: tuple[Pass, ...], graph: Graph, context: PassContext) -> Graph:
     """Run passes on a planned graph, or on what was made of it; the graph that the last one ran on or made."""
     Pipeline(passes).run(graph if context.lowered is None else context.lowered, context)
-    assert not context.unchanged
+    assert not context.reason_to_keep
     return graph if context.lowered is None else context.lowered
 
 

@@ -26,7 +26,7 @@ class RematerializeConstants(Pass):
     """Store what a larger folded constant was computed from, and the ops that compute it."""
 
     name = "rematerialize-constants"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Look at the constants above 1 KiB."""

@@ -29,7 +29,7 @@ class SimplifyReshapes(Pass):
     past_elementwise: bool = False
 
     name = "simplify-reshapes"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Look at Reshapes to constant, positive extents: their outputs do not depend on the shape that they read."""

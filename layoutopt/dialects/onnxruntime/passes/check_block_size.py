@@ -40,8 +40,8 @@ class CheckBlockSize(Pass):
     """Add a convolution that fails on a machine with another block size, where the model would compute garbage."""
 
     name = "check-block-size"
-    is_reason = False
-    is_whole = True
+    justifies_rewrite = False
+    handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Add it before the first convolution, or else the first of the blocked kernels.
