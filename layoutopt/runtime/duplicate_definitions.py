@@ -1,4 +1,4 @@
-"""Behaviour of onnxruntime on models that the ONNX standard forbids: repeated definitions of one name."""
+"""Queries of onnxruntime about invalid models: whether it loads them, and which of repeated definitions of a name it uses."""
 
 from functools import lru_cache
 from os import PathLike

@@ -19,7 +19,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 from layoutopt.runtime.custom_ops import session_options
-from layoutopt.runtime.type_names import named_type
+from layoutopt.runtime.type_names import type_proto
 from layoutopt.runtime.utf8_paths import utf8_path
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -46,7 +46,7 @@ def inference_session(
 
     Args:
         model: the model, as bytes or a path.
-        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
         disabled: names of optimisers to disable.
         saved: the file to which onnxruntime writes the optimised model.
@@ -181,7 +181,7 @@ def _value(array: Any, type: str) -> Any:
     if not needs_ort_value(type):
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)))
-    if tensor.data_type != named_type(type).tensor_type.elem_type:
+    if tensor.data_type != type_proto(type).tensor_type.elem_type:
         raise ValueError(f"the input is {type}, the array {array.dtype}")
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(tensor.dims), tensor.data_type)
     ctypes.memmove(value.data_ptr(), tensor.raw_data, len(tensor.raw_data))
@@ -194,5 +194,5 @@ def _array(value: Any) -> Any:
     if not needs_ort_value(type):
         return value.numpy()
     raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    element = named_type(type).tensor_type.elem_type
+    element = type_proto(type).tensor_type.elem_type
     return numpy_helper.to_array(onnx.TensorProto(dims=value.shape(), data_type=element, raw_data=raw))

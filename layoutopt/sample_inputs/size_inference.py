@@ -8,6 +8,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.errors import ModelError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Sizes
+from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs.generator import SampleInputs
 from layoutopt.sample_inputs.given_inputs import Given
@@ -15,7 +16,6 @@ from layoutopt.sample_inputs.random_inputs import Style
 from layoutopt.sample_inputs.symbolic_dimensions import RunError, Runner, plausible_sizes
 
 SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
-_REASON = 200  # characters
 _STYLES = (Style.RANDOM, Style.ONES)
 
 Source: TypeAlias = bytes | str | PathLike[str]
@@ -74,7 +74,7 @@ def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
         if not sessions:
             sessions.append(_opened(model))
         session = sessions[0]
-        return _reason(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
+        return error_message(session) if isinstance(session, Exception) else _run_error(session, inputs, sizes)
 
     return run
 
@@ -93,15 +93,10 @@ def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int])
         try:
             session.run(None, inputs.feed(session, sizes, style), SECONDS)
         except Exception as error:
-            reason = reason or _reason(error)
+            reason = reason or error_message(error)
         else:
             return ""
     return reason
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
 
 
 __all__ = ["prepare_inputs", "sample_inputs_for", "sample_runner"]
