@@ -15,7 +15,7 @@ from layoutopt.sample_inputs.given_inputs import Given
 from layoutopt.sample_inputs.random_inputs import Style
 from layoutopt.sample_inputs.symbolic_dimensions import RunError, Runner, plausible_sizes
 
-SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
+RUN_SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
 _STYLES = (Style.RANDOM, Style.ONES)
 
 Source: TypeAlias = bytes | str | PathLike[str]
@@ -91,7 +91,7 @@ def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int])
     reason = ""
     for style in _STYLES:
         try:
-            session.run(None, inputs.feed(session, sizes, style), SECONDS)
+            session.run(None, inputs.feed(session, sizes, style), RUN_SECONDS)
         except Exception as error:
             reason = reason or error_message(error)
         else:

@@ -17,7 +17,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, as_shape
 from layoutopt.passes.base import Mode
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.testing.forced import formats
+from layoutopt.testing.forced import sample_formats
 
 from .choices import Choices, Drawn, Seeded, between, chance, pick, weighted
 from .costs import RandomTarget
@@ -284,7 +284,7 @@ def _pins(g: GraphBuilder, model: onnx.ModelProto) -> dict[str, Format]:
         shape = g.values[name].shape
         dims = declared[name].type.tensor_type.shape.dim if name in declared else ()
         known = [dim.dim_value or "?" for dim in dims] if len(dims) == len(shape) else ["?"] * len(shape)
-        options = [each for each in formats(shape, thorough=False) if each.fits(as_shape(known))]
+        options = [each for each in sample_formats(shape, is_thorough=False) if each.fits(as_shape(known))]
         if options:
             found[name] = pick(g.choices, options)
     return found

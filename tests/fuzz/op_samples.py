@@ -28,7 +28,7 @@ WITHOUT_RULES = (
 @cache
 def _drafts(kind: str) -> list[Draft]:
     """The samples with static extents."""
-    return [each for each in drafts(kind, thorough=False) if not each.name.endswith("dynamic")]
+    return [each for each in drafts(kind, is_thorough=False) if not each.name.endswith("dynamic")]
 
 
 @cache

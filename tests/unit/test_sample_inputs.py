@@ -15,7 +15,7 @@ from layoutopt.errors import DimensionError, InputError
 from layoutopt.ir.sizes import Sizes
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import (
-    Kind,
+    RangeKind,
     SampleInputs,
     Style,
     prepare_inputs,
@@ -79,7 +79,7 @@ def test_verification_keeps_the_relations_and_tries_an_empty_cache() -> None:
 def test_audio_is_as_long_as_its_windows_say() -> None:
     inputs, sizes = prepare(audio(), may_run=False)
     assert sizes.ranges == {"samples[0]": (1, 1), "s3": (16000, 16000)}
-    assert "one step inside is 320" in sizes.reasons["s3"]
+    assert "the model divides it by 320" in sizes.reasons["s3"]
     runs_at_once(audio(), inputs, sizes)
     _, short = prepare(audio(), dims={"samples[0]": 2})
     assert short.ranges["s3"] == (16000, 16000) and short.assumed == ("s3",)
@@ -182,63 +182,63 @@ def test_a_report_says_from_what_a_size_was_inferred() -> None:
 # --- values ------------------------------------------------------------------------------------------------------------
 
 VALUES = {
-    "indices": ("float[5,4] w, int64[3] x", "y = Gather (w, x)", (Kind.INDEX, 0, 4)),
+    "indices": ("float[5,4] w, int64[3] x", "y = Gather (w, x)", (RangeKind.INDEX, 0, 4)),
     "indices that are cast and shifted": (
         "float[5,4] w, float[3,1] x",
         """o = Constant <value = float {1.0}> () t = Sub (x, o) i = Cast <to = 7> (t) j = Flatten (i)
         g = Gather (w, j) y = Flatten (g)""",
-        (Kind.INDEX, 1, 5),
+        (RangeKind.INDEX, 1, 5),
     ),
     "classes": (
         "int64[3] x",
         "d = Constant <value_ints = [257]> () v = Constant <value_floats = [0.0, 1.0]> () y = OneHot (x, d, v)",
-        (Kind.INDEX, 0, 256),
+        (RangeKind.INDEX, 0, 256),
     ),
     "classes that are compared with": (
         "int64[3,1] x",
         """a = Constant <value = int64 {0}> () b = Constant <value = int64 {5}> () s = Constant <value = int64 {1}> ()
         c = Constant <value = int64[1,5] {0, 1, 2, 3, 4}> () e = Equal (x, c) y = Cast <to = 1> (e)""",
-        (Kind.INDEX, 0, 4),
+        (RangeKind.INDEX, 0, 4),
     ),
     "bytes as fractions": (
         "float[2,3] x",
         "s = Constant <value = float {255.0}> () y = Div (x, s)",
-        (Kind.BYTE, 0, 255),
+        (RangeKind.BYTE, 0, 255),
     ),
-    "bytes": ("float[2,3] x", "t = Cast <to = 2> (x) y = Cast <to = 1> (t)", (Kind.BYTE, 0, 255)),
+    "bytes": ("float[2,3] x", "t = Cast <to = 2> (x) y = Cast <to = 1> (t)", (RangeKind.BYTE, 0, 255)),
     "a sample rate": (
         "float[2,3] w, int64 x",
         """c = Constant <value = int64 {16000}> () e = Equal (x, c)
         y = If (e) <then_branch = a () => (float[2,3] p) { p = Relu (w) },
         else_branch = b () => (float[2,3] q) { q = Neg (w) }>""",
-        (Kind.CHOICE, 16000, 16000),
+        (RangeKind.CHOICE, 16000, 16000),
     ),
     "a mask": (
         "float[2,3] w, int64[2,3] x",
         """o = Constant <value = float {1.0}> () m = Constant <value = float {-10000.0}> ()
         f = Cast <to = 1> (x) n = Sub (o, f) p = Mul (n, m) l = Add (w, p) y = Softmax (l)""",
-        (Kind.MASK, 0, 1),
+        (RangeKind.MASK, 0, 1),
     ),
     "lengths": (
         "float[2,6] w, int64[2] x",
         """a = Constant <value = int64 {0}> () b = Constant <value = int64 {6}> () s = Constant <value = int64 {1}> ()
         r = Range (a, b, s) k = Constant <value_ints = [1]> () u = Unsqueeze (x, k) m = Less (r, u)
         z = Constant <value = float {0.0}> () y = Where (m, w, z)""",
-        (Kind.LENGTH, 1, 6),
+        (RangeKind.LENGTH, 1, 6),
     ),
-    "a size": ("int64[2] x", "y = ConstantOfShape (x)", (Kind.SIZE, 1, 4)),
+    "a size": ("int64[2] x", "y = ConstantOfShape (x)", (RangeKind.SIZE, 1, 4)),
     "a speed": (
         "float[2,3] w, float[1] x",
         "t = Mul (w, x) u = Ceil (t) y = Relu (u)",
-        (Kind.FACTOR, 0.8, 1.2),
+        (RangeKind.FACTOR, 0.8, 1.2),
     ),
-    "a logarithm": ("float[2,3] x", "y = Log (x)", (Kind.POSITIVE, 0.1, 10)),
-    "an angle": ("float[2,3] x", "y = Acos (x)", (Kind.UNIT, -1, 1)),
+    "a logarithm": ("float[2,3] x", "y = Log (x)", (RangeKind.POSITIVE, 0.1, 10)),
+    "an angle": ("float[2,3] x", "y = Acos (x)", (RangeKind.UNIT, -1, 1)),
     "indices of a body": (
         "float[5,4] w, int64[3,4] x, bool c",
         """y = If (c) <then_branch = a () => (float[3,4] p) { p = GatherElements (w, x) },
         else_branch = b () => (float[3,4] q) { q = GatherElements (w, x) }>""",
-        (Kind.INDEX, 0, 4),
+        (RangeKind.INDEX, 0, 4),
     ),
 }
 
@@ -394,7 +394,7 @@ def test_files_of_inputs_go_to_every_command(tmp_path, monkeypatch, capsys) -> N
             ("other.npz", "q: no such input"),
             ("none.npz", "none.npz: no such file"),
             ("one.npy", "one.npy: a single array"),
-            ("a.onnx", "a.onnx: not arrays of numpy"),
+            ("a.onnx", "a.onnx: not a file of numpy arrays"),
         ):
             assert main([*arguments, "--inputs", file]) == 2
             output = capsys.readouterr()
