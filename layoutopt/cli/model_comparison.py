@@ -1,4 +1,4 @@
-"""The work behind `verify`: runs two model files on the same inputs and collects the differences of their outputs."""
+"""The comparison of `verify`: two model files on the same inputs, with the differences of their outputs."""
 
 import json
 from collections.abc import Mapping, Sequence
