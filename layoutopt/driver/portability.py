@@ -14,7 +14,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.report.schema import PortableReport
 from layoutopt.report.stamp import KEY
-from layoutopt.runtime.portable import portable
+from layoutopt.runtime.portable import portable_model
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.gate import as_runnable
 from layoutopt.verification.other_blocks import with_definitions
@@ -61,7 +61,7 @@ def make_portable(
             references = (stored(source, "original"),) * 2
         else:
             references = with_definitions(stored(native, "native")), stored(standard, "standard")
-        model = portable(native, standard, block)
+        model = portable_model(native, standard, block)
         onnx_io.check(model)
         if references is not None:
             job.progress("verifying the portable model")

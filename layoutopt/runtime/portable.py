@@ -43,7 +43,7 @@ def portable_block(names: Iterable[str]) -> int | None:
     return next((int(match[1]) for match in matches if match), None)
 
 
-def portable(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
+def portable_model(native: ir.Model, standard: ir.Model, block: int) -> ir.Model:
     """The portable model of two models with the same inputs and outputs, whose graphs become its branches.
 
     Args:
@@ -246,4 +246,4 @@ def _text(function: ir.Function) -> bytes:
     return bytes(ir.serde.serialize_function(function).SerializeToString(deterministic=True))
 
 
-__all__ = ["BLOCK_QUERY", "portable", "portable_block"]
+__all__ = ["BLOCK_QUERY", "portable_block", "portable_model"]

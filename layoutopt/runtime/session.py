@@ -80,7 +80,7 @@ class Session:
 
     Args:
         model: the model, as bytes or a file.
-        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs as it is.
+        optimises: whether onnxruntime optimises the model at its default level; if not, every op runs unchanged.
         threads: the number of threads per op; None for onnxruntime's default.
         disabled: names of optimisers to disable.
         folder: the folder of the external data of a model in bytes.

@@ -13,7 +13,7 @@ from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs.generator import SampleInputs
 from layoutopt.sample_inputs.given_inputs import Given
 from layoutopt.sample_inputs.random_inputs import Style
-from layoutopt.sample_inputs.symbolic_dimensions import RunError, Runner, plausible_sizes
+from layoutopt.sample_inputs.symbolic_dimensions import RunError, TrialRunner, plausible_sizes
 
 RUN_SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given
 _STYLES = (Style.RANDOM, Style.ONES)
@@ -38,7 +38,7 @@ def prepare_inputs(
         InputError: an array fits no input.
     """
     inputs = SampleInputs.of(graph, dims, given)
-    sizes = plausible_sizes(inputs.dimensions, sample_runner(model, inputs) if may_run else None)
+    sizes = plausible_sizes(inputs.dimensions, trial_runner(model, inputs) if may_run else None)
     return inputs.with_sizes(sizes), sizes
 
 
@@ -61,7 +61,7 @@ def _lifted(model: Source) -> Graph:
     return inference.lift(onnx_io.read(model))
 
 
-def sample_runner(model: Source, inputs: SampleInputs) -> Runner:
+def trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:
     """A function that runs a model at given sizes; its first call loads the model.
 
     Args:
@@ -99,4 +99,4 @@ def _run_error(session: Session, inputs: SampleInputs, sizes: Mapping[str, int])
     return reason
 
 
-__all__ = ["prepare_inputs", "sample_inputs_for", "sample_runner"]
+__all__ = ["prepare_inputs", "sample_inputs_for", "trial_runner"]

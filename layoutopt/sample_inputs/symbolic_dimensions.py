@@ -29,7 +29,7 @@ from layoutopt.sample_inputs.relations import relations_of
 RunError: TypeAlias = str
 """The error of a run of the model; empty if it succeeds."""
 
-Runner: TypeAlias = Callable[[Mapping[str, int]], RunError]
+TrialRunner: TypeAlias = Callable[[Mapping[str, int]], RunError]
 """Runs a model at given sizes, which are mapped by the names of dimensions in the interface."""
 
 _MAX_ELEMENTS = 1 << 25  # elements of one tensor; an inferred size that makes one larger is halved
@@ -162,7 +162,7 @@ def _at(shape: Shape, point: Mapping[str, int]) -> list[int]:
     return [dim if isinstance(dim, int) else max(dim.at(point) or 1, 1) for dim in shape]
 
 
-def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) -> Sizes:
+def plausible_sizes(dimensions: Dimensions | None, run: TrialRunner | None = None) -> Sizes:
     """The sizes that the planner uses: given or inferred.
 
     Args:
@@ -192,7 +192,7 @@ def plausible_sizes(dimensions: Dimensions | None, run: Runner | None = None) ->
     return Sizes(ranges, tuple(reasons), tuple(points), tuple(guards), reasons)
 
 
-def _chosen(dimensions: Dimensions, run: Runner | None) -> tuple[dict[str, int], RunError, bool]:
+def _chosen(dimensions: Dimensions, run: TrialRunner | None) -> tuple[dict[str, int], RunError, bool]:
     """The first candidate at which the model runs, or the first of all and its error; and whether both are the same."""
     first: tuple[dict[str, int], RunError] | None = None
     for point in dimensions.candidates():
@@ -258,4 +258,4 @@ def _reason(dimensions: Dimensions, symbol: Symbol, chosen: Mapping[str, int], e
     return "; ".join([inferred.reason, *(why[:2] or [f"{inferred.default_size} does not run"])])
 
 
-__all__ = ["Dimensions", "Runner", "plausible_sizes"]
+__all__ = ["Dimensions", "TrialRunner", "plausible_sizes"]

@@ -134,11 +134,11 @@ def _first_run(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """All outputs of both models on the first inputs that the original can run."""
     session = original.session(optimises=False)
-    (run, *_), _ = run_original(session, request.inputs, request.seed, request.budget)
+    (run, *_), _ = run_original(session, request.inputs, request.seed, request.limits)
     expected_outputs = dict(zip(_outputs(session), run.outputs, strict=True))
     session = rewritten.session(optimises=False)
     feed = request.counterparts.pack(run.feed)
-    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.budget.run), strict=True))
+    return expected_outputs, dict(zip(_outputs(session), session.run(None, feed, request.limits.run), strict=True))
 
 
 def _outputs(session: Session) -> list[str]:

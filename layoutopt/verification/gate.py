@@ -181,7 +181,7 @@ class ComparedModels:
     Attributes:
         original: the reference model.
         cuttable: the rewritten model before onnxruntime's optimisations, which keeps more of the original's values.
-        final: the rewritten model as it is returned.
+        final: the rewritten model that is returned.
         before_saturation: the operands of saturating ops that the original and `cuttable` have in common.
         common_values: function that returns all values that they have in common.
     """

@@ -35,7 +35,7 @@ SPREAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TimeLimits:
     """Time limits of a verification.
 
     Attributes:
@@ -49,7 +49,7 @@ class Budget:
     start: float = field(default_factory=monotonic)
 
     @property
-    def is_spent(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Whether the time for measuring the spread is over."""
         return monotonic() - self.start > self.spread
 
@@ -79,7 +79,7 @@ def _at_sizes(sizes: Mapping[str, int]) -> str:
 
 
 def run_original(
-    session: Session, inputs: SampleInputs, seed: int, budget: Budget, *, only_once: bool = False
+    session: Session, inputs: SampleInputs, seed: int, limits: TimeLimits, *, only_once: bool = False
 ) -> tuple[list[Run], list[str]]:
     """The runs at up to `COMPARED_SIZES` sizes, two at the first; and the errors of the sizes at which the model does not run.
 
@@ -90,7 +90,7 @@ def run_original(
         session: the original.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
-        budget: time limits.
+        limits: time limits.
         only_once: stop after the first set of inputs on which the model runs.
 
     Raises:
@@ -102,7 +102,7 @@ def run_original(
         runs: list[Run] = []
         done: dict[int, int] = {}
         for sample in inputs.sets(session, seed, style):
-            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and budget.is_spent):
+            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and limits.is_exceeded):
                 continue
             if runs and only_once:
                 break
@@ -110,7 +110,7 @@ def run_original(
             count = 1 if only_once or done.get(sample.group) else 2
             try:
                 feeds = islice(sample.feeds, count)
-                runs += [Run(sample.sizes, feed, session.run(None, feed, budget.run)) for feed in feeds]
+                runs += [Run(sample.sizes, feed, session.run(None, feed, limits.run)) for feed in feeds]
             except _SAMPLE_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
                 failures.append(f"{_at_sizes(sample.sizes)}: {one_line(error)}")
@@ -124,7 +124,13 @@ def run_original(
 
 
 def load_and_run(
-    model: Runnable, inputs: SampleInputs, seed: int, budget: Budget, *, optimises: bool = True, only_once: bool = False
+    model: Runnable,
+    inputs: SampleInputs,
+    seed: int,
+    limits: TimeLimits,
+    *,
+    optimises: bool = True,
+    only_once: bool = False,
 ) -> tuple[Session, list[Run]] | str:
     """A session of the original and its runs by `run_original`; or the reason why it cannot be run, in one line."""
     try:
@@ -132,7 +138,7 @@ def load_and_run(
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return f"the original cannot be run: {one_line(error)}"
-    runs, failures = run_original(session, inputs, seed, budget, only_once=only_once)
+    runs, failures = run_original(session, inputs, seed, limits, only_once=only_once)
     return (session, runs) if runs else f"the original cannot be run{failures[0]}"
 
 
@@ -156,7 +162,7 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
 
 def run_source_once(source: Source, inputs: SampleInputs) -> Verification:
     """The same as `run_model_once`, for a file or the bytes of a message."""
-    loaded = load_and_run(Runnable.of(source), inputs, 0, Budget(), only_once=True)
+    loaded = load_and_run(Runnable.of(source), inputs, 0, TimeLimits(), only_once=True)
     if isinstance(loaded, str):
         return Verification("not verified", loaded)
     _, runs = loaded
@@ -187,8 +193,8 @@ def one_line(error: BaseException) -> str:
 
 __all__ = [
     "RUN_ERRORS",
-    "Budget",
     "Run",
+    "TimeLimits",
     "load_and_run",
     "misdeclared_outputs",
     "one_line",

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.verification.difference import EPSILONS, Difference, difference, maximum
-from layoutopt.verification.original_runs import RUN_ERRORS, Budget, Run
+from layoutopt.verification.original_runs import RUN_ERRORS, Run, TimeLimits
 from layoutopt.verification.perturbation import WEIGHT_ULPS, perturb_sums, perturb_weights, perturbed_inputs
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.verdict import ULPS
@@ -54,7 +54,7 @@ def measure_spread(
     runs: Sequence[Run],
     names: Sequence[str],
     run_again: Callable[[Mapping[str, Any]], Outputs],
-    budget: Budget,
+    limits: TimeLimits,
     *,
     perturbed: Callable[[], Runnable | None],
     optimises: bool = True,
@@ -67,7 +67,7 @@ def measure_spread(
         runs: its runs on the test inputs.
         names: of the outputs.
         run_again: runs the model on other inputs, at the same optimisation level as `runs`.
-        budget: time limits.
+        limits: time limits.
         perturbed: makes a copy of the model with perturbed weights.
         optimises: whether `runs` are at onnxruntime's default optimisation level; False for no optimisation.
         seed: of the perturbations.
@@ -75,10 +75,10 @@ def measure_spread(
     differences = [
         _differences(run.outputs, _outputs_or_none(run_again, perturbed_inputs(run.feed, seed + 11))) for run in runs
     ]
-    if not budget.is_spent:
-        differences += _with_perturbed_weights(perturbed, runs, budget, optimises)
+    if not limits.is_exceeded:
+        differences += _with_perturbed_weights(perturbed, runs, limits, optimises)
     perturbations = _largest(names, differences)
-    unoptimised = _unoptimised_outputs(original, runs, budget) if optimises and not budget.is_spent else None
+    unoptimised = _unoptimised_outputs(original, runs, limits) if optimises and not limits.is_exceeded else None
     if unoptimised is None:
         return RoundingSpread(perturbations)
     levels = _largest(names, [_differences(run.outputs, each) for run, each in zip(runs, unoptimised, strict=True)])
@@ -100,7 +100,7 @@ def perturbed_copy(model: Runnable, seed: int, ulps: int = WEIGHT_ULPS) -> Runna
 
 
 def _with_perturbed_weights(
-    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], budget: Budget, optimises: bool
+    perturbed: Callable[[], Runnable | None], runs: Sequence[Run], limits: TimeLimits, optimises: bool
 ) -> list[list[Difference] | None]:
     try:
         model = perturbed()
@@ -111,15 +111,15 @@ def _with_perturbed_weights(
     if session is None:
         return []
     return [
-        _differences(run.outputs, _outputs_or_none(lambda feed: session.run(None, feed, budget.run), run.feed))
+        _differences(run.outputs, _outputs_or_none(lambda feed: session.run(None, feed, limits.run), run.feed))
         for run in runs
     ]
 
 
-def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], budget: Budget) -> list[Outputs] | None:
+def _unoptimised_outputs(original: Runnable, runs: Sequence[Run], limits: TimeLimits) -> list[Outputs] | None:
     try:
         session = original.session(optimises=False)
-        return [session.run(None, run.feed, budget.run) for run in runs]
+        return [session.run(None, run.feed, limits.run) for run in runs]
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return None

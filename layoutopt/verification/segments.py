@@ -114,7 +114,7 @@ def _run_original(original: Runnable, cuts: Cuts, request: Request) -> list[_Cut
     add_outputs(message, [*(each.original for each in request.observed), *(each.original for each in cuts.values)])
     add_bound_outputs(message, cuts.margins)
     session = original.edited(message).session(optimises=False)
-    runs, failures = run_original(session, request.inputs, request.seed, request.budget)
+    runs, failures = run_original(session, request.inputs, request.seed, request.limits)
     if not runs:
         raise ValueError(f"the original cannot be run{failures[0]}")
     names = [each.name for each in session.get_outputs()]
@@ -147,7 +147,7 @@ def _segment_spread(original: Runnable, cuts: Cuts, request: Request, runs: Sequ
         requested = [f"{name}{COMPUTED}" if name in at_cuts and name in given else name for name in names]
         for each in runs:
             feed = _feed(each, given, cuts.unperturbed if seed is None else given, request.seed + 7)
-            for name, actual in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+            for name, actual in zip(names, session.run(requested, feed, request.limits.run), strict=True):
                 found[name].append(difference(each.values[name], actual))
     return {
         name: maximum(each for each in differences if np.isfinite(each.largest)) for name, differences in found.items()
@@ -175,7 +175,7 @@ def _compare_run(
     names = list(spread)
     requested = [f"{counterparts.name(name)}{COMPUTED if name in cut_inputs else ''}" for name in names]
     found = []
-    for name, physical in zip(names, session.run(requested, feed, request.budget.run), strict=True):
+    for name, physical in zip(names, session.run(requested, feed, request.limits.run), strict=True):
         expected = cut_run.values[name]
         actual = counterparts.unpack(name, physical, expected)
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"

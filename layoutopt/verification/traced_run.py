@@ -6,7 +6,7 @@ from pathlib import Path
 from layoutopt.files import scratch_folder
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.data_movement import DataMovement, data_movement_of
-from layoutopt.verification.original_runs import RUN_ERRORS, Budget, run_original
+from layoutopt.verification.original_runs import RUN_ERRORS, TimeLimits, run_original
 from layoutopt.verification.runnable import Runnable
 
 
@@ -20,7 +20,7 @@ def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovemen
     with scratch_folder() as folder:
         try:
             session = model.session(trace=folder / "trace")
-            runs, _ = run_original(session, inputs, 0, Budget(), only_once=True)
+            runs, _ = run_original(session, inputs, 0, TimeLimits(), only_once=True)
             trace = session.end_trace()
         except RUN_ERRORS:
             return None

@@ -198,7 +198,7 @@ class _Comparison:
     def verdict(self) -> Verification:
         """Run both models, one after the other, and compare their outputs."""
         request = self.request
-        loaded = load_and_run(self.original, request.inputs, request.seed, request.budget, optimises=self.optimises)
+        loaded = load_and_run(self.original, request.inputs, request.seed, request.limits, optimises=self.optimises)
         if isinstance(loaded, str):
             return Verification("not verified", loaded)
         session, runs = loaded
@@ -219,13 +219,13 @@ class _Comparison:
         return _misdeclared(misdeclared) if misdeclared and verdict.status == "failed" else verdict
 
     def _spread(self, session: Session, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
-        budget = self.request.budget
+        limits = self.request.limits
         return measure_spread(
             self.original,
             runs,
             names,
-            lambda feed: session.run(None, feed, budget.run),
-            budget,
+            lambda feed: session.run(None, feed, limits.run),
+            limits,
             perturbed=self._perturbed,
             optimises=self.optimises,
             seed=self.request.seed,

@@ -14,7 +14,7 @@ from layoutopt.cli import main
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    """CommandResult a command in a folder of its own."""
+    """Run a command in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     for name in ("FORCE_COLOR", "LAYOUTOPT_TRACEBACK"):
         monkeypatch.delenv(name, raising=False)

@@ -31,7 +31,7 @@ from layoutopt.onnx_io.writer.serialize import to_proto
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.model_edits import add_outputs
-from layoutopt.verification.original_runs import Budget, run_original
+from layoutopt.verification.original_runs import TimeLimits, run_original
 
 from .campaign import CHUNK, Outcome, main
 from .cases import case_of
@@ -217,7 +217,7 @@ def _is_finite(model: Path) -> bool:
     message = to_proto(source)
     add_outputs(message, names)
     session = Session(message.SerializeToString(), optimises=False)
-    runs, _ = run_original(session, SampleInputs(), 0, Budget())
+    runs, _ = run_original(session, SampleInputs(), 0, TimeLimits())
     values = [
         value for run in runs for value in run.outputs if isinstance(value, np.ndarray) and value.dtype.kind == "f"
     ]

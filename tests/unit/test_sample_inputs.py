@@ -15,7 +15,7 @@ from layoutopt.errors import DimensionError, InputError
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import RangeKind, SampleInputs, Style, value_ranges
 from layoutopt.verification import verify_models
-from layoutopt.verification.original_runs import Budget, run_original
+from layoutopt.verification.original_runs import TimeLimits, run_original
 
 # --- random values ------------------------------------------------------------------------------------------------------------
 
@@ -142,8 +142,8 @@ def test_ones_are_tried_if_a_model_does_not_run_on_random_values() -> None:
     model = written("float[2,3] w, int64[8] x", "t = Tile (w, x) y = Relu (t)", "float[2,3] y")
     graphless = SampleInputs()
     once = written("float[2,3] w, int64[2] x", "t = Tile (w, x) y = Add (t, w)", "float[2,3] y")
-    assert run_original(Session(once.SerializeToString()), graphless, 7, Budget())[0]
-    assert not run_original(Session(model.SerializeToString()), graphless, 0, Budget())[0]
+    assert run_original(Session(once.SerializeToString()), graphless, 7, TimeLimits())[0]
+    assert not run_original(Session(model.SerializeToString()), graphless, 0, TimeLimits())[0]
     assert next(iter(Style)) is Style.RANDOM
 
 
