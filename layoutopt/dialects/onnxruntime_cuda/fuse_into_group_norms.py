@@ -21,7 +21,7 @@ class FuseIntoGroupNorms(Pass):
     """Fuse residuals and SiLU into the group normalisation before or behind them."""
 
     name = "fuse-into-group-norms"
-    is_reason = False
+    justifies_rewrite = False
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """In topological order; the activation does not depend on the residual."""
